@@ -1,0 +1,1 @@
+"""Embedding models; the only place that knows a provider of them."""

@@ -1,0 +1,39 @@
+"""What the engine asks of an embedding model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from edenmem.models.formation import CallUsage
+
+
+class Embedding(msgspec.Struct, frozen=True, kw_only=True):
+    """Unit vectors, little-endian float32, one for each text in order, and what they cost."""
+
+    vectors: tuple[bytes, ...]
+    usage: tuple[CallUsage, ...] = ()
+
+
+class Embedder(Protocol):
+    """A provider of embeddings. Its vectors are finite, of unit length, never zero."""
+
+    @property
+    def model(self) -> str:
+        """The name that is stored beside each vector; another name, another vector space."""
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+
+    async def embed(self, texts: Sequence[str]) -> Embedding:
+        """Vectors of texts, in as few calls as the provider allows.
+
+        Raises:
+            ProviderError: also if an answer has the wrong number, length or kind of vectors.
+        """
+
+    async def close(self) -> None:
+        """Let go of connections."""

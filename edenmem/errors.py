@@ -1,0 +1,157 @@
+"""Every error that edenmem raises on purpose, and the exit code that each one ends a command with.
+
+The tree::
+
+    EdenmemError                         1
+    ├── UsageError                       2   the request itself is wrong
+    │   ├── ConfigError                  2   a setting is unknown or has a value it may not have
+    │   ├── ScopeError                   2   a scope lacks an id, or has one that it may not have
+    │   ├── InputError                   2   a file or a text that was given cannot be read
+    │   └── AmbiguousReference           2   a name or prefix fits more than one thing
+    ├── NotFoundError                    3   what was named does not exist
+    ├── ConflictError                    4   somebody else changed it first, or it exists already
+    └── UnavailableError                 5   a database or a provider cannot be used now
+        ├── StoreError                   5   cannot connect, locked, read-only, not an edenmem file
+        ├── EmbeddingModelMismatch       5   vectors of two models would be compared
+        └── ProviderError                5   an LLM or an embedding endpoint failed
+            ├── ProviderAuthError            401 and 403; never retried
+            ├── ProviderRateLimited          429, after the retries
+            ├── ProviderTimeout              no answer in time
+            ├── ProviderAnswerInvalid        an answer that is not what was asked for, twice
+            ├── ReplayMiss                   the replay file has no answer for a request
+            └── BudgetExceeded               the run's limit on tokens or money is reached
+
+A message says what was wrong and where; ``hint`` says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process returns; scripts rely on these numbers."""
+
+    OK = 0
+    SOME_FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNAVAILABLE = 5
+    INTERRUPTED = 130
+
+
+class EdenmemError(Exception):
+    """The root: ``message`` says what was wrong, ``hint`` what to do about it."""
+
+    exit_code = ExitCode.SOME_FAILED
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(EdenmemError):
+    """The request itself is wrong: an option is missing, or two exclude each other."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, or its value is not one that it may have."""
+
+
+class ScopeError(UsageError):
+    """A scope lacks the id that its kind needs, or has one that it may not have."""
+
+
+class InputError(UsageError):
+    """A file or text that was given cannot be read; ``line`` is its 1-based number if known."""
+
+    def __init__(self, message: str, *, line: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message if line is None else f"line {line}: {message}", hint=hint)
+        self.line = line
+
+
+class AmbiguousReference(UsageError):
+    """A name or prefix that fits more than one thing; ``candidates`` lists them."""
+
+    def __init__(self, kind: str, given: str, candidates: Sequence[str]) -> None:
+        shown = ", ".join(candidates[:8]) + (" …" if len(candidates) > 8 else "")
+        super().__init__(
+            f"{kind} {given!r} fits {len(candidates)} of them: {shown}",
+            hint="give more of the id, or the whole name",
+        )
+        self.candidates = tuple(candidates)
+
+
+class NotFoundError(EdenmemError):
+    """What was named does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class ConflictError(EdenmemError):
+    """Somebody else changed it first, or it exists already."""
+
+    exit_code = ExitCode.CONFLICT
+
+
+class UnavailableError(EdenmemError):
+    """A database or a provider that cannot be used now."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class StoreError(UnavailableError):
+    """The database cannot be opened, reached, locked or written."""
+
+
+class EmbeddingModelMismatch(UnavailableError):
+    """Stored vectors and the query's vector come from different models."""
+
+    def __init__(self, *, stored: str, current: str) -> None:
+        super().__init__(
+            f"the stored vectors are of {stored!r}, the configured embedder is {current!r}",
+            hint="set embedding.model back, or run 'edenmem embed backfill'",
+        )
+        self.stored = stored
+        self.current = current
+
+
+class ProviderError(UnavailableError):
+    """An LLM or embedding endpoint failed; ``retryable`` says whether a later try may work."""
+
+    retryable = False
+
+
+class ProviderAuthError(ProviderError):
+    """The endpoint refused the key (401 or 403)."""
+
+
+class ProviderRateLimited(ProviderError):
+    """The endpoint said 429 to every try."""
+
+    retryable = True
+
+
+class ProviderTimeout(ProviderError):
+    """The endpoint could not be reached, broke off, or did not answer in time."""
+
+    retryable = True
+
+
+class ProviderAnswerInvalid(ProviderError):
+    """The endpoint answered twice with something that is not what was asked for."""
+
+    retryable = True
+
+
+class ReplayMiss(ProviderError):
+    """The replay file has no answer for a request."""
+
+
+class BudgetExceeded(ProviderError):
+    """The run's limit on tokens or money is reached."""

@@ -1,0 +1,87 @@
+"""A formation: one range of a session's messages, from its claim to its effect on memory.
+
+It is the claim, the write-ahead record and the result in one document::
+
+    claimed ──> recorded ──> applied
+       │  └───> released (tried again after ``not_before``) ──> claimed …
+       └──────> failed   (kept, listed, retried by hand)
+
+At most one formation of a session and agent is claimed, recorded or released at a time, and no
+message is in two formations of one agent; the store refuses whatever would break either rule.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from edenmem.models.changes import ChangeSet
+
+
+class FormationStatus(StrEnum):
+    """Where a formation stands."""
+
+    CLAIMED = "claimed"
+    RELEASED = "released"
+    RECORDED = "recorded"
+    APPLIED = "applied"
+    FAILED = "failed"
+
+
+class Trigger(StrEnum):
+    """Why a formation was begun."""
+
+    THRESHOLD = "threshold"
+    FORCED = "forced"
+    SESSION_END = "session_end"
+    COLD = "cold"
+
+
+class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a provider: the task, the model, tokens, and the price in US dollars if known."""
+
+    task: str
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What deduplication decided about one extracted fact, and why."""
+
+    content: str
+    action: str
+    target_id: str | None = None
+    reason: str = ""
+
+
+class Formation(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module. ``changes`` is present while recorded, and dropped once applied.
+
+    ``attempts`` counts failed tries. ``last_message_at`` is the ``createdAt`` of the last message.
+    ``counts`` holds numbers of what was formed, for lists ("facts", "reflections", …).
+    """
+
+    id: str
+    session_id: str
+    agent_id: str
+    seq: int
+    status: FormationStatus
+    trigger: Trigger
+    message_ids: tuple[str, ...]
+    last_message_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    worker: str | None = None
+    lease_until: datetime | None = None
+    not_before: datetime | None = None
+    attempts: int = 0
+    error: str | None = None
+    decisions: tuple[Decision, ...] = ()
+    usage: tuple[CallUsage, ...] = ()
+    counts: dict[str, Any] = msgspec.field(default_factory=dict)
+    changes: ChangeSet | None = None

@@ -1,0 +1,111 @@
+"""What the platform owns: agents, users, sessions and messages, as far as memory needs them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, with the toggles that say which of its scopes are on."""
+
+    id: str
+    username: str
+    name: str = ""
+    persona: str = ""
+    owner: str | None = None
+    user_memory_enabled: bool = True
+    agent_memory_enabled: bool = True
+    created_at: datetime | None = msgspec.field(default=None, name="createdAt")
+
+    @property
+    def label(self) -> str:
+        """The name that people and models see."""
+        return self.name or self.username
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's account. One person may have several; memory is keyed by ``memory_id``."""
+
+    id: str
+    username: str
+    eden_user_id: str | None = None
+    subscription_tier: int = msgspec.field(default=0, name="subscriptionTier")
+    feature_flags: tuple[str, ...] = msgspec.field(default=(), name="featureFlags")
+    created_at: datetime | None = msgspec.field(default=None, name="createdAt")
+
+    @property
+    def memory_id(self) -> str:
+        """The canonical id of the person, which memory is keyed by."""
+        return self.eden_user_id or self.id
+
+    @property
+    def is_premium(self) -> bool:
+        """Whether agents that this user owns are given the better models."""
+        return self.subscription_tier >= 1 or "preview" in self.feature_flags
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation of people (``users``) with one or more ``agents``.
+
+    ``users`` holds the ids as the platform stores them (accounts; not yet canonical).
+    ``name`` is the key that ``session import`` used, if the session came that way.
+    """
+
+    id: str
+    agents: tuple[str, ...]
+    users: tuple[str, ...] = ()
+    owner: str | None = None
+    group_id: str | None = None
+    name: str | None = None
+    title: str | None = None
+    status: str = "active"
+    platform: str | None = None
+    incognito: bool = False
+    deleted: bool = False
+    last_activity: datetime | None = None
+    created_at: datetime | None = msgspec.field(default=None, name="createdAt")
+
+    @property
+    def label(self) -> str:
+        """The shortest text that a person recognises it by."""
+        return self.name or self.title or self.id
+
+
+Role = Literal["user", "assistant", "system", "tool", "eden"]
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a tool, kept as the platform has it."""
+
+    tool: str
+    args: Any = None
+    status: str | None = None
+    result: Any = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message. Order in a session: ``createdAt``, then ``id``.
+
+    ``trigger`` is true if the platform, not a person, wrote it; such messages are not read.
+    """
+
+    id: str
+    session_id: str
+    role: Role
+    content: str = ""
+    created_at: datetime = msgspec.field(name="createdAt")
+    sender: str | None = None
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    trigger: bool = False
+
+
+class CachedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A context as it was built: for which scopes, of which revisions, and when."""
+
+    xml: str
+    fingerprint: str
+    built_at: datetime

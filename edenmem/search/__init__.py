@@ -1,0 +1,1 @@
+"""Fusion, scoring, rerank and diversity: pure functions over what a store found."""

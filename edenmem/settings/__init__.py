@@ -1,0 +1,1 @@
+"""Configuration: what can be set, its defaults, and where each value came from."""

@@ -1,0 +1,186 @@
+"""Every setting with its default. Names are those of ``edenmem.toml``; unknown ones are errors.
+
+Defaults come from the production values of the platform's memory system where it has them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class _Section(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False
+):
+    """A table of the configuration file."""
+
+
+class StoreSettings(_Section, frozen=True, kw_only=True):
+    """Where memory lives. An empty ``uri`` is the file in the user's data folder."""
+
+    uri: str = ""
+    database: str = ""  # MongoDB: the name in the URI, or else "eden"
+    embedding_storage: Literal["array", "bindata"] = "array"
+    connect_timeout_seconds: Seconds = 5.0
+    busy_timeout_seconds: Seconds = 10.0
+    sessions_collection: str = "sessions"
+    messages_collection: str = "messages"
+    users_collection: str = "users3"
+
+
+class LLMSettings(_Section, frozen=True, kw_only=True):
+    """The OpenAI-compatible endpoint for formation and consolidation, or a replay file.
+
+    ``prices``: model → [US dollars for a million input tokens, the same for output tokens].
+    """
+
+    provider: Literal["openai", "replay"] = "openai"
+    base_url: str = ""
+    api_key: str = ""
+    fast_model: str = "gpt-5-mini"
+    slow_model: str = "gpt-5-mini"
+    premium_model: str = "gpt-5.1"
+    replay: str = ""
+    record: str = ""
+    timeout_seconds: Seconds = 60.0
+    retries: NotNegative = 4
+    concurrency: Count = 8
+    max_tokens: NotNegative = 0  # for one run; 0: no limit
+    max_cost: Annotated[float, Meta(ge=0.0)] = 0.0
+    prices: dict[str, tuple[float, float]] = {}
+
+
+class EmbeddingSettings(_Section, frozen=True, kw_only=True):
+    """The embedding model. "auto": an endpoint if a key or URL is set, else the local model."""
+
+    provider: Literal["auto", "openai", "local", "none"] = "auto"
+    model: str = "text-embedding-3-small"
+    dimensions: NotNegative = 0  # 0: the model's own
+    base_url: str = ""
+    api_key: str = ""
+    local_path: str = ""
+    batch_size: Count = 100
+    timeout_seconds: Seconds = 60.0
+    retries: NotNegative = 4
+    prices: dict[str, float] = msgspec.field(
+        default_factory=lambda: {"text-embedding-3-small": 0.02}
+    )  # model → US dollars for a million tokens
+
+
+class FormationSettings(_Section, frozen=True, kw_only=True):
+    """When memories are formed, and how large they may be."""
+
+    extraction: Literal["two-step", "single"] = "two-step"
+    message_interval: Count = 45
+    token_interval: Count = 1500
+    min_messages: Count = 4
+    weight_user: Share = 1.0
+    weight_tool: Share = 0.5
+    weight_agent: Share = 0.2
+    weight_other: Share = 0.5
+    characters_per_token: Annotated[float, Meta(gt=0)] = 4.5
+    max_messages: Count = 200  # in one range; a longer backlog takes several
+    max_characters: Count = 60_000
+    fact_words: Count = 30
+    reflection_words: Count = 35
+    base_characters: Count = 3000  # the length at which limits on items are as they stand
+    log_base: Annotated[float, Meta(gt=1)] = 4.0
+    dedup: bool = True
+    dedup_neighbours: Count = 5
+    dedup_floor: Share = 0.7
+    lease_seconds: Seconds = 300.0
+    attempts: Count = 3
+    backoff_seconds: Seconds = 60.0
+
+
+class ConsolidationSettings(_Section, frozen=True, kw_only=True):
+    """How texts are rewritten."""
+
+    concurrency: Count = 4
+    conflict_retries: Count = 5
+
+
+class ContextSettings(_Section, frozen=True, kw_only=True):
+    """What goes into an agent's prompt."""
+
+    cache_seconds: NotNegative = 300
+    facts_limit: NotNegative = 40
+    facts_max_age_hours: NotNegative = 168
+    reflections_limit: NotNegative = 20
+    recall: Literal["off", "heuristic", "llm", "always"] = "off"
+    recall_top_k: Count = 5
+    recall_messages: Count = 10
+
+
+class SearchSettings(_Section, frozen=True, kw_only=True):
+    """How facts are found. Scores of the semantic list are (1 + cosine) / 2."""
+
+    recipe: Literal["convex", "rrf", "semantic", "text"] = "convex"
+    top_k: Annotated[int, Meta(ge=1, le=100)] = 10
+    semantic_weight: Share = 0.6
+    depth: Count = 100
+    semantic_floor: Share = 0.65
+    text_floor: Annotated[float, Meta(ge=0)] = 1.5  # Lucene's scale: on Atlas only
+    rrf_k: Count = 60
+    rrf_floor: Annotated[float, Meta(ge=0)] = 0.0
+    recency_weight: Share = 0.2
+    recency_days: Annotated[float, Meta(gt=0)] = 30.0
+    mmr_lambda: Share = 0.7
+    rerank_path: str = ""
+    rerank_url: str = ""
+    rerank_model: str = ""
+    rerank_api_key: str = ""
+    scan_limit: Count = 50_000
+    analyzer: str = "lucene.english"
+
+
+class ScopeSettings(_Section, frozen=True, kw_only=True):
+    """The defaults of one kind of scope, which a scope's own policy overrides."""
+
+    consolidate_at: Count
+    word_limit: Count
+    fact_buffer_max: NotNegative = 0  # 0: no limit
+    propagate: bool = False
+
+
+class ScopesSettings(_Section, frozen=True, kw_only=True):
+    """The five kinds."""
+
+    session: ScopeSettings = ScopeSettings(consolidate_at=4, word_limit=200)
+    user: ScopeSettings = ScopeSettings(consolidate_at=4, word_limit=300)
+    group: ScopeSettings = ScopeSettings(consolidate_at=10, word_limit=500)
+    shard: ScopeSettings = ScopeSettings(consolidate_at=16, word_limit=1000)
+    agent: ScopeSettings = ScopeSettings(consolidate_at=10, word_limit=1200)
+
+
+class ColdSettings(_Section, frozen=True, kw_only=True):
+    """Sessions that went quiet."""
+
+    quiet_minutes: Count = 10
+    concurrency: Count = 3
+    session_timeout_seconds: Seconds = 600.0
+
+
+class Settings(_Section, frozen=True, kw_only=True):
+    """The whole configuration."""
+
+    store: StoreSettings = StoreSettings()
+    llm: LLMSettings = LLMSettings()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    formation: FormationSettings = FormationSettings()
+    consolidation: ConsolidationSettings = ConsolidationSettings()
+    context: ContextSettings = ContextSettings()
+    search: SearchSettings = SearchSettings()
+    scopes: ScopesSettings = ScopesSettings()
+    cold: ColdSettings = ColdSettings()
+
+
+#: Settings whose values are never printed.
+SECRETS = frozenset({"llm.api_key", "embedding.api_key", "search.rerank_api_key"})

@@ -1,0 +1,1 @@
+"""Databases; the only place that knows one."""

@@ -1,0 +1,376 @@
+"""What a store does, in the words of the domain.
+
+Two stores implement it (`edenmem.store.sqlite.SqliteStore`, `edenmem.store.mongo.MongoStore`) and
+one contract suite holds both to it. All methods block; the engine's async parts call them from
+threads, so a store is safe to share between threads. Scopes in arguments are exact: nothing
+outside them is read or written. Every list has a defined order. Iterators stream in batches.
+
+Any method may raise `StoreError` if the database cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from edenmem.models.changes import AuditEntry, ChangeResult, ChangeSet, HistoryEntry
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus
+from edenmem.models.host import Agent, CachedContext, Message, Session, User
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+
+ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
+
+
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``status`` tells of a store. ``location`` has no secrets in it."""
+
+    kind: Literal["sqlite", "mongodb"]
+    location: str
+    initialised: bool
+    schema_version: str = ""
+    server_version: str = ""
+    size_bytes: int | None = None
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A thing that a typed name or prefix may mean; ``label`` is what a person knows it by."""
+
+    id: str
+    label: str
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a session that no formation of an agent has, oldest first.
+
+    ``messages`` holds at most what was asked for, ``total`` counts all.
+    """
+
+    messages: tuple[Message, ...]
+    total: int
+
+
+class Store(Protocol):
+    """Memory in a database."""
+
+    # -- the database itself -----------------------------------------------------------------
+
+    def info(self) -> StoreInfo:
+        """Where and what the store is, and how many documents of each kind it has."""
+
+    def initialise(self) -> Sequence[str]:
+        """Make tables or collections and ordinary indexes that are missing; say what was made.
+
+        Safe to call again. SQLite files are made with mode 0600.
+        """
+
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
+    # -- what the platform owns --------------------------------------------------------------
+
+    def agents(self) -> Iterator[Agent]:
+        """All agents that are not deleted, by username."""
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """The agent with this id, unless it is deleted."""
+
+    def add_agent(self, agent: Agent) -> bool:
+        """Insert; False if the id or the username is taken."""
+
+    def users(self) -> Iterator[User]:
+        """All people that are not deleted, by username."""
+
+    def user(self, user_id: str) -> User | None:
+        """The account with this id, unless it is deleted."""
+
+    def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
+        """The accounts among these ids that exist, also deleted ones (names in old sessions)."""
+
+    def add_user(self, user: User) -> bool:
+        """Insert; False if the id or the username is taken."""
+
+    def sessions(
+        self,
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        group_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Session]:
+        """Sessions that are not deleted, latest activity first, of all who are named."""
+
+    def session(self, session_id: str) -> Session | None:
+        """The session with this id, unless it is deleted."""
+
+    def put_session(self, session: Session) -> bool:
+        """Insert a session, or add agents and users to the one with this id; True if it is new.
+
+        Never takes anything away and never touches fields it is not about.
+        """
+
+    def set_session_status(self, session_id: str, status: str) -> None:
+        """Write the session's status."""
+
+    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        """Insert those whose ids are new, in one step if the store can; how many were new.
+
+        Also moves the session's last activity forward.
+        """
+
+    def messages(
+        self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
+    ) -> Iterator[Message]:
+        """A session's messages in order (``createdAt``, ``id``): all, the ``newest``, or those."""
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        """What ``text`` may mean: an exact id or username or session name alone if there is one,
+        else everything whose id begins with it (from 4 hex digits on), up to ``limit``.
+
+        Matching of names ignores case if no exact one exists. A session is also found by title.
+        """
+
+    # -- reading memory ----------------------------------------------------------------------
+
+    def facts(
+        self,
+        filter: FactFilter,
+        *,
+        limit: int | None = None,
+        with_vectors: bool = False,
+    ) -> Iterator[Fact]:
+        """Facts, most recently made or corrected first, then by id."""
+
+    def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+        """The newest facts made or corrected at or after ``since``, newest first."""
+
+    def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
+        """One fact by its id, for an operator; whoever acts for a reader checks its ``home``."""
+
+    def facts_by_ids(
+        self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
+    ) -> dict[str, Fact]:
+        """Those of the ids that are in one of the scopes."""
+
+    def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
+        """The scope's facts with these content hashes, keyed by hash."""
+
+    def reflections(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        absorbed: bool | None = None,
+        limit: int | None = None,
+        before: datetime | None = None,
+    ) -> Iterator[Reflection]:
+        """Reflections, newest first, formed before ``before``. ``absorbed`` None: both."""
+
+    def reflection(self, reflection_id: str) -> Reflection | None:
+        """One reflection by its id."""
+
+    def pending(self, scope: Scope) -> list[Reflection]:
+        """All reflections in the scope's buffer, oldest first, however many."""
+
+    def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
+        """The texts and buffers of those scopes that have one, in one round trip."""
+
+    def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
+        """The policies of those scopes that have one, in one round trip."""
+
+    def shards(self, agent_id: str) -> list[Policy]:
+        """The policies of the agent's shards, by name."""
+
+    def scopes(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[ScopeKind] = (),
+        user_id: str | None = None,
+        min_pending: int = 0,
+    ) -> Iterator[ScopeSummary]:
+        """Every scope that has a fact, a reflection, a text or a policy; by agent, kind, owner."""
+
+    def history(
+        self, target_type: str, target_id: str, *, scope: Scope | None = None
+    ) -> list[HistoryEntry]:
+        """All versions, oldest first, the current one included while the target exists.
+
+        For a consolidated text give its scope; ``target_id`` may then be empty.
+        """
+
+    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
+        """The version of the scope's text that was current at ``moment``."""
+
+    def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
+        """The facts as they were at ``moment``, newest first: later ones left out, later edits
+        and deletions taken back from history."""
+
+    def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
+        """The reflections that were in the buffer at ``moment``, oldest first."""
+
+    def audit(
+        self,
+        *,
+        agent_id: str | None = None,
+        target_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Audit entries, newest first."""
+
+    def audit_entry(self, entry_id: str) -> AuditEntry | None:
+        """One audit entry."""
+
+    # -- changing memory ---------------------------------------------------------------------
+
+    def apply(self, changes: ChangeSet) -> list[ChangeResult]:
+        """Apply each change, in order; see `edenmem.models.changes` for what each one means.
+
+        On SQLite the whole set is one transaction. On MongoDB each change is idempotent and its
+        audit entry is written first, so that a set that was interrupted is completed by applying
+        it again. In both cases a change that was applied before is answered with ALREADY.
+        """
+
+    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
+        """Count an access to each fact."""
+
+    def set_vectors(self, vectors: Mapping[str, tuple[str, bytes]], *, model: str) -> int:
+        """Give facts vectors: fact id → (content hash that was embedded, vector).
+
+        A fact whose text is another by now is left as it is. How many were written.
+        """
+
+    def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
+        """Name of the embedding model → number of facts; "" counts facts without a vector."""
+
+    # -- formation ---------------------------------------------------------------------------
+
+    def backlog(self, session_id: str, agent_id: str, *, limit: int) -> Backlog:
+        """Messages that no formation of this agent has, failed ones included as having them."""
+
+    def claim(self, formation: Formation) -> bool:
+        """Insert a formation that is CLAIMED; False if another one of the session and agent is
+        unfinished, has the same ``seq``, or has one of its messages. One atomic step."""
+
+    def reclaim(
+        self, formation_id: str, *, worker: str, now: datetime, lease_until: datetime
+    ) -> Formation | None:
+        """Take over a formation that is RELEASED (and due), or CLAIMED or RECORDED with an expired
+        lease, or already this worker's. Its status becomes CLAIMED, or stays RECORDED. None: it
+        is somebody else's, or finished."""
+
+    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
+        """Lengthen the worker's lease; False if it is no longer the worker's."""
+
+    def record(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        changes: ChangeSet,
+        decisions: Sequence[Decision],
+        usage: Sequence[CallUsage],
+        counts: Mapping[str, Any],
+        now: datetime,
+    ) -> bool:
+        """CLAIMED → RECORDED with the outcome; False if the claim is no longer the worker's."""
+
+    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+        """RECORDED → APPLIED: apply its changes, then move the session's own progress fields
+        (``last_memory_message_id`` and counters) if its first agent is this one. Idempotent and
+        safe to run in two processes at once; on SQLite one transaction."""
+
+    def release(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        not_before: datetime | None = None,
+        error: str | None = None,
+        count: bool = True,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """CLAIMED → RELEASED, counting a failed attempt if ``count``."""
+
+    def fail(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        error: str,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """CLAIMED → FAILED: kept and shown, not tried again by itself."""
+
+    def retry(self, formation_id: str, *, now: datetime) -> bool:
+        """FAILED → RELEASED with no attempts counted, by hand; False if it is not failed, or if
+        another formation of the session and agent is unfinished."""
+
+    def formation(self, formation_id: str) -> Formation | None:
+        """One formation, with its changes if it is recorded."""
+
+    def formations(
+        self,
+        *,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        statuses: Sequence[FormationStatus] = (),
+        limit: int | None = None,
+    ) -> Iterator[Formation]:
+        """Formations without their changes, latest first."""
+
+    # -- the cached context ------------------------------------------------------------------
+
+    def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
+        """A number for each scope that grows with every change that edenmem makes in it."""
+
+    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+        """The context last built for this session and agent."""
+
+    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
+        """Keep a context; for the session's first agent also in the platform's own fields."""
+
+    # -- candidates for search ---------------------------------------------------------------
+
+    def search_ability(self) -> SearchAbility:
+        """How this store searches."""
+
+    def semantic_candidates(
+        self,
+        filter: FactFilter,
+        vectors: Sequence[bytes],
+        *,
+        model: str,
+        limit: int,
+        exact: bool = False,
+    ) -> list[list[Candidate]]:
+        """For each vector the nearest facts with vectors of ``model``, best first, at most
+        ``limit``; the filter holds before the limit. Equal scores are ordered by id.
+
+        Raises:
+            EmbeddingModelMismatch: the filter's facts have vectors, but none of this model.
+        """
+
+    def text_candidates(
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+    ) -> list[list[Candidate]]:
+        """For each query the facts that match any of its words, best first, at most ``limit``.
+        A query is words, never syntax of the search engine."""
+
+
+def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of up to ``size`` of the rows, in order."""
+    batch: list[Any] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
