@@ -1,0 +1,214 @@
+"""Which scopes a session or an operator may read, and which a session may write.
+
+Everything that reads memory for somebody asks here, so that the rules stand in one place. A view
+is a list of exact scopes: an id that is missing, unknown or of a deleted person leaves a scope
+out, and never makes the list wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from edenmem.errors import NotFoundError, ScopeError
+from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.store.protocol import Store
+
+#: How many of a session's newest messages are looked at for people that ``session.users`` lacks.
+SENDER_WINDOW = 20
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent in one session may read and write, scopes from broad to narrow.
+
+    ``user`` is the one person of the session, None if there are several or none is known; it is
+    also set while user memory is switched off. ``multi_user`` says that there are several.
+    """
+
+    reads: tuple[Scope, ...]
+    writes_facts: tuple[Scope, ...]
+    writes_reflections: tuple[Scope, ...]
+    user: User | None
+    multi_user: bool
+    incognito: bool
+
+
+def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, ...]:
+    """The accounts of the people who wrote ``messages``, each once, in order."""
+    senders = (
+        message.sender
+        for message in messages
+        if message.role == "user" and not message.trigger and message.sender
+    )
+    return tuple(dict.fromkeys(sender for sender in senders if sender not in session.agents))
+
+
+def session_scopes(
+    store: Store,
+    session: Session,
+    agent: Agent,
+    users: Sequence[User],
+    *,
+    senders: Iterable[str] = (),
+) -> SessionView:
+    """What ``agent`` may read and write in ``session``.
+
+    The session's own scope always; the user's if the session has exactly one person (two
+    accounts of one person are one) and the agent has user memory on; the group's if the session
+    names one; the agent's and its active shards' if the agent has agent memory on. A paused scope
+    is read but not written, a paused shard is left out altogether. An incognito session reads as
+    any other and writes nothing.
+
+    Args:
+        store: Asked for policies, and for accounts that ``users`` lacks.
+        session: The conversation.
+        agent: One of its agents.
+        users: The accounts of ``session.users``, as far as they exist.
+        senders: Ids of accounts that are seen to take part, whether ``session.users`` has them or
+            not: a second person is a second person.
+    """
+    accounts = _accounts(store, (*session.users, *senders), users)
+    people = {account.memory_id if account else given for given, account in accounts.items()}
+    user = _living(store, accounts) if len(people) == 1 else None
+    shards = store.shards(agent.id) if agent.agent_memory_enabled else []
+
+    reads: list[Scope] = []
+    if agent.agent_memory_enabled:
+        reads.append(Scope.agent(agent.id))
+        reads.extend(policy.home for policy in shards if policy.active)
+    if session.group_id:
+        reads.append(Scope.group(agent.id, session.group_id))
+    if user is not None and agent.user_memory_enabled:
+        reads.append(Scope.user(agent.id, user.memory_id))
+    reads.append(Scope.session(agent.id, session.id))
+
+    writes = () if session.incognito else _active(store, reads)
+    return SessionView(
+        reads=tuple(reads),
+        writes_facts=tuple(scope for scope in writes if scope.kind is not ScopeKind.SESSION),
+        writes_reflections=writes,
+        user=user,
+        multi_user=len(people) > 1,
+        incognito=session.incognito,
+    )
+
+
+def current_view(
+    store: Store, session: Session, agent: Agent, *, speaker: str | None = None
+) -> SessionView:
+    """`session_scopes` as of now: with the session's accounts and the senders of its newest
+    messages read from the store, and ``speaker`` counted among the people if one is given."""
+    recent = store.messages(session.id, newest=SENDER_WINDOW)
+    senders = human_senders(session, recent)
+    if speaker:
+        senders = (*senders, speaker)
+    users = tuple(store.users_by_ids((*session.users, *senders)).values())
+    return session_scopes(store, session, agent, users, senders=senders)
+
+
+def reader_scopes(
+    store: Store,
+    agent: Agent,
+    *,
+    user_id: str | None = None,
+    group_id: str | None = None,
+    shards: Sequence[str] | None = None,
+    kinds: Sequence[ScopeKind] | None = None,
+    session: Session | None = None,
+) -> tuple[Scope, ...]:
+    """The scopes whose facts an operator's search reads, from broad to narrow.
+
+    The agent's own and all of its shards', paused ones too; a user's or a group's only if it is
+    named. With a ``session``, what that session may see, and no more.
+
+    Args:
+        store: Asked for the agent's shards and the user's canonical id.
+        agent: Whose memory.
+        user_id: The user whose facts are read too.
+        group_id: The group whose facts are read too.
+        shards: Only these of the agent's shards; None or empty: all of them.
+        kinds: Only scopes of these kinds; None or empty: all that may be seen.
+        session: See with the eyes of this session.
+
+    Raises:
+        ScopeError: a kind is asked for whose owner is not given, or that the session may not see.
+        NotFoundError: the agent has no shard of that name.
+    """
+    if session is not None:
+        if group_id and group_id != session.group_id:
+            raise ScopeError(f"session {session.label} is not of group {group_id}")
+        view = current_view(store, session, agent, speaker=user_id)
+        visible = [scope for scope in view.reads if not _other_shard(scope, shards)]
+    else:
+        visible = [Scope.agent(agent.id), *_named_shards(store, agent, shards)]
+        if group_id:
+            visible.append(Scope.group(agent.id, group_id))
+        if user_id:
+            visible.append(Scope.user(agent.id, _canonical(store, user_id)))
+    if not kinds:
+        return tuple(visible)
+    _demand(kinds, visible, session)
+    return tuple(scope for scope in visible if scope.kind in kinds)
+
+
+def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:
+    """The account of each id, in order; None for one that nobody knows."""
+    known = {user.id: user for user in users}
+    wanted = tuple(dict.fromkeys(ids))
+    missing = [given for given in wanted if given not in known]
+    if missing:
+        known.update(store.users_by_ids(missing))
+    return {given: known.get(given) for given in wanted}
+
+
+def _living(store: Store, accounts: dict[str, User | None]) -> User | None:
+    """One person's account that is not deleted, their canonical one first."""
+    owned = [account for account in accounts.values() if account is not None]
+    owned.sort(key=lambda account: account.id != account.memory_id)
+    return next((account for account in owned if store.user(account.id) is not None), None)
+
+
+def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    policies = store.policies(scopes)
+    return tuple(
+        scope for scope in scopes if (policy := policies.get(scope)) is None or policy.active
+    )
+
+
+def _canonical(store: Store, user_id: str) -> str:
+    account = store.users_by_ids((user_id,)).get(user_id)
+    return account.memory_id if account else user_id
+
+
+def _named_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:
+    existing = [policy.home for policy in store.shards(agent.id)]
+    if not names:
+        return existing
+    owners = {scope.owner for scope in existing}
+    for name in names:
+        if name not in owners:
+            known = ", ".join(sorted(owners)) or "none"
+            raise NotFoundError(f"agent {agent.username} has no shard {name!r}; it has {known}")
+    return [scope for scope in existing if scope.owner in names]
+
+
+def _other_shard(scope: Scope, names: Sequence[str] | None) -> bool:
+    return bool(names) and scope.kind is ScopeKind.SHARD and scope.owner not in (names or ())
+
+
+def _demand(kinds: Sequence[ScopeKind], visible: Sequence[Scope], session: Session | None) -> None:
+    """Refuse a kind of which nothing can be seen because nobody said whose.
+
+    An agent without shards is no error: there is simply nothing of that kind.
+    """
+    seen = {scope.kind for scope in visible} | {ScopeKind.SHARD}
+    for kind in kinds:
+        if kind in seen:
+            continue
+        if session is not None:
+            raise ScopeError(f"session {session.label} may not see any {kind} memory")
+        raise ScopeError(
+            f"{kind} memory needs a {kind}", hint=f"name one with --{kind}, or leave the kind out"
+        )
