@@ -1,0 +1,93 @@
+"""What a language model may answer, task by task.
+
+The JSON schema of each model is one that strict structured output accepts: every field is
+required, nothing else is allowed, and no keyword is used that only some endpoints know. So these
+models hold types and closed vocabularies; limits on length and number, and whether a number was
+offered at all, are checked by the code that asked.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Answer(BaseModel):
+    """The common ground: exact types, no unknown fields, immutable."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ExtractedFact(Answer):
+    """One fact, and whose it is."""
+
+    content: str = Field(description="One sentence that can be understood alone.")
+    scope: Literal["user", "group", "agent", "shard"]
+    shard: str | None = Field(description="The shard's name if scope is shard, else null.")
+    private: bool = Field(description="Whether the speaker asked for it to be kept private.")
+
+
+class FactsAnswer(Answer):
+    """Task ``facts``."""
+
+    facts: list[ExtractedFact]
+
+
+class ReflectionItem(Answer):
+    """One reflection."""
+
+    content: str
+    private: bool = Field(description="Whether the speaker asked for it to be kept private.")
+
+
+class ShardReflections(Answer):
+    """The reflections of one shard, by the shard's name."""
+
+    shard: str
+    reflections: list[ReflectionItem]
+
+
+class ReflectionsAnswer(Answer):
+    """Task ``reflections``: broad to narrow, each item in one place only."""
+
+    agent: list[ReflectionItem]
+    shards: list[ShardReflections]
+    group: list[ReflectionItem]
+    user: list[ReflectionItem]
+    session: list[ReflectionItem]
+
+
+class SingleAnswer(Answer):
+    """Task ``single``: facts and reflections in one call."""
+
+    facts: list[ExtractedFact]
+    reflections: ReflectionsAnswer
+
+
+class DedupDecision(Answer):
+    """What to do with one new fact. ``fact`` and ``target`` are numbers from the prompt."""
+
+    fact: int
+    reason: str = Field(description="A few words.")
+    action: Literal["ADD", "UPDATE", "DELETE", "NONE"]
+    target: int | None = Field(description="The existing fact meant, or null for ADD.")
+    content: str | None = Field(description="The merged text for UPDATE, else null.")
+
+
+class DedupAnswer(Answer):
+    """Task ``dedup``."""
+
+    decisions: list[DedupDecision]
+
+
+class TextAnswer(Answer):
+    """Tasks ``consolidate`` and ``shorten``: the whole new text."""
+
+    text: str
+
+
+class RecallAnswer(Answer):
+    """Task ``recall``: up to three search queries; none if memory is not needed."""
+
+    queries: list[str]
