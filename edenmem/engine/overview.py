@@ -1,0 +1,216 @@
+"""What there is, at a glance: scopes with their thresholds, labels of ids, the store's state.
+
+Read-only and light to import: `scope list` and `status` need nothing else of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from edenmem.engine.reports import ScopeStatus
+from edenmem.models.formation import Formation, FormationStatus
+from edenmem.models.memory import Consolidation, Policy, ScopeSummary
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import ScopeSettings, Settings
+from edenmem.store.protocol import Store, StoreInfo, batched
+
+#: Scopes whose policies and texts are read in one round trip.
+_BATCH = 500
+
+#: Sessions are looked up one by one; beyond so many, their ids stand for themselves.
+SESSION_LABELS = 200
+
+_UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
+
+
+class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent in numbers. ``due`` scopes have reached their threshold."""
+
+    agent_id: str
+    username: str = ""
+    scopes: int = 0
+    facts: int = 0
+    pending: int = 0
+    texts: int = 0
+    due: int = 0
+
+
+class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``status`` shows.
+
+    ``vector_models`` counts facts by the model of their vector; "" are those without one.
+    ``unfinished`` and ``failed`` are the latest such formations, ``formations`` counts them all.
+    """
+
+    store: StoreInfo
+    agents: tuple[AgentOverview, ...] = ()
+    formations: dict[str, int] = msgspec.field(default_factory=dict)
+    unfinished: tuple[Formation, ...] = ()
+    failed: tuple[Formation, ...] = ()
+    vector_models: dict[str, int] = msgspec.field(default_factory=dict)
+    search: str = ""
+    notices: tuple[str, ...] = ()
+
+
+def defaults_of(settings: Settings, kind: ScopeKind) -> ScopeSettings:
+    """The settings that a scope of this kind has where its policy says nothing."""
+    found: ScopeSettings = getattr(settings.scopes, kind.value)
+    return found
+
+
+def word_limit_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
+    """How many words the scope's text may have."""
+    own = policy.word_limit if policy is not None else None
+    return own or defaults_of(settings, scope.kind).word_limit
+
+
+def consolidate_at_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
+    """How many pending reflections make the scope due."""
+    own = policy.consolidate_at if policy is not None else None
+    return own or defaults_of(settings, scope.kind).consolidate_at
+
+
+def scope_statuses(
+    store: Store,
+    settings: Settings,
+    *,
+    agent_id: str | None = None,
+    kinds: Sequence[ScopeKind] = (),
+    user_id: str | None = None,
+    min_pending: int = 0,
+    details: bool = False,
+) -> Iterator[ScopeStatus]:
+    """Every stored scope with its sizes and the limits in force; by agent, kind, owner.
+
+    Reads in batches. ``details`` also finds the time of the oldest pending reflection, which
+    costs one look-up for each scope that has one.
+    """
+    summaries = store.scopes(
+        agent_id=agent_id, kinds=kinds, user_id=user_id, min_pending=min_pending
+    )
+    for batch in batched(summaries, _BATCH):
+        scopes = [summary.scope for summary in batch]
+        policies = store.policies(scopes)
+        wanted = [s.scope for s in batch if s.version or (details and s.pending)]
+        texts = store.consolidations(wanted) if wanted else {}
+        for summary in batch:
+            text = texts.get(summary.scope)
+            policy = policies.get(summary.scope)
+            yield _status(store, settings, summary, policy, text, details=details)
+
+
+def _status(
+    store: Store,
+    settings: Settings,
+    summary: ScopeSummary,
+    policy: Policy | None,
+    text: Consolidation | None,
+    *,
+    details: bool,
+) -> ScopeStatus:
+    consolidate_at = consolidate_at_of(settings, summary.scope, policy)
+    active = policy.active if policy is not None else summary.active
+    oldest = None
+    if details and text is not None and text.unabsorbed_ids:
+        reflection = store.reflection(text.unabsorbed_ids[0])
+        oldest = reflection.formed_at if reflection is not None else None
+    return ScopeStatus(
+        scope=summary.scope,
+        facts=summary.facts,
+        pending=summary.pending,
+        consolidate_at=consolidate_at,
+        due=active and summary.pending >= consolidate_at,
+        active=active,
+        version=summary.version,
+        words=summary.words,
+        word_limit=word_limit_of(settings, summary.scope, policy),
+        last_consolidated_at=text.last_consolidated_at if text is not None else None,
+        oldest_pending_at=oldest,
+    )
+
+
+def names(store: Store, items: Iterable[Scope | str]) -> dict[str, str]:
+    """Labels that a person knows, for the agents and owners of scopes, and for single ids.
+
+    A plain id is taken for an agent's or a user's. One call for all agents and one for all users;
+    sessions are looked up singly, at most `SESSION_LABELS` of them. What is not found (a deleted
+    agent, say) is left out: the caller shows the id.
+    """
+    accounts: dict[str, None] = {}
+    sessions: dict[str, None] = {}
+    labels: dict[str, str] = {}
+    for item in items:
+        if isinstance(item, str):
+            accounts[item] = None
+            continue
+        accounts[item.agent_id] = None
+        if item.user_id:
+            accounts[item.user_id] = None
+        elif item.session_id:
+            sessions[item.session_id] = None
+        elif item.owner:
+            labels[item.owner] = item.owner
+    if accounts:
+        labels |= {agent.id: agent.username for agent in store.agents() if agent.id in accounts}
+        people = [account for account in accounts if account not in labels]
+        if people:
+            labels |= {id: user.username for id, user in store.users_by_ids(people).items()}
+    for session_id in list(sessions)[:SESSION_LABELS]:
+        session = store.session(session_id)
+        if session is not None:
+            labels[session_id] = session.label
+    return labels
+
+
+def store_overview(
+    store: Store, settings: Settings, *, agent_id: str | None = None, latest: int = 20
+) -> StoreOverview:
+    """The store, its agents in numbers, formations that wait or failed, and the vector models."""
+    info = store.info()
+    if not info.initialised:
+        return StoreOverview(store=info)
+    counts: dict[str, int] = {}
+    unfinished: list[Formation] = []
+    failed: list[Formation] = []
+    for formation in store.formations(
+        agent_id=agent_id, statuses=(*_UNFINISHED, FormationStatus.FAILED)
+    ):
+        counts[formation.status] = counts.get(formation.status, 0) + 1
+        kept = failed if formation.status is FormationStatus.FAILED else unfinished
+        if len(kept) < latest:
+            kept.append(formation)
+    ability = store.search_ability()
+    return StoreOverview(
+        store=info,
+        agents=tuple(_agent_overviews(store, settings, agent_id)),
+        formations=counts,
+        unfinished=tuple(unfinished),
+        failed=tuple(failed),
+        vector_models=store.vector_models(),
+        search=ability.kind,
+        notices=(ability.notice,) if ability.notice else (),
+    )
+
+
+def _agent_overviews(
+    store: Store, settings: Settings, agent_id: str | None
+) -> Iterator[AgentOverview]:
+    totals: dict[str, AgentOverview] = {
+        agent.id: AgentOverview(agent_id=agent.id, username=agent.username)
+        for agent in store.agents()
+        if agent_id in (None, agent.id)
+    }
+    for status in scope_statuses(store, settings, agent_id=agent_id):
+        owner = status.scope.agent_id
+        so_far = totals.get(owner) or AgentOverview(agent_id=owner)
+        totals[owner] = msgspec.structs.replace(
+            so_far,
+            scopes=so_far.scopes + 1,
+            facts=so_far.facts + status.facts,
+            pending=so_far.pending + status.pending,
+            texts=so_far.texts + (status.version > 0),
+            due=so_far.due + status.due,
+        )
+    yield from totals.values()
