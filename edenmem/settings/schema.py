@@ -5,10 +5,12 @@ Defaults come from the production values of the platform's memory system where i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from edenmem.settings.paths import MASK, redact_uri
 
 Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -16,10 +18,23 @@ Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
+def _shown(name: str, value: object) -> object:
+    if name.endswith("api_key"):
+        return MASK if value else ""
+    return redact_uri(str(value)) if name in {"uri", "base_url", "rerank_url"} else value
+
+
 class _Section(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False
 ):
-    """A table of the configuration file."""
+    """A table of the configuration file. Its ``repr`` shows no secret, so that no log does."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, _shown(name, getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({inside})"
 
 
 class StoreSettings(_Section, frozen=True, kw_only=True):
@@ -88,8 +103,12 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     characters_per_token: Annotated[float, Meta(gt=0)] = 4.5
     max_messages: Count = 200  # in one range; a longer backlog takes several
     max_characters: Count = 60_000
+    message_characters: Count = 8000  # what the model sees of one message; the middle is cut
+    tool_characters: Count = 1000  # the same for the arguments and the result of a tool call
     fact_words: Count = 30
     reflection_words: Count = 35
+    facts_per_scope: Count = 6  # from a conversation of base_characters
+    reflections_per_scope: Count = 4
     base_characters: Count = 3000  # the length at which limits on items are as they stand
     log_base: Annotated[float, Meta(gt=1)] = 4.0
     dedup: bool = True

@@ -1,0 +1,116 @@
+"""The composition root: settings become a store, a language model and an embedding model.
+
+The only module outside their packages that names concrete ones, each imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edenmem.embed import EMBEDDER_HINT
+from edenmem.errors import ConfigError
+from edenmem.settings.paths import sqlite_path, user_data_folder
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+    from edenmem.settings.schema import Settings
+    from edenmem.store.protocol import Store
+
+__all__ = [
+    "EMBEDDER_HINT",
+    "LLM_HINT",
+    "default_sqlite_path",
+    "open_embedder",
+    "open_llm",
+    "open_store",
+]
+
+#: What to do when a language model is needed and `open_llm` gave None.
+LLM_HINT = "set OPENAI_API_KEY, or llm.base_url to an OpenAI-compatible endpoint (Ollama, vLLM, …)"
+
+
+def default_sqlite_path() -> Path:
+    """The database of a user who named none."""
+    return user_data_folder() / "edenmem.db"
+
+
+def open_store(settings: Settings) -> Store:
+    """The store that ``store.uri`` names. Nothing is connected or created yet.
+
+    Raises:
+        ConfigError: the URI names no store that edenmem knows.
+    """
+    uri = settings.store.uri
+    path = sqlite_path(uri) if uri else default_sqlite_path()
+    if path is None:
+        from edenmem.store.mongo import MongoStore
+
+        return MongoStore(uri, settings.store)
+    from edenmem.store.sqlite import SqliteStore
+
+    return SqliteStore(path, busy_timeout=settings.store.busy_timeout_seconds)
+
+
+def open_llm(settings: Settings) -> LLM | None:
+    """The configured language model, or None if there is neither a key nor a URL.
+
+    Raises:
+        ConfigError: ``llm.provider`` is "replay" and no file is named, or is recorded again.
+    """
+    llm = settings.llm
+    if llm.provider == "replay":
+        if not llm.replay:
+            raise ConfigError(
+                'llm.provider is "replay" and llm.replay names no file',
+                hint="set llm.replay to a file of scripted answers",
+            )
+        if llm.record:
+            raise ConfigError(
+                "llm.record keeps what a real endpoint answered; scripted answers are kept already",
+                hint='leave out llm.record, or set llm.provider = "openai"',
+            )
+        from edenmem.llm.replay import ReplayLLM
+
+        return ReplayLLM(Path(llm.replay))
+    if not llm.api_key and not llm.base_url:
+        return None
+    from edenmem.llm.openai_compat import OpenAILLM
+
+    endpoint = OpenAILLM(llm)
+    if not llm.record:
+        return endpoint
+    from edenmem.llm.recording import RecordingLLM
+
+    return RecordingLLM(endpoint, Path(llm.record))
+
+
+def open_embedder(settings: Settings) -> Embedder | None:
+    """The configured embedding model, or None if there is none; `EMBEDDER_HINT` says what to add.
+
+    "auto" is a folder that was named, else an endpoint if there is a key or a URL, else the local
+    model if it is installed.
+    """
+    embedding = settings.embedding
+    provider = embedding.provider
+    endpoint = bool(embedding.api_key or embedding.base_url)
+    if provider == "auto":
+        provider = "openai" if endpoint and not embedding.local_path else "local"
+    if provider == "openai" and endpoint:
+        from edenmem.embed.openai_compat import OpenAIEmbedder
+
+        return OpenAIEmbedder(embedding)
+    if provider == "local":
+        from edenmem.embed.model_files import bundled_model, folder_model, has_runtime
+
+        if not has_runtime():
+            return None
+        model = (
+            folder_model(Path(embedding.local_path)) if embedding.local_path else bundled_model()
+        )
+        if model is not None:
+            from edenmem.embed.local import LocalEmbedder
+
+            return LocalEmbedder(model)
+    return None

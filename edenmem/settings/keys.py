@@ -1,0 +1,152 @@
+"""The settings as a flat list of dotted keys, and the reading of one value for one key.
+
+A key's type is that of its field in `edenmem.settings.schema`; nothing is declared twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import ConfigError
+from edenmem.settings.paths import redact_uri
+from edenmem.settings.schema import SECRETS, Settings
+
+#: Settings that name a file or folder; a relative one is relative to the file that it stands in.
+PATHS = frozenset({"llm.replay", "llm.record", "embedding.local_path", "search.rerank_path"})
+#: Settings that may hold a password inside an address.
+ADDRESSES = frozenset({"store.uri", "llm.base_url", "embedding.base_url", "search.rerank_url"})
+
+
+@functools.cache
+def defaults() -> Mapping[str, object]:
+    """Every key with its default, in the order of the schema."""
+    return dict(leaves(Settings()))
+
+
+def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Each dotted key of ``section`` with its value, in the order of the schema."""
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, msgspec.Struct):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@functools.cache
+def tables() -> frozenset[str]:
+    """The dotted names of tables: "llm", "scopes.user", …."""
+    return frozenset(
+        ".".join(parts[:depth])
+        for parts in (key.split(".") for key in defaults())
+        for depth in range(1, len(parts))
+    )
+
+
+@functools.cache
+def environment_names() -> Mapping[str, str]:
+    """The environment variable of each key → the key."""
+    names = {"EDENMEM_" + key.upper().replace(".", "_"): key for key in defaults()}
+    del names["EDENMEM_STORE_URI"]
+    return {"EDENMEM_URI": "store.uri", **names}
+
+
+def flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, object]:
+    """The values of a file's table by dotted key.
+
+    Raises:
+        ConfigError: a name in it is unknown, or a value stands where a table should.
+    """
+    flat: dict[str, object] = {}
+    for name, value in table.items():
+        key = prefix + name
+        if key in defaults() and "." not in name:
+            flat[key] = value
+        elif key in tables() and "." not in name:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: {key} must be a table, [{key}]")
+            flat |= flatten(value, where, f"{key}.")
+        else:
+            raise unknown(key, (*defaults(), *tables()), where)
+    return flat
+
+
+def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
+    """The error for a name that nobody knows, with the one that was probably meant."""
+    import difflib
+
+    names = list(known)
+    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    if not nearest:  # the right word at the wrong place: "base_url" for "llm.base_url"
+        last = {name.rpartition(".")[2]: name for name in reversed(names)}
+        found = difflib.get_close_matches(given.rpartition(".")[2], last, n=1, cutoff=0.75)
+        nearest = [last[word] for word in found]
+    return ConfigError(
+        f"{where}: there is no setting {given!r}",
+        hint=f"did you mean {nearest[0]}?" if nearest else "'edenmem config show' lists them all",
+    )
+
+
+def convert(key: str, raw: object, where: str, *, text: bool) -> object:
+    """``raw`` as the type of ``key``; with ``text`` it is a string from outside a TOML file.
+
+    Raises:
+        ConfigError: it is not such a value; the message names ``where`` and what is expected.
+    """
+    kind = _type(key)
+    try:
+        if text and isinstance(defaults()[key], dict):
+            raw = msgspec.json.decode(str(raw))
+        value = msgspec.convert(raw, kind, strict=not text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError("not finite")
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ConfigError(f"{where}: {key} must be {_expected(kind)}{_given(key, raw)}") from error
+    return value
+
+
+def _type(key: str) -> Any:
+    section: Any = Settings
+    for name in key.split("."):
+        section = next(f.type for f in msgspec.structs.fields(section) if f.name == name)
+    return section
+
+
+def _given(key: str, raw: object) -> str:
+    if key in SECRETS:
+        return ""
+    shown = repr(redact_uri(raw) if isinstance(raw, str) else raw)
+    return f", not {shown if len(shown) <= 60 else shown[:60] + '…'}"
+
+
+def _expected(kind: Any) -> str:
+    from msgspec import inspect
+
+    match inspect.type_info(kind):
+        case inspect.LiteralType(values=values):
+            return "one of " + ", ".join(map(str, values))
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType(ge=low, le=high):
+            return "a whole number" + _bounds(low, None, high)
+        case inspect.FloatType(ge=low, gt=above, le=high):
+            return "a number" + _bounds(low, above, high)
+        case inspect.DictType(value_type=inspect.TupleType()):
+            return "a table of model = [input price, output price]"
+        case inspect.DictType():
+            return "a table of model = price"
+        case _:
+            return "a text"
+
+
+def _bounds(low: float | None, above: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f" from {low:g} to {high:g}"
+    if above is not None:
+        return f" above {above:g}"
+    return f" of at least {low:g}" if low is not None else ""

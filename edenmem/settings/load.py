@@ -1,0 +1,258 @@
+"""Reading the configuration, and knowing where each value of it came from.
+
+A value comes from the first of these that has it:
+
+1. a flag of the command;
+2. an environment variable: ``EDENMEM_URI`` for ``store.uri``, ``EDENMEM_<SECTION>_<NAME>`` for
+   every other (``EDENMEM_SCOPES_USER_WORD_LIMIT``), tables as JSON, an empty one being unset;
+3. ``edenmem.toml`` in the working folder, then the user's own; ``--config`` or ``EDENMEM_CONFIG``
+   names one file in place of both. In each file ``[profiles.NAME.…]`` of the chosen profile
+   lies over the file's top level. A profile is chosen by ``--profile``, ``EDENMEM_PROFILE`` or
+   ``default_profile`` in a file;
+4. ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``, for the LLM and the embeddings;
+5. the default.
+
+A table of prices is one value. Every profile is checked, chosen or not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from edenmem.errors import ConfigError
+from edenmem.settings import keys
+from edenmem.settings.paths import FILE_NAME, MASK, redact_uri, sqlite_path, user_config_file
+from edenmem.settings.schema import SECRETS, Settings
+
+#: Variables that are not settings but belong to us.
+_OTHER_VARIABLES = frozenset({"EDENMEM_PROFILE", "EDENMEM_CONFIG", "EDENMEM_ACTOR"})
+_OPENAI = {
+    "llm.api_key": "OPENAI_API_KEY",
+    "llm.base_url": "OPENAI_BASE_URL",
+    "embedding.api_key": "OPENAI_API_KEY",
+    "embedding.base_url": "OPENAI_BASE_URL",
+}
+
+
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings in force. ``origins`` has every dotted key: "default", "flag", the name of an
+    environment variable, or a file with the profile's table in it.
+
+    ``files`` were read, strongest first; ``warnings`` are sentences for stderr.
+    """
+
+    settings: Settings
+    origins: dict[str, str]
+    profile: str | None = None
+    files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _File(NamedTuple):
+    path: Path
+    top: dict[str, object]
+    profiles: dict[str, dict[str, object]]
+    default_profile: str | None
+
+
+class _Layer(NamedTuple):
+    """Values of equal strength. ``base`` is what a relative path in them is relative to."""
+
+    values: Mapping[str, object]
+    origin: Callable[[str], str]
+    base: Path
+    text: bool  # from outside TOML: everything is a string
+
+
+def load_settings(
+    *,
+    config: Path | None = None,
+    profile: str | None = None,
+    overrides: Mapping[str, str] = {},
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> LoadedSettings:
+    """The settings for this process. ``overrides`` are flags, by dotted key ("store.uri").
+
+    Raises:
+        ConfigError: a file cannot be read, a name is unknown, a value is not one that it may be.
+    """
+    environ = os.environ if environ is None else environ
+    cwd = Path.cwd() if cwd is None else cwd
+    files = _read_files(config, environ, cwd)
+    asked = profile or environ.get("EDENMEM_PROFILE") or None
+    chosen = _choose_profile(asked, files)
+
+    for key in overrides:
+        if key not in keys.defaults():
+            raise keys.unknown(key, keys.defaults(), "option")
+    layers = [
+        _Layer(overrides, lambda key: "flag", cwd, text=True),
+        _environment(environ, cwd),
+        *(layer for file in files for layer in _file_layers(file, chosen)),
+    ]
+    values = dict(keys.defaults())
+    origins = dict.fromkeys(values, "default")
+    for layer in reversed(layers):
+        for key, raw in layer.values.items():
+            origins[key] = layer.origin(key)
+            value = keys.convert(key, raw, origins[key], text=layer.text)
+            values[key] = _anchored(key, value, layer.base, origins[key])
+    for key, variable in _OPENAI.items():
+        if not values[key] and environ.get(variable):
+            values[key], origins[key] = environ[variable], variable
+
+    return LoadedSettings(
+        settings=msgspec.convert(_nested(values), Settings),
+        origins=origins,
+        profile=chosen,
+        files=tuple(file.path for file in files),
+        warnings=(*_exposed(files), *_overruled(asked, files)),
+    )
+
+
+def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:
+    """Each setting in force with its origin, secrets masked, for ``config show``."""
+    values = keys.leaves(loaded.settings)
+    return [(key, _safe(key, value), loaded.origins[key]) for key, value in values]
+
+
+def _safe(key: str, value: object) -> object:
+    if key in SECRETS:
+        return MASK if value else ""
+    return redact_uri(str(value)) if key in keys.ADDRESSES else value
+
+
+def _read_files(config: Path | None, environ: Mapping[str, str], cwd: Path) -> list[_File]:
+    named = config or (Path(environ["EDENMEM_CONFIG"]) if environ.get("EDENMEM_CONFIG") else None)
+    if named is not None:
+        path = cwd / named.expanduser()
+        if not path.exists():
+            raise ConfigError(f"there is no configuration file {path}")
+        return [_read(path)]
+    found: list[Path] = []
+    for path in (cwd / FILE_NAME, user_config_file(environ)):
+        if path.exists() and not any(path.samefile(other) for other in found):
+            found.append(path)
+    return [_read(path) for path in found]
+
+
+def _read(path: Path) -> _File:
+    import tomllib
+
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    default_profile = tables.pop("default_profile", None)
+    if not isinstance(default_profile, str | None):
+        raise ConfigError(f"{path}: default_profile must be the name of a profile")
+    profiles = tables.pop("profiles", {})
+    if not isinstance(profiles, dict) or not all(isinstance(p, dict) for p in profiles.values()):
+        raise ConfigError(f"{path}: profiles must be tables, [profiles.NAME.…]")
+    return _File(
+        path,
+        _checked(tables, str(path)),
+        {name: _checked(table, f"{path} [profiles.{name}]") for name, table in profiles.items()},
+        default_profile,
+    )
+
+
+def _checked(table: Mapping[str, Any], where: str) -> dict[str, object]:
+    flat = keys.flatten(table, where)
+    for key, raw in flat.items():
+        keys.convert(key, raw, where, text=False)
+    return flat
+
+
+def _choose_profile(asked: str | None, files: Iterable[_File]) -> str | None:
+    chosen = asked or next((f.default_profile for f in files if f.default_profile), None)
+    known = sorted({name for file in files for name in file.profiles})
+    if chosen is None or chosen in known:
+        return chosen
+    raise ConfigError(
+        f"there is no profile {chosen!r}",
+        hint=f"there are: {', '.join(known)}" if known else "no configuration file has profiles",
+    )
+
+
+def _environment(environ: Mapping[str, str], cwd: Path) -> _Layer:
+    names = keys.environment_names()
+    for name in environ:
+        if name.startswith("EDENMEM_") and name not in names and name not in _OTHER_VARIABLES:
+            raise keys.unknown(name, (*names, *_OTHER_VARIABLES), "environment")
+    variables = {key: name for name, key in names.items() if environ.get(name)}
+    values = {key: environ[name] for key, name in variables.items()}
+    return _Layer(values, variables.__getitem__, cwd, text=True)
+
+
+def _file_layers(file: _File, profile: str | None) -> Iterable[_Layer]:
+    base = file.path.parent
+    if profile in file.profiles:
+        where = f"{file.path} [profiles.{profile}]"
+        yield _Layer(file.profiles[profile], lambda key: where, base, text=False)
+    yield _Layer(file.top, lambda key: str(file.path), base, text=False)
+
+
+def _anchored(key: str, value: object, base: Path, where: str) -> object:
+    """A relative path made absolute, so that it means the same from every folder."""
+    if not isinstance(value, str) or not value:
+        return value
+    if key in keys.PATHS:
+        return str(base / Path(value).expanduser())
+    if key == "store.uri":
+        try:
+            path = sqlite_path(value, base)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from error
+        return value if path is None else f"sqlite:///{path}"
+    return value
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *tables, name = key.split(".")
+        inner = tree
+        for table in tables:
+            inner = inner.setdefault(table, {})
+        inner[name] = value
+    return tree
+
+
+def _exposed(files: Iterable[_File]) -> Iterable[str]:
+    """A warning for each file that has a secret in it and that others on this machine may read."""
+    for file in files:
+        mode = file.path.stat().st_mode
+        if mode & 0o077 and any(map(_has_secret, (file.top, *file.profiles.values()))):
+            yield (
+                f"{file.path} holds a secret and others on this machine may read it:"
+                f" chmod 600 {file.path}"
+            )
+
+
+def _has_secret(values: Mapping[str, object]) -> bool:
+    return any(values.get(key) for key in SECRETS) or any(
+        redact_uri(str(values.get(key, ""))) != str(values.get(key, "")) for key in keys.ADDRESSES
+    )
+
+
+def _overruled(asked: str | None, files: list[_File]) -> Iterable[str]:
+    """A warning where a stronger file's top level overrules the profile that was asked for."""
+    for rank, file in enumerate(files):
+        for stronger in files[:rank]:
+            both = sorted(set(file.profiles.get(asked or "", {})) & set(stronger.top))
+            lost = [key for key in both if key not in stronger.profiles.get(asked or "", {})]
+            if lost:
+                yield (
+                    f"{stronger.path} overrules profile {asked!r} of {file.path}: {', '.join(lost)}"
+                )
