@@ -1,0 +1,131 @@
+"""What holds for every test: no network, no settings of whoever runs it, and stores to use."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.builders import FixedClock
+from tests.support.network import forbid_network
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+    from tests.support.embedder import FakeEmbedder
+    from tests.support.llm import FakeLLM
+
+pytest.register_assert_rewrite("tests.support.llm", "tests.support.embedder")
+forbid_network()
+
+settings.register_profile(
+    "edenmem",
+    deadline=None,  # a slow machine is no failure
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    print_blob=True,
+)
+settings.load_profile("edenmem")
+
+#: What a person's shell may hold that would change what a test sees.
+_FOREIGN = re.compile(
+    r"EDENMEM_.*|OPENAI_.*|.*_PROXY|XDG_.*|NO_COLOR|FORCE_COLOR|CLICOLOR.*|COLUMNS|LINES|EDITOR"
+    r"|VISUAL|PAGER|_TYPER_.*|TTY_.*",
+    re.IGNORECASE,
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty home folder and a bare environment, for subprocesses too."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if _FOREIGN.fullmatch(name)]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        for name, folder in {
+            "XDG_DATA_HOME": ".local/share",
+            "XDG_CONFIG_HOME": ".config",
+            "XDG_CACHE_HOME": ".cache",
+            "XDG_STATE_HOME": ".local/state",
+        }.items():
+            patch.setenv(name, str(home / folder))
+        yield home
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    """A clock that stands at `builders.NOW` until it is moved."""
+    return FixedClock()
+
+
+@pytest.fixture
+def llm() -> FakeLLM:
+    """A language model without any script yet; see `FakeLLM.script`."""
+    from tests.support.llm import FakeLLM
+
+    return FakeLLM()
+
+
+@pytest.fixture
+def embedder() -> FakeEmbedder:
+    """An embedder that knows similar texts by their words."""
+    from tests.support.embedder import FakeEmbedder
+
+    return FakeEmbedder()
+
+
+# -- stores --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def secantus_uri() -> Iterator[str]:
+    """The address of a SecantusDB server over a real socket, one for each worker of the run."""
+    from tests.support.mongo_server import secantus_server
+
+    with secantus_server() as server:
+        yield server.uri
+
+
+@pytest.fixture
+def open_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Store]]:
+    """A function from a kind of store to a new, empty one, closed after the test."""
+    from tests.support import stores
+
+    with ExitStack() as opened:
+
+        def open_one(kind: str) -> Store:
+            match kind:
+                case "sqlite":
+                    context = stores.sqlite_store(tmp_path_factory.mktemp("store"))
+                case "mongomock":
+                    context = stores.mongomock_store()
+                case "secantus":
+                    context = stores.secantus_store(request.getfixturevalue("secantus_uri"))
+                case _:
+                    raise ValueError(f"no such kind of store: {kind}")
+            return opened.enter_context(context)
+
+        yield open_one
+
+
+@pytest.fixture(params=["sqlite", "mongomock", "secantus"])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    """An empty store, once for each kind.
+
+    A test that needs one kind only says
+    ``@pytest.mark.parametrize("store", ["sqlite"], indirect=True)`` or uses `sqlite_store`.
+    """
+    return open_store(request.param)
+
+
+@pytest.fixture
+def sqlite_store(open_store: Callable[[str], Store]) -> Store:
+    """An empty SQLite store."""
+    return open_store("sqlite")

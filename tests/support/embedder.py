@@ -1,0 +1,83 @@
+"""An embedder without a model: texts that share words are near to each other."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from edenmem.embed.protocol import Embedding
+from edenmem.models.formation import CallUsage
+from tests.support.vectors import unit
+
+_WORD = re.compile(r"\w+")
+
+
+class FakeEmbedder:
+    """The sum of one fixed random direction for each word, scaled to length 1.
+
+    Equal texts have cosine 1, texts with half their words in common about 0.5, others about 0.
+    ``calls`` are the texts of each call. ``failures`` are raised in order, one a call, before
+    anything is answered. It refuses what a real endpoint refuses, and a blank text too.
+    """
+
+    def __init__(
+        self, *, model: str = "fake-embedder", dimensions: int = 128, most_texts: int = 2048
+    ) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.failures: list[BaseException] = []
+        self.closed = False
+        self._model = model
+        self._dimensions = dimensions
+        self._most_texts = most_texts
+
+    @property
+    def model(self) -> str:
+        """The name that is stored beside each vector."""
+        return self._model
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self._dimensions
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text of every call, in order."""
+        return [text for call in self.calls for text in call]
+
+    async def embed(self, texts: Sequence[str]) -> Embedding:
+        """One vector for each text."""
+        assert not self.closed, "used after close()"
+        assert not isinstance(texts, str), "one text where a list of texts belongs"
+        assert texts, "a call without texts"
+        assert len(texts) <= self._most_texts, f"{len(texts)} texts in one call"
+        for text in texts:
+            assert isinstance(text, str), f"{type(text).__name__} where a text belongs"
+            assert text.strip(), "a blank text has no meaning to embed"
+            text.encode("utf-8")
+        self.calls.append(tuple(texts))
+        if self.failures:
+            raise self.failures.pop(0)
+        tokens = sum(len(text) // 4 + 1 for text in texts)
+        return Embedding(
+            vectors=tuple(self.vector(text) for text in texts),
+            usage=(CallUsage(task="embed", model=self._model, input_tokens=tokens),),
+        )
+
+    async def close(self) -> None:
+        """Refuse all further calls."""
+        self.closed = True
+
+    def vector(self, text: str) -> bytes:
+        """The vector of one text, without counting as a call."""
+        words = _WORD.findall(text.casefold()) or [text]
+        return unit(*np.sum([self._direction(word) for word in words], axis=0))
+
+    def _direction(self, word: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        digest = hashlib.blake2b(f"{self._model}\0{word}".encode(), digest_size=8).digest()
+        generator = np.random.default_rng(int.from_bytes(digest, "big"))
+        direction = generator.standard_normal(self._dimensions)
+        return direction / np.linalg.norm(direction)

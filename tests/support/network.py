@@ -1,0 +1,47 @@
+"""No test speaks to the world: whatever leaves the loopback interface is refused.
+
+An audit hook sees every socket, whichever library opened it. It cannot be taken off again, which
+is as it should be.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from typing import Any
+
+
+class NetworkForbidden(RuntimeError):
+    """A test tried to leave the machine. No `OSError`, so that nothing takes it for an outage."""
+
+
+def _is_here(host: object) -> bool:
+    if isinstance(host, bytes):
+        host = host.decode("ascii", "replace")
+    if not isinstance(host, str) or host in ("", "localhost") or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+        address = arguments[1]
+        host = address[0] if isinstance(address, tuple) and address else None  # else a UNIX socket
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+        if isinstance(host, str) and host.endswith(".invalid"):  # RFC 6761: never resolves
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    else:
+        return
+    if not _is_here(host):
+        raise NetworkForbidden(f"a test tried to reach {host!r}")
+
+
+def forbid_network() -> None:
+    """From now on, for the rest of the process."""
+    sys.addaudithook(_refuse)
