@@ -1,0 +1,161 @@
+"""The XML of a memory context: pure text, made from what was read.
+
+Every stored text is escaped, and every item is folded into one line, so that nothing that a person
+once said can close a tag, open one, or look like an item of its own. What comes out parses with
+any XML parser.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.engine.reports import ContextPart
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.text import clean, escape_xml, word_count
+
+#: An item is at most so long. Formation keeps far below it; what an import or a person brought in
+#: must not crowd everything else out of a prompt.
+ITEM_CHARACTERS = 2000
+
+EMPTY = "<MemoryContext/>"
+_OPEN, _CLOSE = "<MemoryContext>\n", "</MemoryContext>"
+
+#: The element of each kind, from broad to narrow. Shards stand inside their agent's.
+_ELEMENTS = {
+    ScopeKind.AGENT: "AgentMemory",
+    ScopeKind.GROUP: "GroupMemory",
+    ScopeKind.USER: "UserMemory",
+    ScopeKind.SESSION: "SessionMemory",
+}
+_SHARD = "MemoryShard"
+
+_PART = re.compile(r"^  <(\w+)>\n(.*?)^  </\1>\n", re.S | re.M)
+_SHARD_PART = re.compile(rf'^    <{_SHARD} name="(.*?)">\n(.*?)^    </{_SHARD}>\n', re.S | re.M)
+_TAG = re.compile(r"<[^<>]*>")
+
+
+class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What of one scope is always in the prompt. ``reflections`` are oldest first."""
+
+    text: str = ""
+    version: int = 0
+    reflections: tuple[str, ...] = ()
+
+
+def render_context(
+    memories: Mapping[Scope, ScopeMemory], facts: Sequence[Fact], *, now: datetime
+) -> str:
+    """The context of these scopes, broad to narrow, and facts; empty parts are left out."""
+    by_kind: dict[ScopeKind, list[tuple[Scope, ScopeMemory]]] = {kind: [] for kind in ScopeKind}
+    for scope, memory in memories.items():
+        by_kind[scope.kind].append((scope, memory))
+
+    parts: list[str] = []
+    for kind, element in _ELEMENTS.items():
+        inner = "".join(_memory(memory, indent=4) for _, memory in by_kind[kind])
+        if kind is ScopeKind.AGENT:
+            inner += "".join(_shard(scope, memory) for scope, memory in by_kind[ScopeKind.SHARD])
+        parts.append(_element(element, inner, indent=2))
+    parts.append(_element("Facts", _fact_lines(facts, now), indent=2))
+    return _wrapped("".join(parts))
+
+
+def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
+    """``xml`` with a ``<RetrievedMemories>`` part at its end; unchanged if there are no facts."""
+    if not facts:
+        return xml
+    body = "" if xml == EMPTY else xml.removeprefix(_OPEN).removesuffix(_CLOSE)
+    return _wrapped(body + _element("RetrievedMemories", _fact_lines(facts, now), indent=2))
+
+
+def fact_line(fact: Fact, now: datetime) -> str:
+    """``- [scope] text (3d ago)``, by when the fact was made or last corrected."""
+    label = f"shard {fact.shard}" if fact.scope is ScopeKind.SHARD else str(fact.scope)
+    return f"- [{item(label)}] {item(fact.content)} ({age(fact.recent_at, now)})"
+
+
+def item(text: str) -> str:
+    """A stored text as one escaped line."""
+    line = " ".join(clean(text).split())
+    if len(line) > ITEM_CHARACTERS:
+        line = line[: ITEM_CHARACTERS - 1] + "…"
+    return escape_xml(line)
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago, in the largest whole unit: now, 5m ago, 2h ago, 3d ago."""
+    minutes = int((now - moment).total_seconds() // 60)
+    if minutes < 1:
+        return "now"
+    if minutes < 60:
+        return f"{minutes}m ago"
+    hours = minutes // 60
+    return f"{hours}h ago" if hours < 24 else f"{hours // 24}d ago"
+
+
+def measure(xml: str, *, characters_per_token: float) -> tuple[ContextPart, ...]:
+    """The parts of a context that `render_context` made; shards count apart from their agent.
+
+    Words are those of the memories, tokens an estimate for the part with its markup.
+    """
+    parts: list[ContextPart] = []
+
+    def add(name: str, markup: str) -> None:
+        parts.append(
+            ContextPart(
+                name=name,
+                words=word_count(html.unescape(_TAG.sub(" ", markup))),
+                tokens=math.ceil(len(markup) / characters_per_token),
+            )
+        )
+
+    for part in _PART.finditer(xml):
+        shards = list(_SHARD_PART.finditer(part[0]))
+        rest = _SHARD_PART.sub("", part[0]) if shards else part[0]
+        if not shards or _SHARD_PART.sub("", part[2]).strip():
+            add(part[1], rest)
+        for shard in shards:
+            add(f"{_SHARD} {html.unescape(shard[1])}", shard[0])
+    return tuple(parts)
+
+
+def _wrapped(body: str) -> str:
+    return f"{_OPEN}{body}{_CLOSE}" if body else EMPTY
+
+
+def _element(name: str, inner: str, *, indent: int, attributes: str = "") -> str:
+    """An element on lines of its own; "" if there is nothing in it."""
+    if not inner:
+        return ""
+    space = " " * indent
+    return f"{space}<{name}{attributes}>\n{inner}{space}</{name}>\n"
+
+
+def _shard(scope: Scope, memory: ScopeMemory) -> str:
+    name = f' name="{item(scope.owner)}"'
+    return _element(_SHARD, _memory(memory, indent=6), indent=4, attributes=name)
+
+
+def _memory(memory: ScopeMemory, *, indent: int) -> str:
+    space = " " * indent
+    text = escape_xml(clean(memory.text).strip())
+    consolidated = (
+        f"{space}<Consolidated>VERSION: {memory.version}\n{text}</Consolidated>\n" if text else ""
+    )
+    reflections = _lines(f"- {item(reflection)}" for reflection in memory.reflections)
+    return consolidated + _element("RecentReflections", reflections, indent=indent)
+
+
+def _fact_lines(facts: Sequence[Fact], now: datetime) -> str:
+    return _lines(fact_line(fact, now) for fact in facts)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
