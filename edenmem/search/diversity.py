@@ -1,0 +1,82 @@
+"""Maximal marginal relevance: not the same thing ten times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edenmem.search.ranking import Cut, Pool, Scored, explained
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: The best so many times ``top_k`` are chosen from; what ranks lower is not relevant enough.
+POOL_FACTOR = 3
+
+
+def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float) -> Pool:
+    """Choose ``top_k``, one by one, each for what it adds to those chosen before.
+
+    ``trade_off`` is λ: 1 is relevance alone, 0 diversity alone. A hit's score becomes
+    λ · score + (1 − λ) · (1 − redundancy), where redundancy is the highest cosine with a chosen
+    one (a negative cosine is none). That is Carbonell and Goldstein's λ · score − (1 − λ) ·
+    redundancy, moved into [0, 1]; along the choices it never rises, so that the order by score
+    is the order of choice.
+
+    ``vectors`` are of one model. A fact without one is taken to be like no other.
+    """
+    considered, late = pool.hits[: POOL_FACTOR * top_k], pool.hits[POOL_FACTOR * top_k :]
+    chosen, rest = _choose(considered, vectors, top_k=top_k, trade_off=trade_off)
+    cuts = [_cut(hit, f"not among the best {POOL_FACTOR} × top_k") for hit in late]
+    for hit, redundancy in rest:
+        why = f"others add more: cosine {redundancy:.3f} with a result"
+        cuts.append(_cut(hit, why))
+    return Pool(hits=tuple(chosen), cuts=pool.cuts + tuple(cuts))
+
+
+def _choose(
+    hits: tuple[Scored, ...], vectors: Mapping[str, bytes], *, top_k: int, trade_off: float
+) -> tuple[list[Scored], list[tuple[Scored, float]]]:
+    import numpy as np
+
+    if not hits:
+        return [], []
+    matrix = _matrix([vectors.get(hit.fact_id) for hit in hits])
+    relevance = np.array([hit.score for hit in hits])
+    redundancy = np.zeros(len(hits))
+    left = np.ones(len(hits), dtype=bool)
+    chosen: list[Scored] = []
+    while len(chosen) < min(top_k, len(hits)):
+        scores = trade_off * relevance + (1.0 - trade_off) * (1.0 - redundancy)
+        # hits come ordered by score and id, and argmax takes the first of equal ones
+        best = int(np.argmax(np.where(left, scores, -1.0)))
+        left[best] = False
+        score = float(scores[best])
+        hit = msgspec.structs.replace(hits[best], score=score)
+        figures = {"redundancy": float(redundancy[best]), "lambda": trade_off}
+        rank = len(chosen) + 1
+        chosen.append(explained(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
+        redundancy = np.maximum(redundancy, np.clip(matrix @ matrix[best], 0.0, 1.0))
+    rest = [(hits[index], float(redundancy[index])) for index in np.flatnonzero(left)]
+    return chosen, rest
+
+
+def _matrix(vectors: list[bytes | None]) -> NDArray[np.float32]:
+    """Unit rows; a fact without a vector has a row of zeros."""
+    import numpy as np
+
+    width = next((len(vector) // 4 for vector in vectors if vector), 1)
+    matrix = np.zeros((len(vectors), width), dtype=np.float32)
+    for row, vector in enumerate(vectors):
+        if vector:
+            matrix[row] = np.frombuffer(vector, dtype="<f4")
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix /= np.where(norms > 0, norms, 1.0)
+    return matrix
+
+
+def _cut(hit: Scored, why: str) -> Cut:
+    return Cut(fact_id=hit.fact_id, stage="mmr", why=why)

@@ -1,0 +1,26 @@
+"""A preference for what was learned, or corrected, lately."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from edenmem.search.ranking import Pool, explained, ranked
+
+
+def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:
+    """(1 − ``weight``) · score + ``weight`` · exp(−age / ``days``), in [0, 1].
+
+    ``ages`` are in days since a fact was made or last corrected; one in the future counts as now.
+    """
+    hits = []
+    for hit in pool.hits:
+        age = max(0.0, ages[hit.fact_id])
+        fresh = math.exp(-age / days)
+        score = min(1.0, (1.0 - weight) * hit.score + weight * fresh)
+        hit = msgspec.structs.replace(hit, score=score)
+        figures = {"age_days": age, "recency": fresh, "weight": weight}
+        hits.append(explained(hit, "recency", score=score, threshold=None, **figures))
+    return ranked("recency", hits, pool.cuts)
