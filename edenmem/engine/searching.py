@@ -1,0 +1,378 @@
+"""Search from question to answer: vectors, candidates, fusion, facts, and the account of it all.
+
+The road of one search is a `Recipe` (edenmem.search.recipes): its lists are asked for at the same
+time, each query is fused on its own and goes through the recipe's stages, and the results are
+joined. The filter (exact scopes, times, session) goes to the store with each list and again with
+the ids that are loaded, so nothing outside it can come back. Whatever fails is an error: an
+outage never looks like "no memories".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from edenmem.embed import EMBEDDER_HINT
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.offload import in_thread
+from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.errors import StoreError, UsageError
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.search.diversity import mmr as choose_diverse
+from edenmem.search.fusion import ListName
+from edenmem.search.ranking import Pool, join, keep, top
+from edenmem.search.recency import recency as prefer_recent
+from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage, fuse
+from edenmem.search.recipes import recipe as named_recipe
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+from edenmem.text import clean
+
+T = TypeVar("T")
+
+#: The most results that one query may have.
+MAX_TOP_K = 100
+
+_DAY = 86_400.0
+
+
+class Searcher:
+    """Finds facts. Safe to use for several searches at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings.search
+        self._embedder = embedder
+        self._clock = clock
+
+    async def search(
+        self,
+        queries: Sequence[str],
+        scopes: Sequence[Scope],
+        *,
+        recipe: str | None = None,
+        top_k: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session_id: str | None = None,
+        track: bool = True,
+        rerank: bool = False,
+        recency: bool = False,
+        mmr: bool = False,
+        exact: bool = False,
+        vectors: Sequence[bytes] | None = None,
+        vector_model: str | None = None,
+    ) -> SearchReport:
+        """The facts of ``scopes`` that answer the queries best.
+
+        Args:
+            queries: One to three texts; each is searched alone, and the results are joined, a
+                fact that several found with its best score.
+            scopes: Whose facts may be seen, one by one. None: nothing is found.
+            recipe: "convex", "rrf", "semantic" or "text"; None is the configured one, which
+                becomes "text", with a notice, if there is no embedding model.
+            top_k: The most results of each query; None is the configured number.
+            since: Only facts formed at or after this time.
+            until: Only facts formed before this time.
+            session_id: Only facts from this session.
+            track: Count an access on each fact that is returned.
+            rerank: Not available yet.
+            recency: Prefer what was learned or corrected lately.
+            mmr: Avoid results that say the same.
+            exact: Compare all vectors in full where the store would take a short cut.
+            vectors: The vectors of the queries, if the caller has them.
+            vector_model: The model that ``vectors`` are of; None is the embedder's or, without
+                one, the only model that the facts have vectors of.
+
+        Raises:
+            UsageError: a bad argument, or a recipe that was asked for by name and needs an
+                embedding model that there is not.
+            EmbeddingModelMismatch: the stored vectors are of another model.
+            ProviderError: the query could not be embedded.
+            StoreError: the store could not be searched.
+        """
+        texts = _checked_queries(queries)
+        count = _checked_top_k(self._settings.top_k if top_k is None else top_k)
+        if rerank:
+            raise UsageError("this version has no reranking", hint="search without --rerank")
+        wanted = [stage for stage, on in ((Stage.RECENCY, recency), (Stage.MMR, mmr)) if on]
+        notices: list[str] = []
+        plan = self._plan(recipe, wanted, notices, has_vectors=vectors is not None)
+        if not scopes:
+            notices.append("there is no scope to search in")
+            return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
+        clock = _Stopwatch()
+        ability = await in_thread(self._store.search_ability)
+        if ability.notice:
+            notices.append(ability.notice)
+        filter = FactFilter(
+            scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
+        )
+        model = ""
+        if plan.semantic:
+            model = await self._vector_model(filter, texts, vectors, vector_model)
+        depth = plan.depth(self._settings, count)
+        lists = await self._lists(
+            plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
+        )
+        if plan.semantic and not any(lists["semantic"]):
+            notices += await self._why_no_vectors(filter)
+        with clock.stage("fusion"):
+            pools = self._fused(plan, lists, len(texts), ability, depth=depth)
+        pools, facts = await self._staged(plan, pools, filter, model, count=count, clock=clock)
+        joined = join(pools)
+        if track and joined.hits:
+            with clock.stage("track"):
+                notices += await self._track([hit.fact_id for hit in joined.hits])
+        return SearchReport(
+            queries=texts,
+            recipe=plan.name,
+            hits=tuple(
+                SearchHit(fact=facts[hit.fact_id], score=hit.score, explain=hit.explain)
+                for hit in joined.hits
+            ),
+            dropped=tuple(
+                Dropped(fact_id=cut.fact_id, stage=cut.stage, why=cut.why) for cut in joined.cuts
+            ),
+            timings_ms=clock.timings(),
+            notices=tuple(notices),
+        )
+
+    def _plan(
+        self, name: str | None, stages: Sequence[Stage], notices: list[str], *, has_vectors: bool
+    ) -> Recipe:
+        plan = named_recipe(name or self._settings.recipe, stages=stages)
+        if not plan.semantic or has_vectors or self._embedder is not None:
+            return plan
+        if name is not None:
+            raise UsageError(
+                f"recipe {name!r} needs an embedding model, and there is none",
+                hint=f"{EMBEDDER_HINT}; or search with recipe 'text'",
+            )
+        notices.append(f"no embedding model, so words alone were searched; {EMBEDDER_HINT}")
+        return named_recipe("text", stages=stages)
+
+    async def _vector_model(
+        self,
+        filter: FactFilter,
+        texts: Sequence[str],
+        vectors: Sequence[bytes] | None,
+        named: str | None,
+    ) -> str:
+        """The model of the query's vectors: only facts with vectors of the same one are compared."""
+        embedder = self._embedder
+        if vectors is None:
+            assert embedder is not None
+            return embedder.model
+        if len(vectors) != len(texts):
+            raise UsageError(f"{len(texts)} queries need as many vectors, not {len(vectors)}")
+        if embedder is not None and named in (None, embedder.model):
+            for vector in vectors:
+                if len(vector) != 4 * embedder.dimensions:
+                    raise UsageError(
+                        f"a vector of {embedder.model!r} has {embedder.dimensions} numbers, "
+                        f"one that was given has {len(vector) / 4:g}"
+                    )
+            return embedder.model
+        if named is not None:
+            return named
+        stored = sorted(set(await in_thread(self._store.vector_models, filter.scopes)) - {""})
+        if len(stored) > 1:
+            raise UsageError(
+                f"the facts have vectors of several models ({', '.join(stored)}); "
+                "name the one that the given vectors are of"
+            )
+        return stored[0] if stored else ""
+
+    async def _lists(
+        self,
+        plan: Recipe,
+        filter: FactFilter,
+        texts: Sequence[str],
+        vectors: Sequence[bytes] | None,
+        *,
+        model: str,
+        depth: int,
+        exact: bool,
+        clock: _Stopwatch,
+    ) -> dict[ListName, list[list[Candidate]]]:
+        """The candidates of each list and query; the lists are asked for at the same time."""
+
+        async def semantic() -> list[list[Candidate]]:
+            given = vectors
+            if given is None:
+                assert self._embedder is not None
+                with clock.stage("embed"):
+                    given = (await self._embedder.embed(texts)).vectors
+            with clock.stage("semantic"):
+                return await in_thread(
+                    self._store.semantic_candidates,
+                    filter,
+                    given,
+                    model=model,
+                    limit=depth,
+                    exact=exact,
+                )
+
+        async def text() -> list[list[Candidate]]:
+            with clock.stage("text"):
+                return await in_thread(self._store.text_candidates, filter, texts, limit=depth)
+
+        ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
+        ways = {"semantic": semantic, "text": text}
+        found = await _together([ways[name]() for name in plan.lists])
+        return dict(zip(plan.lists, found, strict=True))
+
+    def _fused(
+        self,
+        plan: Recipe,
+        lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
+        queries: int,
+        ability: SearchAbility,
+        *,
+        depth: int,
+    ) -> list[Pool]:
+        return [
+            fuse(
+                plan,
+                {name: found[number] for name, found in lists.items()},
+                self._settings,
+                depth=depth,
+                text_floor=ability.text_floor,
+            )
+            for number in range(queries)
+        ]
+
+    async def _staged(
+        self,
+        plan: Recipe,
+        pools: list[Pool],
+        filter: FactFilter,
+        model: str,
+        *,
+        count: int,
+        clock: _Stopwatch,
+    ) -> tuple[list[Pool], dict[str, Fact]]:
+        """Each pool through the recipe's stages and down to ``count``, with the facts it needs."""
+        if not plan.stages:
+            pools = [top(pool, count) for pool in pools]
+        with clock.stage("load"):
+            ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
+            facts = await in_thread(
+                self._store.facts_by_ids,
+                filter.scopes,
+                ids,
+                with_vectors=Stage.MMR in plan.stages,
+            )
+        # a fact may have been deleted since its list was made
+        pools = [keep(pool, facts, stage="load", why="deleted meanwhile") for pool in pools]
+        if Stage.RECENCY in plan.stages:
+            with clock.stage("recency"):
+                pools = self._recent_first(pools, facts)
+        if Stage.MMR in plan.stages:
+            with clock.stage("mmr"):
+                pools = self._diverse(pools, facts, model, count=count)
+        return [top(pool, count) for pool in pools], facts
+
+    def _recent_first(self, pools: Sequence[Pool], facts: Mapping[str, Fact]) -> list[Pool]:
+        now = self._clock()
+        ages = {
+            fact_id: (now - fact.recent_at).total_seconds() / _DAY
+            for fact_id, fact in facts.items()
+        }
+        weight, days = self._settings.recency_weight, self._settings.recency_days
+        return [prefer_recent(pool, ages, weight=weight, days=days) for pool in pools]
+
+    def _diverse(
+        self, pools: Sequence[Pool], facts: Mapping[str, Fact], model: str, *, count: int
+    ) -> list[Pool]:
+        held = {id: fact for id, fact in facts.items() if fact.embedding is not None}
+        # recipe "text" has no query vector, and so no model: the commonest one is compared
+        models = [fact.embedding_model for fact in held.values()]
+        wanted = model or max(set(models), key=lambda m: (models.count(m), m or ""), default=None)
+        vectors = {
+            fact_id: fact.embedding
+            for fact_id, fact in held.items()
+            if fact.embedding is not None and fact.embedding_model == wanted
+        }
+        trade_off = self._settings.mmr_lambda
+        return [choose_diverse(pool, vectors, top_k=count, trade_off=trade_off) for pool in pools]
+
+    async def _why_no_vectors(self, filter: FactFilter) -> list[str]:
+        """A word on facts without vectors, if semantic search had nothing to search."""
+        models = await in_thread(self._store.vector_models, filter.scopes)
+        without = models.get("", 0)
+        if not without or len(models) > 1:
+            return []
+        return [
+            f"none of the {without} facts has a vector, so meaning could not be searched; "
+            "'edenmem embed backfill' makes them"
+        ]
+
+    async def _track(self, fact_ids: Sequence[str]) -> list[str]:
+        """Count the accesses; a store that only reads is no reason to withhold what was found."""
+        try:
+            await in_thread(self._store.track_access, fact_ids, self._clock())
+        except StoreError as error:
+            return [f"accesses were not counted: {error.message}"]
+        return []
+
+
+class _Stopwatch:
+    """Milliseconds of each stage; stages that run at the same time are each measured whole."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._stages: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stages[name] = (time.perf_counter() - begun) * 1000
+
+    def timings(self) -> dict[str, float]:
+        return {**self._stages, "total": (time.perf_counter() - self._begun) * 1000}
+
+
+def _checked_queries(queries: Sequence[str]) -> tuple[str, ...]:
+    texts = tuple(clean(query).strip() for query in queries)
+    if not texts or not all(texts):
+        raise UsageError("a query is needed, and it must not be blank")
+    if len(texts) > MAX_QUERIES:
+        raise UsageError(f"at most {MAX_QUERIES} queries go together, {len(texts)} were given")
+    return texts
+
+
+def _checked_top_k(top_k: int) -> int:
+    if not 1 <= top_k <= MAX_TOP_K:
+        raise UsageError(f"top_k is {top_k}, and may be 1 to {MAX_TOP_K}")
+    return top_k
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; the first failure stops the others, waits for them, and is raised."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
