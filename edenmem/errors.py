@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -122,9 +123,13 @@ class EmbeddingModelMismatch(UnavailableError):
 
 
 class ProviderError(UnavailableError):
-    """An LLM or embedding endpoint failed; ``retryable`` says whether a later try may work."""
+    """An LLM or embedding endpoint failed; ``retryable`` says whether a later try may work.
+
+    ``usage`` holds a `edenmem.models.formation.CallUsage` for each call that was paid for it.
+    """
 
     retryable = False
+    usage: tuple[Any, ...] = ()
 
 
 class ProviderAuthError(ProviderError):

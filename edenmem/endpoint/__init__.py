@@ -1,0 +1,1 @@
+"""OpenAI-compatible endpoints: what language models and embeddings ask of them alike."""

@@ -1,0 +1,122 @@
+"""One endpoint: its address, its key, its patience, and how a request is sent until it works."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from edenmem.endpoint.failures import Translator
+from edenmem.endpoint.waiting import backoff
+from edenmem.errors import ConfigError
+from edenmem.settings.paths import redact_uri
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+ResultT = TypeVar("ResultT")
+
+OPENAI_URL = "https://api.openai.com/v1"
+#: Endpoints on one's own machine want no key, and the client wants one.
+_NO_KEY = "none"
+
+
+class Endpoint:
+    """An OpenAI-compatible endpoint. Nothing is imported or connected before the first `call`.
+
+    ``section`` is the table of the configuration that messages name. ``timeout`` is in seconds
+    and for each try as a whole; ``retries`` are the tries after the first. ``sleep`` and
+    ``uniform`` are injected so that tests neither wait nor depend on chance.
+    """
+
+    def __init__(
+        self,
+        *,
+        section: str,
+        base_url: str,
+        api_key: str,
+        timeout: float,
+        retries: int,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._base_url = base_url or OPENAI_URL
+        self._api_key = _usable_key(api_key, section)
+        self.host = _host(self._base_url, section)
+        self._timeout = timeout
+        self._retries = retries
+        self._sleep = sleep
+        self._uniform = uniform
+        self._translate = Translator(
+            section=section, host=self.host, timeout=timeout, secret=self._api_key
+        )
+        self._client: AsyncOpenAI | None = None
+
+    async def call(
+        self,
+        request: Callable[[AsyncOpenAI], Awaitable[ResultT]],
+        *,
+        model: str,
+        model_setting: str,
+    ) -> ResultT:
+        """The result of ``request``, which is sent again while the failure is a passing one.
+
+        Raises:
+            ProviderError: the leaf that fits; ``model_setting`` is named if there is no ``model``.
+        """
+        client = self._connect()
+        for tried in range(self._retries + 1):
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await request(client)
+            except Exception as error:
+                failure = self._translate(error, model=model, model_setting=model_setting)
+                if failure is None:
+                    raise  # not the endpoint's: a mistake of ours
+                if not failure.passing or tried == self._retries:
+                    # The cause may quote the key; the message of ours does not.
+                    raise failure.error from None
+                wait = backoff(tried, failure.retry_after, self._uniform)
+            await self._sleep(wait)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    def _connect(self) -> AsyncOpenAI:
+        if self._client is None:
+            from openai import AsyncOpenAI
+
+            self._client = AsyncOpenAI(
+                base_url=self._base_url,
+                api_key=self._api_key or _NO_KEY,
+                timeout=self._timeout,
+                max_retries=0,
+            )
+        return self._client
+
+
+def _usable_key(key: str, section: str) -> str:
+    key = key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"{section}.api_key has a character that no key has")
+    return key
+
+
+def _host(url: str, section: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError(
+            f"{section}.base_url {redact_uri(url)!r} is not an address",
+            hint="it looks like https://host/v1",
+        )
+    return parts.hostname + port

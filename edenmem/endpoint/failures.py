@@ -1,0 +1,136 @@
+"""What the client library raises, as the errors of `edenmem.errors`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from edenmem.endpoint.waiting import retry_after
+from edenmem.errors import (
+    ProviderAnswerInvalid,
+    ProviderAuthError,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderTimeout,
+)
+from edenmem.settings.paths import MASK, redact_uri
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
+
+_KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|AIza)[-_A-Za-z0-9*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
+_SHOWN_CHARACTERS = 300
+_SHORTEST_SECRET = 4  # "x", the key of many a local server, would be masked in every word
+
+
+class RequestRejected(ProviderError):
+    """400 or 422: the endpoint does not take the request as it is; ``code`` is its own word."""
+
+    def __init__(self, message: str, *, code: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class Failure(NamedTuple):
+    """An error, whether another try may work, and the seconds that the endpoint asked to wait."""
+
+    error: ProviderError
+    passing: bool = False
+    retry_after: float | None = None
+
+
+class Translator:
+    """Makes a `Failure` of an exception, in words that name this endpoint and no secret."""
+
+    def __init__(self, *, section: str, host: str, timeout: float, secret: str) -> None:
+        self._section = section
+        self._host = host
+        self._timeout = timeout
+        self._secret = secret
+
+    def __call__(self, error: Exception, *, model: str, model_setting: str) -> Failure | None:
+        """The failure, or None if ``error`` is not one of an endpoint."""
+        import openai
+
+        match error:
+            case TimeoutError() | openai.APITimeoutError():
+                return Failure(
+                    ProviderTimeout(
+                        f"{self._host} did not answer within {self._timeout:g} s",
+                        hint=f"{self._section}.timeout_seconds sets the limit",
+                    ),
+                    passing=True,
+                )
+            case openai.APIStatusError():
+                return self._status(error, model, model_setting)
+            case openai.APIConnectionError():
+                why = self._safe(str(error.__cause__ or error))
+                return Failure(
+                    ProviderTimeout(
+                        f"{self._host} could not be reached, or broke off: {why}",
+                        hint=f"check {self._section}.base_url and the network",
+                    ),
+                    passing=True,
+                )
+            case json.JSONDecodeError() | openai.APIResponseValidationError():
+                return Failure(
+                    ProviderAnswerInvalid(
+                        f"{self._host} answered with something that is not JSON",
+                        hint=f"check {self._section}.base_url; it often ends in /v1",
+                    ),
+                    passing=True,
+                )
+            case openai.OpenAIError():
+                return Failure(ProviderError(f"{self._host}: {self._safe(str(error))}"))
+        return None
+
+    def _status(self, error: APIStatusError, model: str, model_setting: str) -> Failure:
+        status = error.status_code
+        code = str(error.code or "")
+        said = f"{self._host} answered {status}: {self._safe(_message(error))}"
+        if status in {401, 403}:
+            return Failure(
+                ProviderAuthError(
+                    said, hint=f"check {self._section}.api_key, or OPENAI_API_KEY if it is empty"
+                )
+            )
+        if status == 404 or code == "model_not_found":
+            return Failure(
+                ProviderError(
+                    f"{said} (model {model!r})",
+                    hint=f"check {model_setting}, and {self._section}.base_url, which often ends"
+                    " in /v1",
+                )
+            )
+        if status == 429:
+            empty = code == "insufficient_quota"
+            limited = ProviderRateLimited(
+                said,
+                hint="the account has no credit left" if empty else "try again later",
+            )
+            return Failure(
+                limited, passing=not empty, retry_after=retry_after(error.response.headers)
+            )
+        if status in {400, 422}:
+            return Failure(RequestRejected(said, code=code))
+        failed = ProviderError(said)
+        failed.retryable = status in {408, 409} or status >= 500
+        return Failure(
+            failed, passing=failed.retryable, retry_after=retry_after(error.response.headers)
+        )
+
+    def _safe(self, text: str) -> str:
+        """``text`` from outside, fit for one line of a terminal, without keys and passwords."""
+        if len(self._secret) >= _SHORTEST_SECRET:
+            text = text.replace(self._secret, MASK)
+        text = text[: 10 * _SHOWN_CHARACTERS]
+        return one_line(_KEYLIKE.sub(MASK, redact_uri(text)), _SHOWN_CHARACTERS)
+
+
+def _message(error: APIStatusError) -> str:
+    body = error.body
+    if isinstance(body, dict):
+        body = body.get("message") or body.get("error") or body.get("detail") or body
+    return str(body) if body else error.message

@@ -1,0 +1,86 @@
+"""Files of answers: one JSON object a line, or one JSON array of them.
+
+``{"task": "facts", "key": "night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage``
+where a real endpoint gave the answer. A task and key may be answered once only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import InputError
+
+
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line. ``usage`` tells what the answer cost when it was recorded."""
+
+    task: str
+    key: str
+    answer: dict[str, Any]
+    model: str | None = None
+    usage: list[dict[str, Any]] | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What it is an answer to."""
+        return self.task, self.key
+
+
+def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
+    """The answers of a file by task and key.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is wrong or answers a second time.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    answers: dict[tuple[str, str], RecordedAnswer] = {}
+    first_lines: dict[tuple[str, str], int] = {}
+    for number, item in _items(path, text):
+        try:
+            answer = msgspec.convert(item, RecordedAnswer)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}: {error}", line=number) from error
+        if answer.place in answers:
+            raise InputError(
+                f"{path}: task {answer.task!r} of {answer.key!r} is answered in line"
+                f" {first_lines[answer.place]} already",
+                line=number,
+            )
+        answers[answer.place] = answer
+        first_lines[answer.place] = number
+    return answers
+
+
+def _items(path: Path, text: str) -> Iterator[tuple[int, object]]:
+    if text.lstrip().startswith("["):
+        # Positions in an array are numbered like lines: there is one for each answer.
+        yield from enumerate(_decoded(path, text, None), start=1)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _decoded(path, line, number)
+
+
+def _decoded(path: Path, text: str, line: int | None) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON: {error}", line=line) from error
+
+
+def line_of(answer: RecordedAnswer) -> str:
+    """The line for ``answer``, ended."""
+    stored = {
+        name: value for name, value in msgspec.structs.asdict(answer).items() if value is not None
+    }
+    return json.dumps(stored, ensure_ascii=False) + "\n"

@@ -1,0 +1,102 @@
+"""Keeping what a real endpoint answered, in the form that a replay reads."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from edenmem.errors import InputError
+from edenmem.llm.answer_file import RecordedAnswer, line_of, read_answers
+from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
+
+
+class RecordingLLM:
+    """An `edenmem.llm.protocol.LLM` around another, whose answers go to a file too.
+
+    The file is readable by its owner alone, since answers tell of people. Of two answers to the
+    same request (a formation that was tried again) the later one is kept: those after it were
+    asked in its light. Several processes may record into one file.
+    """
+
+    def __init__(self, inner: LLM, path: Path) -> None:
+        self._inner = inner
+        self._path = path
+
+    @property
+    def description(self) -> str:
+        """What answers, and where the answers are kept."""
+        return f"{self._inner.description}, recorded in {self._path}"
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether no model is asked."""
+        return self._inner.is_scripted
+
+    async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
+        """The inner answer, once it is on disk.
+
+        Raises:
+            InputError: the file cannot be written, or holds something else.
+        """
+        answer = await self._inner.ask(request)
+        recorded = RecordedAnswer(
+            task=request.task,
+            key=request.key,
+            answer=answer.value.model_dump(mode="json", by_alias=True),
+            model=request.model,
+            usage=[msgspec.to_builtins(call) for call in answer.usage],
+        )
+        try:
+            await asyncio.to_thread(_keep, self._path, recorded)
+        except OSError as error:
+            raise InputError(f"cannot record into {self._path}: {error.strerror}") from error
+        return answer
+
+    async def close(self) -> None:
+        """Close the inner one."""
+        await self._inner.close()
+
+
+def _keep(path: Path, recorded: RecordedAnswer) -> None:
+    with _locked(path) as file:
+        answers = read_answers(path)
+        if recorded.place not in answers:
+            # One write at the end of the file: a crash leaves a whole line or none.
+            os.write(file, _line_break(path) + line_of(recorded).encode())
+            return
+        answers[recorded.place] = recorded
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as new:
+                new.writelines(map(line_of, answers.values()))
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink()
+            raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, open for appending, for this process alone."""
+    while True:
+        file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), path.stat()):  # not replaced while we waited
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _line_break(path: Path) -> bytes:
+    """What must come before a new line: nothing, unless the last one was left open."""
+    content = path.read_bytes()
+    return b"" if not content or content.endswith(b"\n") else b"\n"

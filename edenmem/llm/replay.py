@@ -1,0 +1,70 @@
+"""Answers from a file in place of a language model, for the demo, the examples and tests."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from edenmem.errors import ProviderAnswerInvalid, ReplayMiss
+from edenmem.llm.answer_file import RecordedAnswer, read_answers
+from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
+from edenmem.llm.structured import InvalidAnswer, parse_answer
+
+
+class ReplayLLM:
+    """An `edenmem.llm.protocol.LLM` that asks nobody. The file is read at the first request.
+
+    Answers go through the same validation as a model's, and cost nothing.
+    """
+
+    is_scripted = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def description(self) -> str:
+        """Where the answers come from, and that no model gave them now."""
+        return f"scripted answers from {self._path}, no model was asked"
+
+    async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
+        """The file's answer, the same every time.
+
+        Raises:
+            ReplayMiss: the file has none for this task and key.
+            ProviderAnswerInvalid: it does not validate.
+            InputError: the file cannot be read.
+        """
+        recorded = self._answers.get((request.task, request.key))
+        if recorded is None:
+            raise ReplayMiss(
+                f"{self._path} has no answer for task {request.task!r} of {request.key!r}",
+                hint=self._nearest(request.task, request.key),
+            )
+        try:
+            value = parse_answer(msgspec.json.encode(recorded.answer).decode(), request.answer)
+        except InvalidAnswer as problem:
+            raise ProviderAnswerInvalid(
+                f"{self._path}: the answer for task {request.task!r} of {request.key!r} is not"
+                f" what was asked for: {problem}"
+            ) from None
+        return LLMAnswer(value=value)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, str], RecordedAnswer]:
+        return read_answers(self._path)
+
+    def _nearest(self, task: str, key: str) -> str:
+        import difflib
+
+        keys = sorted(k for t, k in self._answers if t == task)
+        if not keys:
+            return f"it answers no task {task!r} at all"
+        return "it has: " + ", ".join(
+            difflib.get_close_matches(key, keys, n=3, cutoff=0) or keys[:3]
+        )
