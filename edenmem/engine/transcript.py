@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.limits import is_readable
-from edenmem.models.host import Agent, Message, Session, ToolCall, User
+from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import clean
@@ -37,28 +37,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
-    """Who can speak: this agent, all agents by id, all accounts by id, and who is meant by a
-    message of a person without a sender (None if there are several people)."""
+    """Who can speak: this agent, all agents by id, all accounts by id, and ``only_user``, who is
+    meant by a person's message without a sender (None if there are several people)."""
 
     agent_id: str
     agents: Mapping[str, Agent]
     users: Mapping[str, User]
     only_user: User | None = None
-
-    @classmethod
-    def of(
-        cls, session: Session, agent: Agent, agents: Iterable[Agent], users: Iterable[User]
-    ) -> Cast:
-        """The cast of a session."""
-        accounts = {user.id: user for user in users}
-        people = [accounts.get(given) for given in session.users]
-        persons = {user.memory_id if user else "" for user in people}
-        return cls(
-            agent_id=agent.id,
-            agents={each.id: each for each in (*agents, agent)},
-            users=accounts,
-            only_user=people[0] if len(persons) == 1 else None,
-        )
 
     def person(self, user: User) -> str:
         """A person's name: that of their canonical account, so that all their accounts are one."""
