@@ -1,0 +1,505 @@
+"""Reading facts, and the changes that are made to them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from edenmem.errors import EdenmemError
+from edenmem.models.changes import AddFact, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW, ago, make_fact
+from tests.support.memory import add_fact, add_facts, applied, apply, apply_one, facts_of
+from tests.support.vectors import random_unit
+
+LATER = NOW + timedelta(hours=1)
+AGENT = new_id()
+USER = new_id()
+SCOPE = Scope.user(AGENT, USER)
+EVERY_SCOPE = (
+    Scope.agent(AGENT),
+    Scope.shard(AGENT, "garden: lore/2 🌱"),
+    Scope.group(AGENT, new_id()),
+    SCOPE,
+)
+
+
+def without_vector(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, embedding=None)
+
+
+def revise(fact: Fact, content: str = "Anna lives in Porto.", **fields: object) -> ReviseFact:
+    defaults = {"scope": fact.home, "expected_version": fact.version, "at": LATER}
+    return ReviseFact(fact_id=fact.id, content=content, **{**defaults, **fields})
+
+
+def remove(fact: Fact, **fields: object) -> RemoveFact:
+    defaults = {"scope": fact.home, "expected_version": fact.version, "at": LATER}
+    return RemoveFact(fact_id=fact.id, **{**defaults, **fields})
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", EVERY_SCOPE, ids=lambda scope: scope.kind)
+def test_a_fact_comes_back_as_it_was_added(store: Store, scope: Scope) -> None:
+    fact = make_fact(
+        scope,
+        session_id=new_id(),
+        source_message_ids=(new_id(), new_id()),
+        version=3,
+        previous_content="Anna lives in Porto.",
+        formed_at=ago(days=2, milliseconds=7),
+        updated_at=ago(days=1),
+        access_count=4,
+        last_accessed_at=ago(hours=1),
+        private=True,
+        formation_id=new_id(),
+        embedding_model="model-a",
+        embedding=random_unit(1, 384),
+    )
+    add_facts(store, fact)
+    assert store.fact(fact.id, with_vector=True) == fact
+    assert store.fact(fact.id) == without_vector(fact)
+    assert facts_of(store, scope) == [without_vector(fact)]
+    assert facts_of(store, scope, with_vectors=True) == [fact]
+    assert store.facts_by_ids([scope], [fact.id], with_vectors=True) == {fact.id: fact}
+    assert store.facts_by_hashes(scope, [fact.hash]).keys() == {fact.hash}
+    assert store.fact(new_id()) is None
+
+
+def test_facts_are_listed_by_when_they_were_made_or_corrected(store: Store) -> None:
+    """Known failure 38: an old fact that was corrected today stayed out of the recent ones."""
+    old = add_fact(store, SCOPE, "old", formed_at=ago(days=30))
+    middle = add_fact(store, SCOPE, "middle", formed_at=ago(days=3))
+    new = add_fact(store, SCOPE, "new", formed_at=ago(days=1))
+    ties = sorted(
+        (add_fact(store, SCOPE, f"tie {n}", formed_at=ago(days=9)) for n in range(4)),
+        key=lambda fact: fact.id,
+    )
+    listed = [fact.id for fact in facts_of(store, SCOPE)]
+    assert listed == [new.id, middle.id, *(fact.id for fact in ties), old.id]
+
+    applied(store, revise(old, "old, corrected", at=NOW))
+    listed = [fact.id for fact in facts_of(store, SCOPE)]
+    assert listed == [old.id, new.id, middle.id, *(fact.id for fact in ties)]
+    some = store.facts(FactFilter(scopes=(SCOPE,)), limit=2)
+    assert [fact.id for fact in some] == listed[:2]
+
+    recent = store.recent_facts([SCOPE], since=ago(days=3), limit=10)
+    assert [fact.id for fact in recent] == [old.id, new.id, middle.id]
+    recent = store.recent_facts([SCOPE], since=ago(days=3), limit=1)
+    assert [fact.id for fact in recent] == [old.id]
+    assert store.recent_facts([SCOPE], since=ago(days=3), limit=0) == []
+
+
+def test_filters_by_time_and_by_session(store: Store) -> None:
+    session = new_id()
+    day = [add_fact(store, SCOPE, f"day {n}", formed_at=ago(days=n)) for n in range(4)]
+    heard = add_fact(store, SCOPE, "heard", formed_at=ago(days=2, hours=1), session_id=session)
+
+    def ids(**fields: object) -> set[str]:
+        return {fact.id for fact in store.facts(FactFilter(scopes=(SCOPE,), **fields))}
+
+    assert ids(since=ago(days=2)) == {day[0].id, day[1].id, day[2].id}
+    assert ids(until=ago(days=2)) == {day[3].id, heard.id}
+    assert ids(since=ago(days=3), until=ago(days=1)) == {day[3].id, day[2].id, heard.id}
+    assert ids(session_id=session) == {heard.id}
+    assert ids(session_id=session, since=ago(days=1)) == set()
+    assert ids(session_id=new_id()) == set()
+
+
+def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
+    """Known failures 10 and 23: the first page was taken for everything."""
+    facts = [
+        make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n), embedding=random_unit(n, 4))
+        for n in range(1200)
+    ]
+    add_facts(store, *facts)
+    assert [fact.id for fact in facts_of(store, SCOPE)] == [fact.id for fact in facts]
+    assert len(store.facts_by_ids([SCOPE], [fact.id for fact in facts])) == 1200
+    assert len(store.facts_by_hashes(SCOPE, [fact.hash for fact in facts])) == 1200
+    results = apply(store, *(remove(fact) for fact in facts))
+    assert {result.status for result in results} == {ChangeStatus.APPLIED}
+    assert facts_of(store, SCOPE) == []
+
+
+def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -> None:
+    facts = [make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n)) for n in range(300)]
+    add_facts(store, *facts)
+    reading = store.facts(FactFilter(scopes=(SCOPE,)))
+    assert next(reading).id == facts[0].id
+    add_fact(store, SCOPE, "one more", formed_at=LATER)
+    applied(store, revise(facts[5], "changed"))
+    rest = [fact.id for fact in reading]
+    assert len(rest) == len(set(rest))
+    assert set(rest) >= {fact.id for fact in facts[6:]}
+
+
+# -- adding --------------------------------------------------------------------------------------
+
+
+def test_the_same_sentence_may_be_known_of_two_users(store: Store) -> None:
+    """Known failure 1: a unique index on hash and agent refused the second user's fact."""
+    scopes = [
+        *EVERY_SCOPE,
+        Scope.user(AGENT, new_id()),
+        Scope.shard(AGENT, "other"),
+        Scope.user(new_id(), USER),
+    ]
+    results = apply(store, *(AddFact(fact=make_fact(scope)) for scope in scopes))
+    assert [result.status for result in results] == [ChangeStatus.APPLIED] * len(scopes)
+    for scope in scopes:
+        assert len(facts_of(store, scope)) == 1
+
+
+def test_a_duplicate_drops_nothing_that_follows(store: Store) -> None:
+    """Known failure 9: a batch insert met one duplicate and lost everything after it."""
+    known = add_fact(store, SCOPE, "fact 50")
+    facts = [make_fact(SCOPE, f"fact {n % 140}") for n in range(150)]
+    results = apply(store, *(AddFact(fact=fact) for fact in facts))
+    twice = {50: known.id, **{n: facts[n - 140].id for n in range(140, 150)}}
+    for place, result in enumerate(results):
+        if place in twice:
+            assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, twice[place])
+        else:
+            assert (result.status, result.target_id) == (ChangeStatus.APPLIED, facts[place].id)
+    assert len(facts_of(store, SCOPE)) == 140
+    assert all(result.ok for result in results)
+
+
+def test_a_taken_id_is_not_overwritten(store: Store) -> None:
+    mine = add_fact(store, SCOPE)
+    theirs = make_fact(Scope.user(new_id(), new_id()), "Something else.", id=mine.id)
+    result, other = apply(
+        store, AddFact(fact=theirs), AddFact(fact=make_fact(SCOPE, "Anna sings."))
+    )
+    assert result.status in (ChangeStatus.CONFLICT, ChangeStatus.DUPLICATE)
+    assert other.status is ChangeStatus.APPLIED
+    assert store.fact(mine.id) == mine
+    assert facts_of(store, theirs.home) == []
+
+
+def test_a_fact_without_its_owner_is_refused(store: Store) -> None:
+    """Known failure 4: a missing id widened the scope instead of being an error."""
+    lost = msgspec.structs.replace(make_fact(SCOPE), user_id=None)
+    try:
+        refused = not apply_one(store, AddFact(fact=lost)).ok
+    except EdenmemError:
+        refused = True
+    assert refused
+    assert store.fact(lost.id) is None
+    assert facts_of(store, Scope.agent(AGENT), SCOPE) == []
+
+
+# -- revising ------------------------------------------------------------------------------------
+
+
+def test_a_revision_replaces_text_vector_and_hash(store: Store) -> None:
+    """Known failure 19: text that had changed kept the old vector."""
+    old = make_fact(
+        SCOPE,
+        access_count=2,
+        session_id=new_id(),
+        private=True,
+        embedding=random_unit(1),
+        embedding_model="model-a",
+    )
+    add_facts(store, old)
+    heard = new_id()
+    change = revise(
+        old, embedding=random_unit(2), embedding_model="model-b", source_message_ids=(heard,)
+    )
+    (result,) = applied(store, change)
+    assert result.target_id == old.id
+    new = store.fact(old.id, with_vector=True)
+    assert new is not None
+    assert heard in new.source_message_ids
+    assert msgspec.structs.replace(new, source_message_ids=()) == msgspec.structs.replace(
+        old,
+        content="Anna lives in Porto.",
+        hash=content_hash("Anna lives in Porto."),
+        version=2,
+        previous_content="Anna lives in Lisbon.",
+        updated_at=LATER,
+        embedding=random_unit(2),
+        embedding_model="model-b",
+    )
+    assert store.facts_by_hashes(SCOPE, [old.hash]) == {}
+    assert store.facts_by_hashes(SCOPE, [new.hash]).keys() == {new.hash}
+
+
+def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
+    """Known failure 28: a vector of the old text, or of another model, stayed with the new one."""
+    fact = add_fact(store, SCOPE, embedding=random_unit(1), embedding_model="model-a")
+    applied(store, revise(fact))
+    new = store.fact(fact.id, with_vector=True)
+    assert new is not None
+    assert (new.embedding, new.embedding_model) == (None, None)
+
+
+def test_a_revision_of_a_version_that_is_gone_is_a_conflict(store: Store) -> None:
+    fact = add_fact(store, SCOPE)
+    applied(store, revise(fact, "Anna lives in Porto."))
+    current = store.fact(fact.id)
+    result = apply_one(store, revise(fact, "Anna lives in Faro."))
+    assert result.status is ChangeStatus.CONFLICT
+    assert result.detail
+    assert store.fact(fact.id) == current
+    assert len(store.history("fact", fact.id)) == 2
+
+
+@pytest.mark.parametrize("why", ["changed", "removed", "unknown", "foreign"])
+def test_what_was_learned_is_added_if_the_target_has_changed(store: Store, why: str) -> None:
+    """Known failures 18 and 22: a decision on a fact that was gone dropped what was new."""
+    other = add_fact(store, Scope.user(new_id(), USER), "Foreign.")
+    fact = add_fact(store, SCOPE)
+    target_id = fact.id
+    if why == "changed":
+        applied(store, revise(fact, "Anna lives in Faro."))
+    elif why == "removed":
+        applied(store, remove(fact))
+    else:
+        target_id = new_id() if why == "unknown" else other.id
+    new = make_fact(SCOPE, "Anna lives in Porto.", embedding=random_unit(3), embedding_model="m")
+    change = ReviseFact(
+        scope=SCOPE,
+        fact_id=target_id,
+        expected_version=1,
+        content=new.content,
+        at=LATER,
+        or_add=new,
+    )
+    result = apply_one(store, change)
+    assert (result.status, result.target_id) == (ChangeStatus.ADDED_INSTEAD, new.id)
+    assert result.ok
+    assert store.fact(new.id, with_vector=True) == new
+    assert store.fact(other.id) == other
+    again = apply_one(store, change)
+    assert again.status is ChangeStatus.ALREADY
+    assert [fact.content for fact in facts_of(store, SCOPE)].count(new.content) == 1
+
+
+def test_what_was_learned_is_not_added_twice(store: Store) -> None:
+    known = add_fact(store, SCOPE, "Anna lives in Porto.")
+    change = ReviseFact(
+        scope=SCOPE,
+        fact_id=new_id(),
+        expected_version=1,
+        content=known.content,
+        at=LATER,
+        or_add=make_fact(SCOPE, known.content),
+    )
+    result = apply_one(store, change)
+    assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, known.id)
+    assert facts_of(store, SCOPE) == [known]
+
+
+def test_a_revision_to_a_text_that_the_scope_has_makes_way_for_it(store: Store) -> None:
+    keeper = add_fact(store, SCOPE, "Anna lives in Porto.")
+    target = add_fact(store, SCOPE, "Anna lives in Lisbon.", embedding=random_unit(1))
+    abroad = add_fact(store, Scope.user(new_id(), USER), "Anna lives in Porto.")
+    following = make_fact(SCOPE, "Anna sings.")
+    result, added = apply(store, revise(target, keeper.content), AddFact(fact=following))
+    assert result.ok
+    assert added.status is ChangeStatus.APPLIED
+    assert store.fact(target.id) is None
+    assert store.fact(keeper.id) == keeper
+    assert store.fact(abroad.id) == abroad
+    tombstone = store.history("fact", target.id)[-1]
+    assert tombstone.action == "delete"
+    assert tombstone.snapshot == target
+
+
+# -- removing, privacy ---------------------------------------------------------------------------
+
+
+def test_a_removal_takes_exactly_one_fact(store: Store) -> None:
+    fact, other = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
+    (result,) = applied(store, remove(fact))
+    assert result.target_id == fact.id
+    assert facts_of(store, SCOPE) == [other]
+    assert apply_one(store, remove(fact)).status is ChangeStatus.MISSING
+
+
+def test_a_removal_of_another_version_is_a_conflict(store: Store) -> None:
+    fact = add_fact(store, SCOPE)
+    applied(store, revise(fact))
+    assert apply_one(store, remove(fact)).status is ChangeStatus.CONFLICT
+    assert store.fact(fact.id) is not None
+
+
+def test_a_removed_sentence_may_be_learned_again(store: Store) -> None:
+    fact = add_fact(store, SCOPE)
+    applied(store, remove(fact))
+    again = add_fact(store, SCOPE)
+    assert facts_of(store, SCOPE) == [again]
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_privacy_is_set_without_a_new_version(store: Store, private: bool) -> None:
+    fact = add_fact(store, SCOPE, private=not private)
+    change = SetPrivacy(
+        scope=SCOPE, target_type="fact", target_id=fact.id, private=private, at=LATER
+    )
+    applied(store, change)
+    stored = store.fact(fact.id)
+    assert stored is not None
+    assert (stored.private, stored.version, stored.content) == (private, 1, fact.content)
+    assert stored.recent_at == fact.recent_at or stored.recent_at == LATER
+
+
+# -- foreign targets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        Scope.user(AGENT, new_id()),
+        Scope.user(new_id(), USER),
+        Scope.agent(AGENT),
+        Scope.group(AGENT, USER),
+        Scope.shard(AGENT, USER),
+        Scope.session(AGENT, USER),
+    ],
+    ids=["other user", "other agent", "agent", "group", "shard", "session"],
+)
+def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope) -> None:
+    """Known failures 2 and 3: an unchecked id rewrote or deleted facts of any agent."""
+    fact = add_fact(store, SCOPE)
+    results = apply(
+        store,
+        revise(fact, scope=claimed),
+        remove(fact, scope=claimed),
+        SetPrivacy(scope=claimed, target_type="fact", target_id=fact.id, private=True, at=LATER),
+    )
+    assert [result.status for result in results] == [ChangeStatus.MISSING] * 3
+    assert store.fact(fact.id) == fact
+    assert len(store.history("fact", fact.id)) == 1
+
+
+def test_unknown_ids_are_missing_and_harm_nothing(store: Store) -> None:
+    """Known failure 3: an invented id did nothing, and what came with it was lost."""
+    fact = add_fact(store, SCOPE)
+    stranger = make_fact(SCOPE, "Never stored.")
+    new = make_fact(SCOPE, "Anna sings.")
+    results = apply(store, revise(stranger), remove(stranger), AddFact(fact=new))
+    assert [result.status for result in results] == [
+        ChangeStatus.MISSING,
+        ChangeStatus.MISSING,
+        ChangeStatus.APPLIED,
+    ]
+    assert {f.id for f in facts_of(store, SCOPE)} == {fact.id, new.id}
+
+
+# -- history -------------------------------------------------------------------------------------
+
+
+def test_history_has_every_version(store: Store) -> None:
+    fact = add_fact(store, SCOPE, "one", formed_at=NOW)
+    for version, content in enumerate(("two", "three"), start=1):
+        at = NOW + timedelta(minutes=version)
+        applied(store, revise(fact, content, expected_version=version, at=at), at=at)
+    history = store.history("fact", fact.id)
+    assert [(entry.version, entry.content) for entry in history] == [
+        (1, "one"),
+        (2, "two"),
+        (3, "three"),
+    ]
+    assert [entry.at for entry in history] == [NOW + timedelta(minutes=n) for n in range(3)]
+    assert {entry.scope for entry in history} == {SCOPE}
+    assert {entry.target_id for entry in history} == {fact.id}
+    assert all(entry.action for entry in history)
+    assert history == store.history("fact", fact.id, scope=SCOPE)
+    assert store.history("fact", new_id()) == []
+
+
+def test_a_removed_fact_leaves_a_tombstone_with_all_of_it(store: Store) -> None:
+    fact = make_fact(
+        SCOPE,
+        embedding=random_unit(1, 16),
+        embedding_model="m",
+        session_id=new_id(),
+        source_message_ids=(new_id(),),
+        private=True,
+    )
+    add_facts(store, fact)
+    applied(store, revise(fact, "Anna lives in Porto.", embedding=random_unit(2, 16)))
+    current = store.fact(fact.id, with_vector=True)
+    assert current is not None
+    change = remove(current)
+    applied(store, change)
+    *versions, tombstone = store.history("fact", fact.id)
+    assert [entry.content for entry in versions][:1] == ["Anna lives in Lisbon."]
+    assert tombstone.action == "delete"
+    assert tombstone.at == LATER
+    assert tombstone.change_id == change.id
+    assert tombstone.content == "Anna lives in Porto."
+    assert tombstone.snapshot == current
+
+
+def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:
+    fact = add_fact(store, SCOPE, embedding=random_unit(1, 16), embedding_model="m")
+    applied(store, remove(fact))
+    snapshot = store.history("fact", fact.id)[-1].snapshot
+    assert snapshot is not None
+    applied(store, AddFact(fact=snapshot))
+    assert store.fact(fact.id, with_vector=True) == fact
+    assert facts_of(store, SCOPE, with_vectors=True) == [fact]
+    history = store.history("fact", fact.id)
+    assert "delete" in [entry.action for entry in history]
+    assert (history[-1].action, history[-1].content) != ("delete", "")
+
+
+# -- access and vectors --------------------------------------------------------------------------
+
+
+def test_access_is_counted_for_those_named(store: Store) -> None:
+    one, two = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
+    store.track_access([one.id, new_id()], LATER)
+    store.track_access([one.id], LATER + timedelta(hours=1))
+    store.track_access([], LATER)
+    counted = store.fact(one.id)
+    assert counted is not None
+    assert (counted.access_count, counted.last_accessed_at) == (2, LATER + timedelta(hours=1))
+    assert counted.recent_at == one.recent_at
+    assert counted.version == 1
+    assert store.fact(two.id) == two
+
+
+def test_vectors_are_set_only_for_the_text_that_was_embedded(store: Store) -> None:
+    facts = [add_fact(store, SCOPE, f"fact {n}") for n in range(3)]
+    applied(store, revise(facts[1], "changed meanwhile"))
+    vectors = {fact.id: (fact.hash, random_unit(n)) for n, fact in enumerate(facts)}
+    vectors[new_id()] = (facts[0].hash, random_unit(9))
+    assert store.set_vectors(vectors, model="m") == 2
+    stored = store.facts_by_ids([SCOPE], [fact.id for fact in facts], with_vectors=True)
+    assert stored[facts[0].id].embedding == random_unit(0)
+    assert stored[facts[0].id].embedding_model == "m"
+    assert (stored[facts[1].id].embedding, stored[facts[1].id].embedding_model) == (None, None)
+    assert stored[facts[2].id].embedding == random_unit(2)
+    assert stored[facts[2].id].version == 1
+    assert store.set_vectors({}, model="m") == 0
+    replaced = {facts[0].id: (facts[0].hash, random_unit(7, 16))}
+    assert store.set_vectors(replaced, model="n") == 1
+    assert store.vector_models([SCOPE]) == {"m": 1, "n": 1, "": 1}
+
+
+def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
+    other = Scope.user(AGENT, new_id())
+    add_fact(store, SCOPE, "1", embedding=random_unit(1), embedding_model="a")
+    add_fact(store, SCOPE, "2")
+    add_fact(store, other, "3", embedding=random_unit(3), embedding_model="b")
+    assert store.vector_models([SCOPE]) == {"a": 1, "": 1}
+    assert store.vector_models() == {"a": 1, "b": 1, "": 1}
+    assert store.vector_models([]) == {}
+
+
+def test_every_kind_but_session_has_facts() -> None:
+    assert {scope.kind for scope in EVERY_SCOPE} == set(ScopeKind) - {ScopeKind.SESSION}

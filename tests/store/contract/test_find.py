@@ -1,0 +1,105 @@
+"""What a typed name or prefix may mean."""
+
+from __future__ import annotations
+
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import ReferenceKind, Store
+from tests.support.builders import (
+    make_agent,
+    make_formation,
+    make_messages,
+    make_session,
+    make_user,
+)
+from tests.support.memory import add_fact, add_reflection
+
+KINDS: tuple[ReferenceKind, ...] = ("agent", "user", "session", "fact", "reflection", "formation")
+
+
+def _id(prefix: str) -> str:
+    """A new id with the given beginning."""
+    return prefix + new_id()[len(prefix) :]
+
+
+def _ids(store: Store, kind: ReferenceKind, text: str, limit: int = 20) -> list[str]:
+    return [reference.id for reference in store.find(kind, text, limit=limit)]
+
+
+def _one_of_each(store: Store) -> dict[ReferenceKind, str]:
+    agent, user = make_agent("eve"), make_user("anna")
+    store.add_agent(agent)
+    store.add_user(user)
+    session = make_session([agent], [user], name="garden-1", title="In the garden")
+    store.put_session(session)
+    messages = make_messages(session, 4)
+    store.add_messages(session.id, messages)
+    formation = make_formation(session, messages)
+    assert store.claim(formation)
+    scope = Scope.user(agent.id, user.id)
+    return {
+        "agent": agent.id,
+        "user": user.id,
+        "session": session.id,
+        "fact": add_fact(store, scope).id,
+        "reflection": add_reflection(store, scope).id,
+        "formation": formation.id,
+    }
+
+
+def test_an_id_or_its_beginning_finds_each_kind(store: Store) -> None:
+    made = _one_of_each(store)
+    for kind in KINDS:
+        (reference,) = store.find(kind, made[kind])
+        assert reference.id == made[kind]
+        assert reference.label
+        assert made[kind] in _ids(store, kind, made[kind][:6])
+        for other in KINDS:
+            if other != kind:
+                assert made[kind] not in _ids(store, other, made[kind])
+
+
+def test_names_find_agents_users_and_sessions(store: Store) -> None:
+    made = _one_of_each(store)
+    assert _ids(store, "agent", "eve") == [made["agent"]]
+    assert _ids(store, "agent", "EVE") == [made["agent"]]
+    assert _ids(store, "user", "Anna") == [made["user"]]
+    assert _ids(store, "session", "garden-1") == [made["session"]]
+    assert _ids(store, "session", "GARDEN-1") == [made["session"]]
+    assert _ids(store, "session", "In the garden") == [made["session"]]
+    assert _ids(store, "agent", "anna") == []
+    assert _ids(store, "user", "ann") == []  # of a name, all of it
+
+
+def test_a_prefix_finds_all_that_begin_with_it(store: Store) -> None:
+    agents = [make_agent(id=_id(prefix)) for prefix in ("abcd1", "abcd2", "abcd2", "abce0")]
+    for agent in agents:
+        store.add_agent(agent)
+    ids = [agent.id for agent in agents]
+    assert set(_ids(store, "agent", "abcd")) == set(ids[:3])
+    assert set(_ids(store, "agent", "abcd2")) == set(ids[1:3])
+    assert _ids(store, "agent", "abce0") == [ids[3]]
+    assert len(_ids(store, "agent", "abcd", limit=2)) == 2
+    assert _ids(store, "agent", "abc") == []  # too short to be meant as an id
+    assert _ids(store, "agent", "abcf") == []
+    assert _ids(store, "agent", ids[0]) == [ids[0]]
+
+
+def test_an_exact_name_stands_before_prefixes_and_other_cases(store: Store) -> None:
+    beginning = make_agent("other", id=_id("cafe"))
+    named, capital = make_agent("cafe"), make_agent("Cafe")
+    for agent in (beginning, named, capital):
+        assert store.add_agent(agent)
+    assert _ids(store, "agent", "cafe") == [named.id]
+    assert _ids(store, "agent", "Cafe") == [capital.id]
+    assert set(_ids(store, "agent", "CAFE")) >= {named.id, capital.id}
+
+
+PATTERNS = ("", " ", "%", "____", "....", ".*", "^", "[0-9a-f", "(", "a' OR '1'='1", "$ne", "\x00")
+
+
+def test_no_text_is_taken_for_a_pattern(store: Store) -> None:
+    _one_of_each(store)
+    for kind in KINDS:
+        for text in (*PATTERNS, "🙂" * 9, "\ud800", "x" * 10_000):
+            assert _ids(store, kind, text) == [], (kind, text[:20])
