@@ -173,7 +173,7 @@ class Searcher:
         vectors: Sequence[bytes] | None,
         named: str | None,
     ) -> str:
-        """The model of the query's vectors: only facts with vectors of the same one are compared."""
+        """The model of the query's vectors; facts with vectors of another are not compared."""
         embedder = self._embedder
         if vectors is None:
             assert embedder is not None
