@@ -20,7 +20,7 @@ from edenmem.llm.structured import (
     schema_name,
 )
 from edenmem.models.formation import CallUsage
-from edenmem.text import one_line
+from edenmem.text import clean, one_line
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -80,8 +80,8 @@ class OpenAILLM:
             )
         usage: list[CallUsage] = []
         messages = [
-            {"role": "system", "content": request.system},
-            {"role": "user", "content": request.user},
+            {"role": "system", "content": clean(request.system)},
+            {"role": "user", "content": clean(request.user)},
         ]
         try:
             text = await self._text(request, messages, usage)
@@ -203,7 +203,9 @@ def _plain(
 
 def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> list[Message]:
     # Some endpoints take no empty message, so an empty answer is not quoted back.
-    quoted = [{"role": "assistant", "content": text[:_QUOTED_CHARACTERS]}] if text.strip() else []
+    quoted = (
+        [{"role": "assistant", "content": clean(text[:_QUOTED_CHARACTERS])}] if text.strip() else []
+    )
     said = f"That is not a valid answer: {problem}\n\n{schema_instruction(request.answer)}"
     return [*quoted, {"role": "user", "content": said}]
 

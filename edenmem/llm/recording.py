@@ -66,10 +66,12 @@ class RecordingLLM:
 
 def _keep(path: Path, recorded: RecordedAnswer) -> None:
     with _locked(path) as file:
+        content = path.read_bytes()
         answers = read_answers(path)
-        if recorded.place not in answers:
+        if recorded.place not in answers and not content.lstrip().startswith(b"["):
             # One write at the end of the file: a crash leaves a whole line or none.
-            os.write(file, _line_break(path) + line_of(recorded).encode())
+            left_open = content and not content.endswith(b"\n")
+            os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())
             return
         answers[recorded.place] = recorded
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -94,9 +96,3 @@ def _locked(path: Path) -> Iterator[int]:
                 return
         finally:
             os.close(file)
-
-
-def _line_break(path: Path) -> bytes:
-    """What must come before a new line: nothing, unless the last one was left open."""
-    content = path.read_bytes()
-    return b"" if not content or content.endswith(b"\n") else b"\n"

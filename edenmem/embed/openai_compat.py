@@ -1,0 +1,151 @@
+"""An embedding model behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edenmem.embed.protocol import Embedding
+from edenmem.embed.vectors import embeddable, unit_vectors
+from edenmem.endpoint.client import Endpoint
+from edenmem.errors import ConfigError, ProviderAnswerInvalid
+from edenmem.models.formation import CallUsage
+
+if TYPE_CHECKING:
+    from openai.types import CreateEmbeddingResponse
+
+    from edenmem.settings.schema import EmbeddingSettings
+
+KNOWN_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}
+#: Endpoints limit the tokens of one request too (OpenAI: 300,000).
+_REQUEST_CHARACTERS = 200_000
+
+
+class OpenAIEmbedder:
+    """An `edenmem.embed.protocol.Embedder`.
+
+    Texts beyond 8,000 characters are embedded by their beginning. A model that is asked for fewer
+    dimensions than its own is another vector space, and so has another name ("…@512").
+    """
+
+    def __init__(
+        self,
+        settings: EmbeddingSettings,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._settings = settings
+        self._endpoint = Endpoint(
+            section="embedding",
+            base_url=settings.base_url,
+            api_key=settings.api_key,
+            timeout=settings.timeout_seconds,
+            retries=settings.retries,
+            sleep=sleep,
+            uniform=uniform,
+        )
+        own = KNOWN_DIMENSIONS.get(settings.model)
+        self._dimensions = settings.dimensions or own
+        # Only these models can shorten their vectors; for others the number is what is expected.
+        self._shortened = settings.model.startswith("text-embedding-3") and self._dimensions != own
+
+    @property
+    def model(self) -> str:
+        """The model's name, with the dimensions if they are fewer than its own."""
+        name = self._settings.model
+        return f"{name}@{self._dimensions}" if self._shortened else name
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector; of a model that is not known, from the settings or first answer.
+
+        Raises:
+            ConfigError: nothing has said it yet.
+        """
+        if self._dimensions is None:
+            raise ConfigError(
+                f"how many dimensions {self._settings.model!r} has is not known",
+                hint="set embedding.dimensions",
+            )
+        return self._dimensions
+
+    async def embed(self, texts: Sequence[str]) -> Embedding:
+        """See the protocol."""
+        vectors: list[bytes] = []
+        usage: list[CallUsage] = []
+        for batch in self._batches(embeddable(texts)):
+            try:
+                vectors += await self._embed_batch(batch, usage)
+            except ProviderAnswerInvalid:
+                vectors += await self._embed_batch(batch, usage)
+        return Embedding(vectors=tuple(vectors), usage=tuple(usage))
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.close()
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        batch: list[str] = []
+        size = 0
+        for text in texts:
+            full = len(batch) >= self._settings.batch_size or size + len(text) > _REQUEST_CHARACTERS
+            if batch and full:
+                yield batch
+                batch, size = [], 0
+            batch.append(text)
+            size += len(text)
+        if batch:
+            yield batch
+
+    async def _embed_batch(self, batch: list[str], usage: list[CallUsage]) -> tuple[bytes, ...]:
+        body: dict[str, Any] = {
+            "model": self._settings.model,
+            "input": batch,
+            "encoding_format": "float",  # base64, the library's choice, is not known everywhere
+        }
+        if self._shortened:
+            body["dimensions"] = self._dimensions
+        response = await self._endpoint.call(
+            lambda client: client.embeddings.create(**body),
+            model=self._settings.model,
+            model_setting="embedding.model",
+        )
+        usage.append(self._usage(response))
+        rows = _in_order(response, len(batch), self._endpoint.host)
+        vectors = unit_vectors(rows, source=self._endpoint.host, dimensions=self._dimensions)
+        if self._dimensions is None:
+            self._dimensions = len(vectors[0]) // 4
+        return vectors
+
+    def _usage(self, response: CreateEmbeddingResponse) -> CallUsage:
+        reported = getattr(getattr(response, "usage", None), "prompt_tokens", None)
+        tokens = reported if isinstance(reported, int) else 0
+        price = self._settings.prices.get(self._settings.model)
+        known = price is not None and reported is not None
+        return CallUsage(
+            task="embed",
+            model=self._settings.model,
+            input_tokens=tokens,
+            cost=tokens * price / 1_000_000 if known and price is not None else None,
+        )
+
+
+def _in_order(response: CreateEmbeddingResponse, wanted: int, host: str) -> list[Any]:
+    """The vectors in the order of the texts, whatever order they came in."""
+    items = getattr(response, "data", None)
+    if not isinstance(items, list):
+        raise ProviderAnswerInvalid(
+            f"{host} answered with something that is no list of embeddings",
+            hint="check embedding.base_url; it often ends in /v1",
+        )
+    by_index = {getattr(item, "index", None): getattr(item, "embedding", None) for item in items}
+    if len(items) != wanted or set(by_index) != set(range(wanted)):
+        raise ProviderAnswerInvalid(f"{host} gave {len(items)} vectors for {wanted} texts")
+    return [by_index[index] for index in range(wanted)]
