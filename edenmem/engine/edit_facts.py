@@ -5,14 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from edenmem.engine import edit_checks as checks
-from edenmem.engine.edit_road import EditRoad, owner_fields, plain, unchanged, version_of
+from edenmem.engine.edit_road import EditRoad, owner_fields, unchanged, version_of
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import EditReport
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.changes import (
     AddFact,
-    ChangeResult,
-    ChangeStatus,
     HistoryEntry,
     RemoveFact,
     ReviseFact,
@@ -41,7 +39,7 @@ class FactEdits(EditRoad):
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Add a fact; one that the scope has already is left as it is, and the report says so."""
+        """Add a fact. One that the scope has already is left as it is: the action is "none"."""
         checks.check_holds_facts(scope)
         text = self._fact_text(content, allow_long)
         policy = await in_thread(checks.check_scope_known, self._store, scope)
@@ -58,19 +56,7 @@ class FactEdits(EditRoad):
         )
         there = (await in_thread(self._store.facts_by_hashes, scope, [fact.hash])).get(fact.hash)
         if there is not None:
-            result = ChangeResult(
-                change_id=new_id(), status=ChangeStatus.DUPLICATE, target_id=there.id
-            )
-            return EditReport(
-                action="add_fact",
-                target_type="fact",
-                target_id=there.id,
-                before=plain(there),
-                after=plain(there),
-                dry_run=dry_run,
-                result=result,
-                notices=(f"the scope has this fact already: {there.id}",),
-            )
+            return unchanged("fact", there, dry_run)
         notices: tuple[str, ...] = ()
         if not dry_run:
             vector, model, notices = await self._vector(text)
@@ -129,8 +115,7 @@ class FactEdits(EditRoad):
             dry_run: Write nothing.
 
         Raises:
-            UsageError: the fact is not deleted, and no version is named; or its text is that
-                version's.
+            UsageError: the fact is not deleted, and no version is named.
             NotFoundError: there never was such a fact or version.
         """
         history = await in_thread(self._store.history, "fact", fact_id)
@@ -145,9 +130,8 @@ class FactEdits(EditRoad):
                 f"the fact is not deleted; it is at version {fact.version}",
                 hint="name the version whose text to bring back (--version)",
             )
-        return await self._revise(
-            fact, version_of(history, version, "fact").content, reason, dry_run
-        )
+        text = version_of(history, version, "fact").content
+        return await self._revise(fact, text, reason or f"version {version} restored", dry_run)
 
     async def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
         if text == fact.content:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from edenmem.embed.protocol import Embedder
+from edenmem.engine.edit_checks import check_result
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import EditReport
 from edenmem.errors import NotFoundError
@@ -54,7 +55,9 @@ class EditRoad:
             result = (await in_thread(self._store.apply, changes))[0]
             check_result(result, target_type)
             if result.status is ChangeStatus.DUPLICATE:
-                notices = (f"the scope has this fact already: {result.target_id}",)
+                gone = "" if before is None else f", and {target_id} was removed in its favour"
+                notices = (f"the scope has this fact already: {result.target_id}{gone}",)
+                after = await in_thread(self._store.fact, result.target_id)
         return EditReport(
             action=str(type(change).__struct_config__.tag),
             target_type=target_type,
