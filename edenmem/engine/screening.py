@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from edenmem.text import clean, truncate_words, word_count
+from edenmem.text import clean, truncate_words
 
 #: A statement of thirty words is shorter in any language; one "word" without end is not kept.
 MOST_CHARACTERS = 1000
@@ -58,12 +58,17 @@ _ORDER = re.compile(
 )
 
 
+def flat(text: str) -> str:
+    """``text`` on one line, without what no store can hold."""
+    return " ".join(clean(text).split())
+
+
 def tidy(text: str, words: int) -> str:
-    """``text`` on one line, without what no store can hold, cut with "…" to ``words``."""
-    line = " ".join(clean(text).split())
+    """`flat` text, cut with "…" to ``words`` and to `MOST_CHARACTERS`."""
+    line = flat(text)
     if len(line) > MOST_CHARACTERS:
         line = line[: MOST_CHARACTERS - 1].rstrip() + "…"
-    return truncate_words(line, words) if word_count(line) > words else line
+    return truncate_words(line, words)
 
 
 def normal(text: str) -> str:

@@ -1,0 +1,246 @@
+"""What becomes of each new fact: added, merged into an old one, put in its place, or known already.
+
+Only facts of exactly the same scope are ever compared. The model is shown small numbers, each new
+fact with its own neighbours; a decision that names anything else, or nothing, counts as ADD. So
+does every decision if the call fails: a fact kept twice does less harm than one that is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.answers import DedupAnswer
+from edenmem.engine.asking import Asker
+from edenmem.engine.material import Material, NewFact
+from edenmem.engine.offload import in_thread
+from edenmem.engine.screening import flat
+from edenmem.engine.verdicts import Compared, Neighbour, Verdict, judge
+from edenmem.errors import ProviderError
+from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.formation import Decision
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import FormationSettings
+from edenmem.store.protocol import Store
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Changes in the order in which they are to be applied, and why."""
+
+    changes: tuple[Change, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class Deduplicator:
+    """Step 3 of a formation: embeds, compares and decides. Writes nothing."""
+
+    def __init__(
+        self, store: Store, settings: FormationSettings, embedder: Embedder | None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._embedder = embedder
+
+    async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
+        """The changes that bring ``facts`` into memory.
+
+        Raises:
+            ProviderError: the embedder failed (the language model's failure means ADD).
+            EmbeddingModelMismatch: a scope has vectors of another model only.
+        """
+        known = await self._known(facts)
+        fresh = [fact for fact in facts if fact not in known]
+        vectors = await self._embed(asker, [fact.content for fact in fresh])
+        compared = await self._compare(fresh, vectors)
+        verdicts = await self._judge(asker, material, compared)
+        revised = await self._embed_merged(asker, compared, verdicts)
+
+        changes: list[Change] = []
+        decisions: list[Decision] = []
+        for fact, existing in known.items():
+            decisions.append(_decision(fact, Verdict("NONE", "known word for word", existing)))
+            changes.extend(_keep_private(fact, existing, material.origin.at))
+        for item in compared:
+            verdict = verdicts[item.number]
+            decisions.append(_decision(item.new, verdict))
+            changes.extend(self._changes(item, verdict, revised, material))
+        return Plan(tuple(changes), tuple(decisions))
+
+    async def _known(self, facts: Sequence[NewFact]) -> dict[NewFact, Fact]:
+        """The facts whose very words are in their scope already."""
+        known: dict[NewFact, Fact] = {}
+        for scope, group in _by_scope(facts).items():
+            hashes = {content_hash(fact.content): fact for fact in group}
+            found = await in_thread(self._store.facts_by_hashes, scope, tuple(hashes))
+            known.update({hashes[digest]: existing for digest, existing in found.items()})
+        return known
+
+    async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
+        if self._embedder is None or not texts:
+            return [None] * len(texts)
+        answer = await self._embedder.embed(texts)
+        asker.spent.extend(answer.usage)
+        return list(answer.vectors)
+
+    async def _compare(
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None]
+    ) -> list[Compared]:
+        """Each fact with the nearest of its own scope, numbered through the whole prompt."""
+        near = await self._near(facts, vectors)
+        numbers: dict[str, int] = {}
+        compared: list[Compared] = []
+        for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
+            neighbours = tuple(
+                Neighbour(
+                    number=numbers.setdefault(existing.id, len(numbers) + 1),
+                    content=flat(existing.content),
+                    formed_at=existing.recent_at,
+                    fact=existing,
+                )
+                for existing in near.get(fact, ())
+            )
+            compared.append(Compared(place + 1, fact, vector, neighbours))
+        return compared
+
+    async def _near(
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None]
+    ) -> dict[NewFact, list[Fact]]:
+        if self._embedder is None or not self._settings.dedup:
+            return {}
+        model = self._embedder.model
+        vector_of = dict(zip(facts, vectors, strict=True))
+
+        def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
+            queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
+            lists = self._store.semantic_candidates(
+                FactFilter(scopes=(scope,)),
+                queries,
+                model=model,
+                limit=self._settings.dedup_neighbours,
+            )
+            near = [
+                [one.fact_id for one in found if one.score >= self._settings.dedup_floor]
+                for found in lists
+            ]
+            ids = tuple({fact_id for found in near for fact_id in found})
+            existing = self._store.facts_by_ids((scope,), ids) if ids else {}
+            return {
+                fact: [existing[fact_id] for fact_id in found if fact_id in existing]
+                for fact, found in zip(group, near, strict=True)
+            }
+
+        searches = (in_thread(search, scope, group) for scope, group in _by_scope(facts).items())
+        merged: dict[NewFact, list[Fact]] = {}
+        for found in await asyncio.gather(*searches):
+            merged.update(found)
+        return merged
+
+    async def _judge(
+        self, asker: Asker, material: Material, compared: Sequence[Compared]
+    ) -> dict[int, Verdict]:
+        """A verdict for each fact, by its number."""
+        asked = [item for item in compared if item.neighbours]
+        verdicts = {item.number: Verdict("ADD", "nothing like it is known") for item in compared}
+        if not asked:
+            return verdicts
+        try:
+            answer = await asker.ask(
+                "dedup",
+                DedupAnswer,
+                model=material.offers.fast_model,
+                now=material.origin.at,
+                facts=asked,
+                fact_words=self._settings.fact_words,
+            )
+        except ProviderError as error:
+            why = f"not compared: {error.message}"
+            return verdicts | {item.number: Verdict("ADD", why) for item in asked}
+        return verdicts | judge(asked, answer.decisions, self._settings.fact_words)
+
+    async def _embed_merged(
+        self, asker: Asker, compared: Sequence[Compared], verdicts: Mapping[int, Verdict]
+    ) -> dict[str, bytes | None]:
+        """The vectors of merged texts; one that is a new fact's own text has its vector already."""
+        vectors = {item.content: item.vector for item in compared}
+        texts = [verdict.text for verdict in verdicts.values() if verdict.action == "UPDATE"]
+        missing = list(dict.fromkeys(text for text in texts if text not in vectors))
+        made = await self._embed(asker, missing)
+        return vectors | dict(zip(missing, made, strict=True))
+
+    def _changes(
+        self,
+        item: Compared,
+        verdict: Verdict,
+        vectors: Mapping[str, bytes | None],
+        material: Material,
+    ) -> list[Change]:
+        origin, target, why = material.origin, verdict.target, verdict.reason
+        if verdict.action == "NONE" and target is not None:
+            return _keep_private(item.new, target, origin.at)
+        model = self._embedder.model if self._embedder is not None else None
+        fact = origin.fact(item.new, item.vector, model)
+        if verdict.action == "UPDATE" and target is not None:
+            vector = vectors[verdict.text]
+            return [
+                ReviseFact(
+                    scope=item.new.scope,
+                    fact_id=target.id,
+                    expected_version=target.version,
+                    content=verdict.text,
+                    at=origin.at,
+                    embedding=vector,
+                    embedding_model=model if vector is not None else None,
+                    source_message_ids=origin.message_ids,
+                    or_add=fact,
+                    reason=why,
+                )
+            ]
+        added = AddFact(fact=fact, reason=why)
+        if verdict.action == "DELETE" and target is not None:
+            removed = RemoveFact(
+                scope=item.new.scope,
+                fact_id=target.id,
+                expected_version=target.version,
+                at=origin.at,
+                reason=why,
+            )
+            return [added, removed]  # in this order: whatever fails, the new fact is there
+        return [added]
+
+
+def _decision(fact: NewFact, verdict: Verdict) -> Decision:
+    return Decision(
+        content=fact.content,
+        action=verdict.action,
+        target_id=verdict.target.id if verdict.target else None,
+        reason=verdict.reason,
+    )
+
+
+def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
+    """What is now told in confidence is private from now on, although it was known before."""
+    if not new.private or existing.private:
+        return []
+    return [
+        SetPrivacy(
+            scope=new.scope,
+            target_type="fact",
+            target_id=existing.id,
+            private=True,
+            at=at,
+            reason="told again, in confidence",
+        )
+    ]
+
+
+def _by_scope(facts: Sequence[NewFact]) -> dict[Scope, list[NewFact]]:
+    groups: dict[Scope, list[NewFact]] = {}
+    for fact in facts:
+        groups.setdefault(fact.scope, []).append(fact)
+    return groups
