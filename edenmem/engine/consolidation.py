@@ -15,12 +15,13 @@ import msgspec
 
 from edenmem.engine import drafting
 from edenmem.engine.answers import TextAnswer
+from edenmem.engine.asking import Asker
 from edenmem.engine.drafting import Assignment, DraftRefused
 from edenmem.engine.offload import in_thread
 from edenmem.engine.overview import consolidate_at_of, word_limit_of
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
-from edenmem.llm.protocol import LLM, LLMRequest
+from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor, ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent
@@ -143,10 +144,12 @@ class Consolidator:
             if outcome:
                 return _report(state, outcome, usage=usage)
             taken = _fitting(state, self._settings.formation.max_characters)
+            asker = self._asker(state)
             try:
-                text = await self._draft(state, taken, usage)
+                text = await self._draft(state, taken, asker)
             except (ProviderError, DraftRefused) as error:
-                return _report(state, "failed", usage=usage, error=error.message)
+                return _report(state, "failed", usage=[*usage, *asker.spent], error=error.message)
+            usage.extend(asker.spent)
             if dry_run:
                 return _report(state, "dry_run", usage=usage, text=text, taken=taken)
             result = await in_thread(self._write, state, text, taken)
@@ -222,9 +225,7 @@ class Consolidator:
 
     # -- the model's side ----------------------------------------------------------------------
 
-    async def _draft(
-        self, state: _State, taken: Sequence[Reflection], usage: list[CallUsage]
-    ) -> str:
+    async def _draft(self, state: _State, taken: Sequence[Reflection], asker: Asker) -> str:
         assignment = Assignment(
             kind=state.scope.kind,
             owner=state.owner_name or state.agent.label,
@@ -234,36 +235,32 @@ class Consolidator:
             word_limit=state.word_limit,
             now=self._clock(),
         )
-        draft = await self._ask(state, "consolidate", *drafting.prompt(assignment), usage)
-        text = drafting.checked(draft, assignment)
-        if word_count(text) > state.word_limit:
-            prompt = drafting.shortening_prompt(text, state.word_limit)
-            draft = await self._ask(state, "shorten", *prompt, usage)
-            text = drafting.checked(draft, assignment)
+        answer = await asker.ask(
+            "consolidate", TextAnswer, model=state.model, **drafting.prompt_values(assignment)
+        )
+        text = drafting.checked(answer.text, assignment)
+        words = word_count(text)
+        if words > state.word_limit:
+            answer = await asker.ask(
+                "shorten",
+                TextAnswer,
+                model=state.model,
+                text=text,
+                words=words,
+                word_limit=state.word_limit,
+            )
+            text = drafting.checked(answer.text, assignment)
             drafting.demand_length(text, state.word_limit)
         return text
 
-    async def _ask(
-        self, state: _State, task: str, system: str, user: str, usage: list[CallUsage]
-    ) -> str:
+    def _asker(self, state: _State) -> Asker:
         if self._llm is None:
             from edenmem.engine.factory import LLM_HINT
 
             raise ConfigError(
                 "consolidation needs a language model and none is configured", hint=LLM_HINT
             )
-        answer = await self._llm.ask(
-            LLMRequest(
-                task=task,
-                key=state.key,
-                model=state.model,
-                system=system,
-                user=user,
-                answer=TextAnswer,
-            )
-        )
-        usage.extend(answer.usage)
-        return answer.value.text
+        return Asker(self._llm, state.key)
 
 
 def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationReport:

@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.prompting import render
 from edenmem.errors import EdenmemError
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import ScopeKind
@@ -41,28 +40,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
-def prompt(assignment: Assignment) -> tuple[str, str]:
-    """The system and the user text that ask for the whole new text."""
+def prompt_values(assignment: Assignment) -> dict[str, object]:
+    """The values of the prompt that asks for the whole new text."""
     # One line for each: a reflection with line breaks would read as several of them.
     reflections = [
         msgspec.structs.replace(reflection, content=one_line(reflection.content))
         for reflection in assignment.reflections
     ]
-    return render(
-        "consolidate",
-        now=assignment.now,
-        kind=str(assignment.kind),
-        owner=assignment.owner,
-        current=assignment.current,
-        reflections=reflections,
-        instructions=assignment.instructions,
-        word_limit=assignment.word_limit,
-    )
-
-
-def shortening_prompt(text: str, word_limit: int) -> tuple[str, str]:
-    """The system and the user text that ask for a shorter version."""
-    return render("shorten", text=text, words=word_count(text), word_limit=word_limit)
+    return {**msgspec.structs.asdict(assignment), "reflections": reflections}
 
 
 def checked(answer: str, assignment: Assignment) -> str:

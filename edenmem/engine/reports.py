@@ -78,6 +78,7 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     built_at: datetime
     recall: str = "off"
     queries: tuple[str, ...] = ()
+    usage: tuple[CallUsage, ...] = ()  # what recall by a model cost
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ def reader_scopes(
         if group_id:
             visible.append(Scope.group(agent.id, group_id))
         if user_id:
-            visible.append(Scope.user(agent.id, _canonical(store, user_id)))
+            visible.append(Scope.user(agent.id, canonical_user_id(store, user_id)))
     if not kinds:
         return tuple(visible)
     _demand(kinds, visible, session)
@@ -177,7 +177,8 @@ def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     )
 
 
-def _canonical(store: Store, user_id: str) -> str:
+def canonical_user_id(store: Store, user_id: str) -> str:
+    """The id that this account's memory is kept under; the given one if nobody has it."""
     account = store.users_by_ids((user_id,)).get(user_id)
     return account.memory_id if account else user_id
 

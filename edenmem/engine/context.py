@@ -1,0 +1,245 @@
+"""The context of a prompt: what an agent always has in mind in a session.
+
+Who takes part is looked at first, on every call; only then may a cached context be used, and only
+if it was built for exactly the scopes that may be read now, in the state in which they are now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from edenmem.engine.context_xml import (
+    ScopeMemory,
+    item,
+    measure,
+    render_context,
+    with_retrieved,
+)
+from edenmem.engine.offload import in_thread
+from edenmem.engine.recall import Recalled, Recaller, RecallMode
+from edenmem.engine.reports import ContextReport
+from edenmem.engine.visibility import SessionView, current_view
+from edenmem.errors import UsageError
+from edenmem.models.host import Agent, CachedContext, Session
+from edenmem.models.ids import as_utc, utc_now
+from edenmem.models.memory import Consolidation, Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+
+
+class _Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a context that is the same for every message."""
+
+    xml: str
+    view: SessionView
+    built_at: datetime
+    cached: bool
+
+
+class ContextBuilder:
+    """Builds contexts, and keeps each one with its session until something in it changes.
+
+    Args:
+        store: Where memory and cached contexts are.
+        settings: Limits, the age at which a cached context is too old, the mode of recall.
+        recaller: Fetches memories for a message.
+        clock: The current time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        recaller: Recaller,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._recaller = recaller
+        self._clock = clock
+
+    async def build(
+        self,
+        session: Session,
+        agent: Agent,
+        *,
+        speaker: str | None = None,
+        message: str | None = None,
+        recall: RecallMode | None = None,
+        force_refresh: bool = False,
+        as_of: datetime | None = None,
+    ) -> ContextReport:
+        """The context of ``agent`` in ``session``.
+
+        Args:
+            session: The conversation.
+            agent: One of its agents.
+            speaker: The account that the agent is about to answer, if the host knows it. It is
+                counted among the session's people: a stranger makes the session a group chat.
+            message: What memories are recalled for; None: the newest message of a person.
+            recall: The mode of recall; None: the setting.
+            force_refresh: Build it anew although a cached one would do.
+            as_of: Build it as it would have been at this moment (for the people and scopes of
+                today); nothing is cached and nothing recalled.
+
+        Raises:
+            UsageError: recall is asked for together with ``as_of``.
+            StoreError: the database cannot be used.
+        """
+        if as_of is not None:
+            if recall not in (None, "off"):
+                raise UsageError("a context of the past is rebuilt without recall")
+            return await in_thread(self._past, session, agent, speaker, as_utc(as_of))
+        standing = await in_thread(self._standing, session, agent, speaker, force_refresh)
+        recalled = await self._recaller.recall(
+            recall or self._settings.context.recall,
+            message,
+            session=session,
+            agent=agent,
+            view=standing.view,
+            known=standing.xml,
+        )
+        return self._report(standing, recalled)
+
+    def _report(self, standing: _Standing, recalled: Recalled) -> ContextReport:
+        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
+        xml = with_retrieved(standing.xml, new, now=self._clock())
+        known = len(recalled.facts) - len(new)
+        return ContextReport(
+            xml=xml,
+            parts=measure(xml, characters_per_token=self._characters_per_token),
+            scopes=standing.view.reads,
+            cached=standing.cached,
+            built_at=standing.built_at,
+            recall=recalled.note + (f", {known} of them in the context already" if known else ""),
+            queries=recalled.queries,
+            usage=recalled.usage,
+        )
+
+    @property
+    def _characters_per_token(self) -> float:
+        return self._settings.formation.characters_per_token
+
+    # -- the store's side, in a thread ---------------------------------------------------------
+
+    def _standing(
+        self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool
+    ) -> _Standing:
+        now = self._clock()
+        view = current_view(self._store, session, agent, speaker=speaker)
+        # Before anything else is read: what changes from here on makes the fingerprint stale.
+        state = self._state(view.reads)
+        if not force_refresh:
+            cached = self._store.cached_context(session.id, agent.id)
+            if cached is not None and self._is_good(cached, state, now):
+                return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
+        xml = render_context(self._memories(view.reads), self._facts(view.reads, now), now=now)
+        context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
+        self._store.cache_context(session.id, agent.id, context)
+        return _Standing(xml=xml, view=view, built_at=now, cached=False)
+
+    def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
+        age = (now - cached.built_at).total_seconds()
+        fresh = 0 <= age < self._settings.context.cache_seconds
+        return fresh and cached.fingerprint == _fingerprint(state, cached.xml)
+
+    def _state(self, scopes: Sequence[Scope]) -> str:
+        """What a context of these scopes depends on, as one text."""
+        revisions = self._store.revisions(scopes)
+        limits = self._settings.context
+        return "\n".join(
+            [
+                f"{limits.facts_limit} {limits.facts_max_age_hours} {limits.reflections_limit}",
+                *(f"{scope.key} {revisions.get(scope, 0)}" for scope in scopes),
+            ]
+        )
+
+    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, ScopeMemory]:
+        documents = self._store.consolidations(scopes)
+        pending = self._newest_pending(documents)
+        return {
+            scope: ScopeMemory(
+                text=documents[scope].consolidated_content,
+                version=documents[scope].version,
+                reflections=pending.get(scope, ()),
+            )
+            for scope in scopes
+            if scope in documents
+        }
+
+    def _newest_pending(
+        self, documents: Mapping[Scope, Consolidation]
+    ) -> dict[Scope, tuple[str, ...]]:
+        """The newest pending reflections of each scope, oldest first.
+
+        One query for all scopes with short buffers, and one more for each with a long one, so
+        that no scope's flood hides another's.
+        """
+        limit = self._settings.context.reflections_limit
+        if not limit:
+            return {}
+        short = [
+            s for s, document in documents.items() if 0 < len(document.unabsorbed_ids) <= limit
+        ]
+        long = [s for s, document in documents.items() if len(document.unabsorbed_ids) > limit]
+        found: dict[Scope, list[str]] = {}
+        if short:
+            for reflection in self._store.reflections(short, absorbed=False):
+                found.setdefault(reflection.home, []).append(reflection.content)
+        for scope in long:
+            newest = self._store.reflections((scope,), absorbed=False, limit=limit)
+            found[scope] = [reflection.content for reflection in newest]
+        return {scope: tuple(reversed(texts[:limit])) for scope, texts in found.items()}
+
+    def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:
+        limit = self._settings.context.facts_limit
+        if not limit:
+            return []
+        return self._store.recent_facts(scopes, since=self._facts_since(now), limit=limit)
+
+    def _facts_since(self, now: datetime) -> datetime:
+        return now - timedelta(hours=self._settings.context.facts_max_age_hours)
+
+    def _past(
+        self, session: Session, agent: Agent, speaker: str | None, moment: datetime
+    ) -> ContextReport:
+        view = current_view(self._store, session, agent, speaker=speaker)
+        memories = {scope: self._memory_at(scope, moment) for scope in view.reads}
+        limit = self._settings.context.facts_limit
+        facts = self._store.facts_at(view.reads, moment, limit=limit) if limit else []
+        since = self._facts_since(moment)
+        recent = [fact for fact in facts if fact.recent_at >= since]
+        xml = render_context(memories, recent, now=moment)
+        return ContextReport(
+            xml=xml,
+            parts=measure(xml, characters_per_token=self._characters_per_token),
+            scopes=view.reads,
+            cached=False,
+            built_at=moment,
+            recall="off: a context of the past is rebuilt without recall",
+        )
+
+    def _memory_at(self, scope: Scope, moment: datetime) -> ScopeMemory:
+        version = self._store.consolidation_at(scope, moment)
+        limit = self._settings.context.reflections_limit
+        pending = self._store.pending_at(scope, moment)[-limit:] if limit else []
+        return ScopeMemory(
+            text=version.content if version else "",
+            version=version.version if version else 0,
+            reflections=tuple(reflection.content for reflection in pending),
+        )
+
+
+def _fingerprint(state: str, xml: str) -> str:
+    """Of what a context depends on, and of its text: one that somebody else wrote is not ours."""
+    digest = hashlib.sha256()
+    for part in (state, xml):
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "big") + raw)
+    return digest.hexdigest()

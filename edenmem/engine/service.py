@@ -1,0 +1,559 @@
+"""`MemoryService`: the whole of edenmem for a program that runs agents.
+
+    service = MemoryService.from_settings()
+    async with service:
+        context = await service.get_memory_context(session_id)      # before the agent answers
+        ...                                                         # the agent answers
+        await service.add_messages(session_id, messages)            # unless the host stores them
+        await service.maybe_form_memories(session_id)               # after it has answered
+
+Every method is safe to call from any number of tasks at once: what must not happen twice is
+guarded in the database, not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from edenmem.engine import lookups
+from edenmem.engine.offload import in_thread
+from edenmem.engine.visibility import current_view, reader_scopes
+from edenmem.models.formation import Trigger
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope, ScopeKind
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.consolidation import Consolidator
+    from edenmem.engine.context import ContextBuilder
+    from edenmem.engine.formation import Former
+    from edenmem.engine.recall import RecallMode
+    from edenmem.engine.reports import (
+        ConsolidationReport,
+        ContextReport,
+        FormationReport,
+        MemoryStats,
+        ScopeStatus,
+        SearchReport,
+    )
+    from edenmem.engine.searching import Searcher
+    from edenmem.llm.protocol import LLM
+    from edenmem.models.changes import Actor
+    from edenmem.models.host import Agent, Message, Session
+    from edenmem.settings.schema import Settings
+    from edenmem.store.protocol import Store
+
+T = TypeVar("T")
+
+
+class SearchOptions(TypedDict, total=False):
+    """How to search; `edenmem.engine.searching.Searcher.search` says what each one means."""
+
+    recipe: str | None
+    top_k: int | None
+    since: datetime | None
+    until: datetime | None
+    session_id: str | None
+    track: bool
+    rerank: bool
+    recency: bool
+    mmr: bool
+    exact: bool
+    vectors: Sequence[bytes] | None
+    vector_model: str | None
+
+
+#: Outcomes of a formation after which there may be something new in memory.
+_CHANGED = frozenset({"applied", "resumed"})
+#: Outcomes of a formation that had nothing to do.
+_IDLE = frozenset({"not_due", "incognito"})
+
+
+class MemoryService:
+    """Long-term memory for agents: contexts, formation, consolidation and search.
+
+    Sessions, agents and users are named by their ids (24 hex digits). An ``agent_id`` may be left
+    out: then formation works for every agent of the session, and a context is that of its first.
+
+    Args:
+        store: Where memory is; see `edenmem.engine.factory.open_store`.
+        settings: All limits, models and modes.
+        llm: Forms and consolidates; None: whatever needs it raises `ConfigError`, all else works.
+        embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
+        actor: Who is written into history and audit; None: this user on this host.
+        clock: The current time, for tests.
+
+    The service owns what it is given: `close` closes the store and the providers too.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None = None,
+        embedder: Embedder | None = None,
+        actor: Actor | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._embedder = embedder
+        self._actor = actor or this_program()
+        self._clock = clock
+
+    @classmethod
+    def from_settings(
+        cls, settings: Settings | None = None, *, actor: Actor | None = None
+    ) -> MemoryService:
+        """A service for the configured store and providers; nothing is connected to yet.
+
+        Args:
+            settings: The configuration; None: environment, ``edenmem.toml`` and defaults, as the
+                command line reads them.
+            actor: Who is written into history and audit.
+
+        Raises:
+            ConfigError: a setting is unknown or has a value it may not have.
+        """
+        from edenmem.engine import factory
+
+        if settings is None:
+            from edenmem.settings.load import load_settings
+
+            settings = load_settings().settings
+        return cls(
+            factory.open_store(settings),
+            settings,
+            llm=factory.open_llm(settings),
+            embedder=factory.open_embedder(settings),
+            actor=actor,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of files, sockets and connections."""
+        try:
+            for provider in (self._llm, self._embedder):
+                if provider is not None:
+                    await provider.close()
+        finally:
+            await in_thread(self._store.close)
+
+    @property
+    def store(self) -> Store:
+        """The store, for what the host keeps itself: agents, users and sessions. Its methods
+        block; call them from a thread."""
+        return self._store
+
+    # -- contexts ------------------------------------------------------------------------------
+
+    async def assemble_context(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        message: str | None = None,
+        recall: RecallMode | None = None,
+        force_refresh: bool = False,
+        as_of: datetime | None = None,
+    ) -> ContextReport:
+        """The memory that belongs into an agent's prompt, as XML, with what it was made of.
+
+        It is cached with the session for five minutes (a setting), but never beyond a change in
+        one of its scopes or in who takes part in the session: with a second person in it, no
+        user's memory is in the context.
+
+        Args:
+            session_id: The conversation.
+            agent_id: The agent that is about to answer; None: the session's first.
+            user_id: Whom it is about to answer, if the host knows. Somebody who is not among the
+                session's users makes it a group chat.
+            message: What is about to be answered, for recall; None: the newest message of a
+                person in the session.
+            recall: "off", "heuristic", "llm" or "always"; None: the setting ``context.recall``.
+                What recall finds is added to this context only. If recall fails, the context
+                comes without, and the report's ``recall`` says why.
+            force_refresh: Do not use a cached context.
+            as_of: The context as it would have been at this moment.
+
+        Raises:
+            NotFoundError: there is no such session, or the agent is not one of its agents.
+            UsageError: recall together with ``as_of``.
+            StoreError: the database cannot be used.
+        """
+        session, agents = await in_thread(
+            lookups.session_and_agents, self._store, session_id, agent_id
+        )
+        return await self._contexts.build(
+            session,
+            agents[0],
+            speaker=user_id,
+            message=message,
+            recall=recall,
+            force_refresh=force_refresh,
+            as_of=as_of,
+        )
+
+    async def get_memory_context(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        message: str | None = None,
+        recall: RecallMode | None = None,
+        force_refresh: bool = False,
+    ) -> str:
+        """`assemble_context`, as the XML alone: what goes into the prompt."""
+        report = await self.assemble_context(
+            session_id,
+            agent_id=agent_id,
+            user_id=user_id,
+            message=message,
+            recall=recall,
+            force_refresh=force_refresh,
+        )
+        return report.xml
+
+    # -- conversations -------------------------------------------------------------------------
+
+    async def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        """Store messages of a session, for hosts that do not store them themselves.
+
+        Ids that the session has already are left alone, so the same messages may be handed over
+        twice. People who wrote and are not among the session's users yet are added to them.
+
+        Returns:
+            How many were new.
+
+        Raises:
+            NotFoundError: there is no such session.
+        """
+        return await in_thread(lookups.add_messages, self._store, session_id, tuple(messages))
+
+    async def on_session_start(
+        self, session_id: str, *, agent_id: str | None = None, user_id: str | None = None
+    ) -> ContextReport:
+        """Build the context anew as a session begins, or is taken up again."""
+        return await self.assemble_context(
+            session_id, agent_id=agent_id, user_id=user_id, recall="off", force_refresh=True
+        )
+
+    async def on_session_end(
+        self, session_id: str, *, agent_id: str | None = None
+    ) -> list[FormationReport]:
+        """Form what is left of a session that ended, whatever the intervals say, and consolidate
+        the scopes that are due by then."""
+        return await self.form_memories(session_id, agent_id=agent_id, trigger=Trigger.SESSION_END)
+
+    async def process_cold_session(self, session_id: str) -> list[FormationReport]:
+        """Form what is left of a session that went quiet, for all of its agents."""
+        return await self.form_memories(session_id, trigger=Trigger.COLD)
+
+    # -- formation -----------------------------------------------------------------------------
+
+    async def maybe_form_memories(
+        self, session_id: str, *, agent_id: str | None = None
+    ) -> list[FormationReport]:
+        """Form memories if enough was said since the last time; cheap if not.
+
+        To be called after each answer of an agent. Safe to call from several places at once.
+
+        Returns:
+            What was done; empty if nothing was due.
+        """
+        reports = await self.form_memories(session_id, agent_id=agent_id, trigger=Trigger.THRESHOLD)
+        return [report for report in reports if report.outcome not in _IDLE]
+
+    async def form_memories(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        trigger: Trigger = Trigger.FORCED,
+        dry_run: bool = False,
+        consolidate: bool = True,
+    ) -> list[FormationReport]:
+        """Make memories of what was said since the last time.
+
+        Facts and reflections are formed and applied, then the scopes that reached their threshold
+        are consolidated, all at once, and the session's cached context is built anew. A failure
+        of the model is in the report; the messages wait for the next try.
+
+        Args:
+            session_id: The conversation.
+            agent_id: For this agent; None: for each of the session's agents.
+            trigger: Why; decides how much there must be.
+            dry_run: Ask the models and report what would be written, but write nothing.
+            consolidate: Also consolidate what is due; False leaves it to a later run.
+
+        Returns:
+            One report for each range of messages and agent, consolidations with an agent's last.
+
+        Raises:
+            NotFoundError: there is no such session, or the agent is not one of its agents.
+            ConfigError: a model is needed and none is configured.
+            StoreError: the database cannot be used.
+        """
+        session, agents = await in_thread(
+            lookups.session_and_agents, self._store, session_id, agent_id
+        )
+        reports = await _all(
+            self._form(session, agent, trigger=trigger, dry_run=dry_run, consolidate=consolidate)
+            for agent in agents
+        )
+        return [report for of_agent in reports for report in of_agent]
+
+    async def _form(
+        self, session: Session, agent: Agent, *, trigger: Trigger, dry_run: bool, consolidate: bool
+    ) -> list[FormationReport]:
+        reports = await self._former.form(session, agent, trigger=trigger, dry_run=dry_run)
+        if dry_run or not any(report.outcome in _CHANGED for report in reports):
+            return reports
+        try:
+            if consolidate:
+                view = await in_thread(current_view, self._store, session, agent)
+                due = await self._consolidator.due(view.writes_reflections)
+                written = await self._consolidator.consolidate_many(due)
+                last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
+                reports = [*reports[:-1], last]
+        finally:
+            await self._contexts.build(session, agent, recall="off", force_refresh=True)
+        return reports
+
+    # -- consolidation -------------------------------------------------------------------------
+
+    async def consolidate(
+        self, scope: Scope, *, force: bool = False, dry_run: bool = False
+    ) -> ConsolidationReport:
+        """Work one scope's pending reflections into its text, if it is due.
+
+        Args:
+            scope: Which.
+            force: Also if fewer are pending than its threshold, and although it is paused.
+            dry_run: Ask the model and report the text that it would get, but write nothing.
+
+        Raises:
+            NotFoundError: the agent does not exist.
+            ConfigError: a model is needed and none is configured.
+        """
+        return await self._consolidator.consolidate(scope, force=force, dry_run=dry_run)
+
+    async def consolidate_all(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[ScopeKind] = (),
+        user_id: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> list[ConsolidationReport]:
+        """`consolidate` for every scope that is due, several at once.
+
+        Args:
+            agent_id: Only of this agent; None: of all.
+            kinds: Only of these kinds; empty: of all.
+            user_id: Only of this user.
+            force: Every scope that has anything pending.
+            dry_run: Write nothing.
+
+        Returns:
+            One report for each scope that was due (with ``force``: that had anything pending). A
+            scope that failed keeps no other from being done.
+        """
+        scopes = await in_thread(
+            lookups.waiting_scopes,
+            self._store,
+            self._settings,
+            agent_id=agent_id,
+            kinds=tuple(kinds),
+            user_id=user_id,
+            every=force,
+        )
+        return await self._consolidator.consolidate_many(scopes, force=force, dry_run=dry_run)
+
+    # -- search --------------------------------------------------------------------------------
+
+    async def search(
+        self,
+        queries: Sequence[str],
+        *,
+        agent_id: str,
+        user_id: str | None = None,
+        group_id: str | None = None,
+        shards: Sequence[str] | None = None,
+        kinds: Sequence[ScopeKind] | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> SearchReport:
+        """Search an agent's facts as an operator: the agent's own, its shards', and those of the
+        user and the group that are named. Without ``user_id`` no user's facts are seen.
+
+        Args:
+            queries: One to three, run together.
+            agent_id: Whose memory.
+            user_id: This user's facts too.
+            group_id: This group's facts too.
+            shards: Only these of the agent's shards; None: all.
+            kinds: Only scopes of these kinds; None: all that may be seen.
+            **options: See `SearchOptions`.
+
+        Raises:
+            NotFoundError: there is no such agent or shard.
+            ScopeError: a kind is asked for whose owner is not named.
+            EmbeddingModelMismatch: the stored vectors are of another model.
+            ProviderError: the query could not be embedded.
+        """
+        scopes = await in_thread(
+            reader_scopes,
+            self._store,
+            await in_thread(lookups.existing_agent, self._store, agent_id),
+            user_id=user_id,
+            group_id=group_id,
+            shards=shards,
+            kinds=kinds,
+        )
+        return await self._searcher.search(queries, scopes, **options)
+
+    async def search_facts(
+        self,
+        session_id: str,
+        queries: Sequence[str],
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        top_k: int | None = None,
+    ) -> SearchReport:
+        """Search on behalf of an agent in a session: what its own tool for searching calls.
+
+        Exactly the scopes that may be in its context there are searched: in a group chat no
+        user's facts are found, whoever asks.
+
+        Args:
+            session_id: The conversation.
+            queries: One to three, run together.
+            agent_id: Who searches; None: the session's first agent.
+            user_id: For whom, if the host knows; see `assemble_context`.
+            top_k: The most results for each query; None: the setting.
+        """
+        session, agents = await in_thread(
+            lookups.session_and_agents, self._store, session_id, agent_id
+        )
+        view = await in_thread(current_view, self._store, session, agents[0], speaker=user_id)
+        return await self._searcher.search(queries, view.reads, top_k=top_k)
+
+    # -- looking on ----------------------------------------------------------------------------
+
+    async def memory_stats(
+        self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
+    ) -> MemoryStats:
+        """The sizes of an agent's memory, scope by scope, and the texts.
+
+        Args:
+            agent_id: Whose memory.
+            user_id: Of user scopes, this user's only; None: all.
+            session_id: Of session scopes, this session's only; None: all.
+        """
+        from edenmem.engine.reports import MemoryStats
+
+        statuses = await self.consolidation_status(agent_id, user_id=user_id, session_id=session_id)
+        scopes = [status.scope for status in statuses]
+        texts = await in_thread(self._store.consolidations, scopes)
+        return MemoryStats(
+            agent_id=agent_id,
+            scopes=statuses,
+            texts=tuple(texts[scope] for scope in scopes if scope in texts),
+        )
+
+    async def consolidation_status(
+        self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
+    ) -> tuple[ScopeStatus, ...]:
+        """How full the buffers are, what their thresholds are, and which scopes are due."""
+        return await in_thread(
+            lookups.agent_statuses, self._store, self._settings, agent_id, user_id, session_id
+        )
+
+    # -- the parts, each made when it is first needed -------------------------------------------
+
+    @cached_property
+    def _former(self) -> Former:
+        from edenmem.engine.formation import Former
+
+        return Former(
+            self._store,
+            self._settings,
+            llm=self._llm,
+            embedder=self._embedder,
+            actor=self._actor,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def _consolidator(self) -> Consolidator:
+        from edenmem.engine.consolidation import Consolidator
+
+        return Consolidator(
+            self._store, self._settings, llm=self._llm, actor=self._actor, clock=self._clock
+        )
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        from edenmem.engine.searching import Searcher
+
+        return Searcher(self._store, self._settings, embedder=self._embedder, clock=self._clock)
+
+    @cached_property
+    def _contexts(self) -> ContextBuilder:
+        from edenmem.engine.context import ContextBuilder
+        from edenmem.engine.recall import Recaller
+
+        recaller = Recaller(
+            self._store,
+            self._settings,
+            llm=self._llm,
+            searcher=self._searcher,
+            clock=self._clock,
+        )
+        return ContextBuilder(self._store, self._settings, recaller=recaller, clock=self._clock)
+
+
+def this_program() -> Actor:
+    """The user and host of this process, for history and audit."""
+    import getpass
+    import socket
+
+    from edenmem.models.changes import Actor
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container whose user has no name
+        name = "unknown"
+    return Actor(name=name, host=socket.gethostname(), command="MemoryService")
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; if some fail, the others are brought to their end, then the first is raised."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
