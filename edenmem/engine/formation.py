@@ -1,0 +1,304 @@
+"""From messages to memory: claim, extract, deduplicate, reflect, record, apply.
+
+Consolidation and the session's cached context come after, and are the service's business. A range
+of messages is done when its outcome has been applied, and not before. What was recorded is applied
+by whoever comes next, without asking a model again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edenmem.engine.asking import Asker
+from edenmem.engine.claims import Claims, LeaseLost, choose_range
+from edenmem.engine.limits import is_due, measure
+from edenmem.engine.making import Maker
+from edenmem.engine.offload import in_thread
+from edenmem.engine.outcomes import report_of_changes, summary_of
+from edenmem.engine.reports import FormationReport
+from edenmem.errors import (
+    BudgetExceeded,
+    ConfigError,
+    EmbeddingModelMismatch,
+    ProviderAuthError,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    StoreError,
+)
+from edenmem.models.changes import Actor
+from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.ids import utc_now
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Backlog, Store
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+
+#: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
+_NOT_ITS_FAULT = (
+    ProviderAuthError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    BudgetExceeded,
+    EmbeddingModelMismatch,
+    StoreError,
+)
+
+
+class Former:
+    """Forms memories of sessions, as one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+        worker: str | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._clock = clock
+        self._claims = Claims(store, settings.formation, clock=clock, worker=worker)
+        self._maker = Maker(store, settings, embedder=embedder, actor=actor, clock=clock)
+
+    async def due(
+        self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD
+    ) -> bool:
+        """Whether `form` would have something to do now."""
+        if session.incognito:
+            return False
+        unfinished = await self._claims.unfinished(session.id, agent.id)
+        if unfinished is not None:
+            return _is_free(unfinished, self._clock())
+        return self._is_due(await self._backlog(session, agent), agent, trigger)
+
+    async def form(
+        self, session: Session, agent: Agent, *, trigger: Trigger, dry_run: bool = False
+    ) -> list[FormationReport]:
+        """Form what is due of a session for one of its agents, range by range.
+
+        What an earlier run left unfinished comes first. There is always at least one report, and
+        ``left`` of the last says how many messages are still to come. A dry run asks the models,
+        claims and writes nothing, and goes no further than the first range.
+
+        Raises:
+            ConfigError: a model is needed and none is configured.
+            UnavailableError: a provider or the store cannot be used now. The claim was given back
+                and no failed try was counted.
+        """
+        if session.incognito:
+            return [self._report(session, agent, "incognito")]
+        reports: list[FormationReport] = []
+        waiting: int | None = None  # messages that were there when the first range was chosen
+        while waiting is None or waiting > 0:
+            unfinished = await self._claims.unfinished(session.id, agent.id)
+            if unfinished is not None:
+                report = await self._resume(unfinished, session, agent, dry_run)
+                report = msgspec.structs.replace(report, left=await self._left(session, agent))
+            else:
+                backlog = await self._backlog(session, agent)
+                begun = waiting is not None and trigger is not Trigger.THRESHOLD
+                if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
+                    return reports or [self._report(session, agent, "not_due", left=backlog.total)]
+                report = await self._begin(backlog, session, agent, trigger, dry_run)
+                waiting = (backlog.total if waiting is None else waiting) - report.messages
+            reports.append(report)
+            if report.outcome not in ("applied", "resumed"):
+                break
+        return reports
+
+    def _report(
+        self,
+        session: Session,
+        agent: Agent,
+        outcome: str,
+        formation: Formation | None = None,
+        **fields: Any,
+    ) -> FormationReport:
+        return FormationReport(
+            session_id=session.id,
+            agent_id=agent.id,
+            outcome=outcome,
+            formation_id=formation.id if formation else None,
+            messages=len(formation.message_ids) if formation else 0,
+            **fields,
+        )
+
+    def _demand_llm(self) -> LLM:
+        if self._llm is None:
+            raise ConfigError(
+                "forming memories needs a language model, and none is configured",
+                hint="set llm.base_url or an API key; see 'edenmem config show'",
+            )
+        return self._llm
+
+    def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
+        """A backlog that is longer than one range is due whatever is in it, so that messages that
+        memory does not read can never hide others behind them. A person's order is obeyed even if
+        there is nothing to read: then the messages are done with, and no model is asked."""
+        settings = self._settings.formation
+        if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
+            return True
+        return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
+
+    async def _backlog(self, session: Session, agent: Agent) -> Backlog:
+        limit = self._settings.formation.max_messages
+        return await in_thread(self._store.backlog, session.id, agent.id, limit=limit)
+
+    async def _left(self, session: Session, agent: Agent) -> int:
+        backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1)
+        return backlog.total
+
+    # -- one range ---------------------------------------------------------------------------
+
+    async def _resume(
+        self, unfinished: Formation, session: Session, agent: Agent, dry_run: bool
+    ) -> FormationReport:
+        if unfinished.status is FormationStatus.RECORDED:
+            return await self._complete(unfinished, session, agent, dry_run)
+        if not _is_free(unfinished, self._clock()):
+            released = unfinished.status is FormationStatus.RELEASED
+            return self._report(
+                session,
+                agent,
+                "waiting" if released else "taken",
+                unfinished,
+                not_before=unfinished.not_before if released else None,
+                error=unfinished.error,
+            )
+        self._demand_llm()
+        if not dry_run:
+            taken = await self._claims.take_over(unfinished)
+            if taken is None:
+                return self._report(session, agent, "taken", unfinished)
+            if taken.status is FormationStatus.RECORDED:
+                return await self._complete(taken, session, agent, dry_run)
+            unfinished = taken
+        return await self._perform(unfinished, session, agent, None, dry_run)
+
+    async def _complete(
+        self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
+    ) -> FormationReport:
+        """Apply what was recorded. Safe beside the worker that recorded it."""
+        whole = await in_thread(self._store.formation, recorded.id) or recorded
+        if dry_run:
+            return self._report(
+                session, agent, "dry_run", whole, decisions=whole.decisions, changes=whole.changes
+            )
+        results = await in_thread(self._store.apply_formation, recorded.id, now=self._clock())
+        changes = whole.changes.changes if whole.changes else ()
+        report = self._report(
+            session, agent, "resumed", whole, decisions=whole.decisions, usage=whole.usage
+        )
+        return report_of_changes(report, changes, results)
+
+    async def _begin(
+        self, backlog: Backlog, session: Session, agent: Agent, trigger: Trigger, dry_run: bool
+    ) -> FormationReport:
+        self._demand_llm()
+        messages = choose_range(backlog.messages, self._settings.formation)
+        draft = await self._claims.draft(session.id, agent.id, trigger, messages)
+        left = backlog.total - len(messages)
+        if not dry_run and not await self._claims.claim(draft):
+            return self._report(session, agent, "taken", left=left)
+        report = await self._perform(draft, session, agent, messages, dry_run)
+        return msgspec.structs.replace(report, left=left)
+
+    async def _perform(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+        dry_run: bool,
+    ) -> FormationReport:
+        """Make the outcome of a formation that is this worker's, record it and apply it."""
+        asker = Asker(self._demand_llm(), f"{session.label}/{agent.username}/{formation.seq}")
+        work = self._maker.make(formation, session, agent, messages, asker)
+        if dry_run:
+            outcome = await work
+            report = self._report(session, agent, "dry_run", formation, usage=tuple(asker.spent))
+            return msgspec.structs.replace(
+                report, decisions=outcome.decisions, changes=outcome.changes
+            )
+        try:
+            outcome = await self._claims.keep(formation, work)
+            recorded = await in_thread(
+                self._store.record,
+                formation.id,
+                worker=self._claims.worker,
+                changes=outcome.changes,
+                decisions=outcome.decisions,
+                usage=tuple(asker.spent),
+                counts=summary_of(outcome.changes.changes, outcome.decisions),
+                now=self._clock(),
+            )
+        except LeaseLost:
+            recorded = False
+        except asyncio.CancelledError:
+            await self._claims.give_back(formation, usage=tuple(asker.spent))
+            raise
+        except _NOT_ITS_FAULT as error:
+            with suppress(StoreError):  # if the store is gone, the lease runs out instead
+                await self._claims.give_back(
+                    formation, error=error.message, usage=tuple(asker.spent)
+                )
+            raise
+        except ProviderError as error:
+            return await self._failed(formation, session, agent, error.message, asker)
+        except Exception as error:
+            await self._failed(formation, session, agent, f"{type(error).__name__}: {error}", asker)
+            raise
+        if not recorded:
+            return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
+        results = await in_thread(self._store.apply_formation, formation.id, now=self._clock())
+        report = self._report(
+            session,
+            agent,
+            "applied",
+            formation,
+            decisions=outcome.decisions,
+            usage=tuple(asker.spent),
+        )
+        return report_of_changes(report, outcome.changes.changes, results)
+
+    async def _failed(
+        self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker
+    ) -> FormationReport:
+        again = await self._claims.count_failure(formation, error, tuple(asker.spent))
+        return self._report(
+            session,
+            agent,
+            "failed" if again is None else "waiting",
+            formation,
+            not_before=again,
+            error=error,
+            usage=tuple(asker.spent),
+        )
+
+
+def _is_free(unfinished: Formation, now: datetime) -> bool:
+    """Whether an unfinished formation may be gone on with."""
+    match unfinished.status:
+        case FormationStatus.RELEASED:
+            return unfinished.not_before is None or unfinished.not_before <= now
+        case FormationStatus.CLAIMED:
+            return unfinished.lease_until is None or unfinished.lease_until <= now
+        case _:
+            return True

@@ -1,0 +1,159 @@
+"""The outcome of one formation: what would change in memory. Reads and asks, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.answers import SingleAnswer
+from edenmem.engine.asking import Asker
+from edenmem.engine.deduplication import Deduplicator, Plan
+from edenmem.engine.extraction import Facts, extract_facts, screen_facts
+from edenmem.engine.limits import is_readable
+from edenmem.engine.material import Material, Origin
+from edenmem.engine.offers import gather_offers
+from edenmem.engine.offload import in_thread
+from edenmem.engine.reflecting import Reflections, extract_reflections, screen_reflections
+from edenmem.engine.retention import retention_changes
+from edenmem.engine.transcript import Cast, transcribe
+from edenmem.engine.visibility import human_senders, session_scopes
+from edenmem.models.changes import Actor, AddReflection, Change, ChangeSet
+from edenmem.models.formation import Decision, Formation
+from edenmem.models.host import Agent, Message, Session
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What is to be written, and why."""
+
+    changes: ChangeSet
+    decisions: tuple[Decision, ...] = ()
+
+
+class Maker:
+    """Steps 2 to 4 of a formation: facts, deduplication, reflections."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+        self._deduplicator = Deduplicator(store, settings.formation, embedder)
+
+    async def make(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+        asker: Asker,
+    ) -> Outcome:
+        """Make the outcome of a formation.
+
+        Args:
+            formation: Whose range it is.
+            session: Where the messages are from.
+            agent: Whose memory is formed.
+            messages: The range, if it was read already.
+            asker: Asks the language model, and keeps account.
+
+        Raises:
+            ProviderError: a model failed (in deduplication the embedder alone).
+            EmbeddingModelMismatch: a scope has vectors of another model only.
+        """
+        material = await in_thread(self._material, formation, session, agent, messages)
+        changes: list[Change] = []
+        decisions: tuple[Decision, ...] = ()
+        if material.transcript.text and material.offers.items:
+            facts, plan, reflections = await self._extract(asker, material)
+            changes.extend(plan.changes)
+            changes.extend(_additions(material, reflections))
+            changes.extend(
+                await in_thread(
+                    retention_changes,
+                    self._store,
+                    material.offers.for_facts,
+                    plan.changes,
+                    material.origin.at,
+                )
+            )
+            decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
+        change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
+        return Outcome(change_set, decisions)
+
+    async def _extract(self, asker: Asker, material: Material) -> tuple[Facts, Plan, Reflections]:
+        settings = self._settings.formation
+        if settings.extraction == "single":
+            answer = await asker.ask(
+                "single",
+                SingleAnswer,
+                model=material.offers.fast_model,
+                scopes=material.offers.items,
+                fact_words=settings.fact_words,
+                reflection_words=settings.reflection_words,
+                **material.prompt_values,
+            )
+            facts = screen_facts(answer.facts, material, settings)
+            plan = await self._deduplicator.plan(asker, material, facts.kept)
+            reflections = screen_reflections(answer.reflections, material, facts.kept, settings)
+            return facts, plan, reflections
+        facts = await extract_facts(asker, material, settings)
+        plan = await self._deduplicator.plan(asker, material, facts.kept)
+        reflections = await extract_reflections(asker, material, facts.kept, settings)
+        return facts, plan, reflections
+
+    def _material(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+    ) -> Material:
+        """Read all that a formation needs. Blocks."""
+        if messages is None:
+            messages = list(self._store.messages(session.id, ids=formation.message_ids))
+        senders = human_senders(session, messages)
+        users = self._store.users_by_ids((*session.users, *senders))
+        view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
+        canonical = {user.memory_id for user in users.values()} - users.keys()
+        if canonical:
+            users = users | self._store.users_by_ids(tuple(canonical))
+        others = (self._store.agent(each) for each in session.agents if each != agent.id)
+        cast = Cast(
+            agent_id=agent.id,
+            agents={each.id: each for each in (agent, *others) if each is not None},
+            users=users,
+            only_user=view.user,
+        )
+        transcript = transcribe(messages, cast, self._settings.formation)
+        return Material(
+            agent=agent,
+            transcript=transcript,
+            offers=gather_offers(self._store, self._settings, agent, view, transcript.characters),
+            origin=Origin(
+                session_id=session.id,
+                formation_id=formation.id,
+                message_ids=tuple(each.id for each in messages if is_readable(each)),
+                at=self._clock(),
+            ),
+        )
+
+
+def _additions(material: Material, reflections: Reflections) -> list[Change]:
+    limits = {offer.scope: offer.word_limit for offer in material.offers.items}
+    return [
+        AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
+        for new in reflections.kept
+    ]
