@@ -11,7 +11,7 @@ from edenmem.errors import EdenmemError
 from edenmem.models.changes import AddFact, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol import Store
 from tests.support.builders import NOW, ago, make_fact
@@ -499,7 +499,3 @@ def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
     assert store.vector_models([SCOPE]) == {"a": 1, "": 1}
     assert store.vector_models() == {"a": 1, "b": 1, "": 1}
     assert store.vector_models([]) == {}
-
-
-def test_every_kind_but_session_has_facts() -> None:
-    assert {scope.kind for scope in EVERY_SCOPE} == set(ScopeKind) - {ScopeKind.SESSION}
