@@ -1,0 +1,144 @@
+"""The root of the command line: a table of commands, each imported only when it is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.main import get_command, get_group
+
+from edenmem import __version__
+from edenmem.cli.failures import guarded
+from edenmem.cli.framework import Group, global_parameters
+from edenmem.cli.invocation import Invocation
+
+
+class Entry(NamedTuple):
+    """A command, or a group of them: the module (its ``app``) and one line of help."""
+
+    section: str
+    name: str
+    help: str
+    is_group: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module that holds it."""
+        return f"edenmem.cli.commands.{self.name}"
+
+
+_BEGIN, _WHO, _MEMORY, _WORK = "Begin", "Who and where", "Memory", "Work"
+
+COMMANDS: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(_BEGIN, "demo", "See the whole of it work on an example, in a new file."),
+        Entry(_BEGIN, "init", "Make the store, or what is missing in it."),
+        Entry(_BEGIN, "status", "Where memory lives, how much there is, what is due."),
+        Entry(_BEGIN, "config", "The settings in force, and where each comes from.", True),
+        Entry(_WHO, "agent", "Agents: list, show, add, enable, disable.", True),
+        Entry(_WHO, "user", "Users: list, show, add.", True),
+        Entry(_WHO, "session", "Sessions: list, show, import.", True),
+        Entry(_WHO, "scope", "Scopes: list, show, policy, pause, resume.", True),
+        Entry(_MEMORY, "fact", "Facts: list, show, add, edit, delete, history, restore.", True),
+        Entry(_MEMORY, "reflection", "Reflections: list, show, add, edit, delete.", True),
+        Entry(
+            _MEMORY,
+            "consolidation",
+            "Consolidated texts: list, show, edit, history, diff, restore.",
+            True,
+        ),
+        Entry(_WORK, "search", "Find facts by meaning and by words."),
+        Entry(_WORK, "context", "The memory that goes into an agent's prompt.", True),
+        Entry(_WORK, "form", "Form memories from conversations."),
+        Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
+    )
+}
+
+
+def load(entry: Entry) -> Any:
+    """The parser's command for an entry of the table."""
+    app = import_module(entry.module).app
+    command = get_group(app) if entry.is_group else get_command(app)
+    command.name = entry.name
+    return command
+
+
+class Root(Group):
+    """The root group: knows all names and summaries without importing what is behind them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        own = attributes.pop("params", None) or []
+        super().__init__(params=[*own, *global_parameters()], **attributes)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, imported now."""
+        entry = COMMANDS.get(cmd_name)
+        return load(entry) if entry else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by section."""
+        for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(e.name, e.help) for e in COMMANDS.values() if e.section == section],
+                    col_max=16,
+                )
+
+
+app = typer.Typer(
+    cls=Root,
+    name="edenmem",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"edenmem {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="Exit codes: 0 done, 1 some items failed, 2 usage, 3 not found, 4 conflict, "
+    "5 database or provider unreachable, 130 interrupted."
+)
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Long-term memory for AI agents, in SQLite or MongoDB.
+
+    Wherever an id is taken, a name or a unique beginning of the id (from 4 digits on) does too.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit code. Nothing but the exit code comes out, ever."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape instead of a crash.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    invocation = Invocation()
+    return guarded(
+        lambda: _dispatch(arguments, invocation), wants_traceback=lambda: invocation.traceback
+    )
+
+
+def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
+    try:
+        result = get_command(app).main(
+            list(arguments), prog_name="edenmem", standalone_mode=False, obj=invocation
+        )
+    finally:
+        invocation.close()
+    return result if isinstance(result, int) else 0

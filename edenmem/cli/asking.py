@@ -1,0 +1,88 @@
+"""Questions to a person; only where one is there, that is, stdin and stderr are a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from edenmem.errors import UsageError
+from edenmem.text import one_line
+
+
+def person_is_there() -> bool:
+    """Whether somebody can be asked. stdout may be a file: questions go to stderr."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _missing(what: str, option: str) -> UsageError:
+    return UsageError(f"{what} is missing", hint=f"give it with {option}")
+
+
+def _answered(question: Any) -> Any:
+    answer = question.unsafe_ask()  # Ctrl-C is an interruption, not an empty answer
+    if answer is None:
+        raise KeyboardInterrupt
+    return answer
+
+
+def _terminal() -> Any:
+    from prompt_toolkit.output import create_output
+
+    return create_output(stdout=sys.stderr)
+
+
+def ask_text(what: str, option: str, *, default: str = "") -> str:
+    """A line of text.
+
+    Raises:
+        UsageError: nobody is there to ask; it names the option.
+    """
+    if not person_is_there():
+        raise _missing(what, option)
+    import questionary
+
+    question = questionary.text(f"{what.capitalize()}:", default=default, output=_terminal())
+    answer = str(_answered(question)).strip()
+    if not answer:
+        raise _missing(what, option)
+    return answer
+
+
+def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> str:
+    """One of ``choices`` (value, label).
+
+    Raises:
+        UsageError: nobody is there to ask; it names the option and the choices.
+    """
+    if not person_is_there():
+        labels = ", ".join(one_line(label, 40) for _, label in choices[:8])
+        raise UsageError(f"{what} is missing", hint=f"give it with {option}: {labels}")
+    import questionary
+
+    return str(
+        _answered(
+            questionary.select(
+                f"{what.capitalize()}:",
+                choices=[
+                    questionary.Choice(one_line(label, 60), value) for value, label in choices
+                ],
+                output=_terminal(),
+            )
+        )
+    )
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Whether to go on: ``--yes`` says so beforehand.
+
+    Raises:
+        UsageError: nobody is there to ask, and ``--yes`` was not given.
+    """
+    if yes:
+        return True
+    if not person_is_there():
+        raise UsageError("this has to be confirmed", hint="add --yes, or look first with --dry-run")
+    import questionary
+
+    return bool(_answered(questionary.confirm(question, default=False, output=_terminal())))

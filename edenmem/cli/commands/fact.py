@@ -1,0 +1,259 @@
+"""``edenmem fact``: statements that can be searched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli import options
+from edenmem.cli.asking import ask_text, confirm
+from edenmem.cli.choosing import choose_agent, choose_scope, readable_scopes
+from edenmem.cli.data import to_data
+from edenmem.cli.editing import change_text, given_text
+from edenmem.cli.framework import Command, group
+from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.views import (
+    HISTORY,
+    agent_name,
+    fact_columns,
+    labelled,
+    tell_edit,
+    tell_edits,
+)
+from edenmem.engine.reports import EditReport
+from edenmem.models.memory import Fact
+from edenmem.models.search import FactFilter
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.editing import Editor
+
+app = group("Facts: atomic statements that can be searched.")
+
+_Which = Annotated[str, typer.Argument(metavar="FACT", help="Its id or the id's beginning.")]
+
+
+@app.command("list", cls=Command)
+def list_facts(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kinds: options.Kinds = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: options.Limit = 50,
+    vectors: options.Vectors = False,
+) -> None:
+    """List facts of an agent, newest first. A user's or group's are shown only if it is named.
+
+    \b
+    edenmem fact list --agent mira
+    edenmem fact list --agent mira --user lena --scope user --since 7d --format jsonl
+    """
+    run = invocation(ctx)
+    begin, end = options.period(since, until)
+    chosen = choose_agent(run, agent)
+    scopes = readable_scopes(run, chosen, kinds=kinds, user=user, group=group, shard=shard)
+    facts = run.store.facts(
+        FactFilter(
+            scopes=scopes,
+            since=begin,
+            until=end,
+            session_id=run.resolver.session(session).id if session else None,
+        ),
+        limit=options.fetch(limit),
+        with_vectors=vectors,
+    )
+    run.out.listing(
+        facts,
+        fact_columns(run),
+        limit=limit,
+        data=lambda fact: to_data(fact, vectors=vectors),
+        empty="no facts",
+    )
+
+
+@app.command("show", cls=Command)
+def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> None:
+    """Show one fact in full."""
+    run = invocation(ctx)
+    found = run.resolver.fact(fact)
+    if vectors:
+        found = run.store.fact(found.id, with_vector=True) or found
+    run.out.record(
+        found, _fields(run, found), text=found.content, data=lambda f: to_data(f, vectors=vectors)
+    )
+
+
+def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
+    return [
+        ("id", fact.id),
+        ("agent", agent_name(run, fact.agent_id)),
+        ("scope", labelled(run, [fact.home])(fact.home)),
+        ("formed", fact.formed_at),
+        ("updated", fact.updated_at),
+        ("version", fact.version),
+        ("private", fact.private),
+        ("session", fact.session_id),
+        ("messages", list(fact.source_message_ids)),
+        ("seen", f"{fact.access_count} times" if fact.access_count else None),
+        ("last seen", fact.last_accessed_at),
+        ("vector of", fact.embedding_model or "none yet"),
+        ("before", fact.previous_content),
+    ]
+
+
+@app.command("add", cls=Command)
+def add(
+    ctx: typer.Context,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The fact.")] = None,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: options.Private = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Add a fact by hand.
+
+    \b
+    edenmem fact add --agent mira --scope user --user lena --content "Lena folds paper whales."
+    """
+    run = invocation(ctx)
+    new = given_text(text if content is None else content, file)
+    scope = choose_scope(run, kind=kind, agent=agent, user=user, group=group, shard=shard)
+    if new is None:
+        new = ask_text("the fact", "--content")
+    report = run.edit(
+        lambda editor: editor.add_fact(
+            scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
+        ),
+        embed=True,
+    )
+    tell_edit(run, report)
+
+
+@app.command("edit", cls=Command)
+def edit(
+    ctx: typer.Context,
+    fact: _Which,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: Annotated[
+        bool | None, typer.Option("--private/--no-private", help="Whether it may be propagated.")
+    ] = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Change a fact's text, in $EDITOR or as given. Refused if somebody else changed it first.
+
+    \b
+    edenmem fact edit 65f3a0c2
+    edenmem fact edit 65f3a0c2 --content "The walk starts at 18:00." --yes --reason "new time"
+    """
+    run = invocation(ctx)
+    found = run.resolver.fact(fact)
+    new = given_text(content, file)
+    if private is not None:
+        report = run.edit(
+            lambda editor: editor.set_private(
+                "fact", found.id, private, reason=reason, dry_run=dry_run
+            )
+        )
+        tell_edit(run, report)
+        if new is None:
+            return
+
+    def write(text: str) -> None:
+        report = run.edit(
+            lambda editor: editor.edit_fact(
+                found.id,
+                text,
+                expected_version=found.version,
+                allow_long=allow_long,
+                reason=reason,
+                dry_run=dry_run,
+            ),
+            embed=True,
+        )
+        tell_edit(run, report)
+
+    change_text(
+        run.out,
+        found.content,
+        name=f"fact-{found.id}",
+        given=new,
+        yes=yes,
+        dry_run=dry_run,
+        write=write,
+    )
+
+
+@app.command("delete", cls=Command)
+def delete(
+    ctx: typer.Context,
+    facts: Annotated[list[str], typer.Argument(metavar="FACT…", help="Ids or their beginnings.")],
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Delete facts. They stay in history; 'fact restore' brings them back."""
+    run = invocation(ctx)
+    found = [run.resolver.fact(fact) for fact in facts]
+    for fact in found:
+        run.out.note(f"{fact.id}  {one_line(fact.content, 60)}")
+    count = f"these {len(found)} facts" if len(found) > 1 else "this fact"
+    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+
+    async def work(editor: Editor) -> list[EditReport]:
+        return [
+            await editor.delete_fact(
+                fact.id, expected_version=fact.version, reason=reason, dry_run=dry_run
+            )
+            for fact in found
+        ]
+
+    tell_edits(run, run.edit(work))
+
+
+@app.command("history", cls=Command)
+def history(ctx: typer.Context, fact: _Which) -> None:
+    """Show every version of a fact, also of a deleted one (by its whole id)."""
+    run = invocation(ctx)
+    versions = run.store.history("fact", run.resolver.fact_id(fact))
+    run.out.listing(versions, HISTORY, empty="no earlier versions")
+
+
+@app.command("restore", cls=Command)
+def restore(
+    ctx: typer.Context,
+    fact: _Which,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
+    ] = None,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Bring back a deleted fact, or an earlier version of a fact."""
+    run = invocation(ctx)
+    fact_id = run.resolver.fact_id(fact)
+    report = run.edit(
+        lambda editor: editor.restore_fact(
+            fact_id, version=version, reason=reason, dry_run=dry_run
+        ),
+        embed=True,
+    )
+    tell_edit(run, report)

@@ -1,0 +1,148 @@
+"""``edenmem form``: memories from conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli import options
+from edenmem.cli.data import to_data
+from edenmem.cli.framework import Command, single
+from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.tables import Column
+from edenmem.cli.views import change_line, usage_line
+from edenmem.engine.overview import names
+from edenmem.engine.reports import FormationReport
+from edenmem.errors import ExitCode, UsageError
+from edenmem.models.formation import Trigger
+from edenmem.models.host import Session
+
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
+
+app = single()
+
+
+@app.command(cls=Command)
+def form(
+    ctx: typer.Context,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SESSION]…", help="These, whatever the intervals say."),
+    ] = None,
+    agent: options.Agent = None,
+    all_due: Annotated[
+        bool, typer.Option("--all-due", help="All sessions in which enough was said.")
+    ] = False,
+    consolidate: Annotated[
+        bool,
+        typer.Option(
+            "--consolidate/--no-consolidate", help="Also consolidate what is due by then."
+        ),
+    ] = True,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Form memories from what was said since the last time.
+
+    With --agent and no session: all due sessions of that agent. --dry-run asks the models and
+    shows what would be formed.
+
+    \b
+    edenmem form lena-progress --dry-run
+    edenmem form --all-due
+    """
+    run = invocation(ctx)
+    if sessions and all_due:
+        raise UsageError("sessions and --all-due exclude each other")
+    if not sessions and not all_due and not agent:
+        raise UsageError("which sessions?", hint="name them, or add --all-due or --agent AGENT")
+    agent_id = run.resolver.agent(agent).id if agent else None
+    if sessions:
+        chosen = [run.resolver.session(name) for name in sessions]
+    else:
+        # Oldest first: what was said later corrects what was said before.
+        chosen = list(run.store.sessions(agent_id=agent_id))[::-1]
+    trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
+
+    reports = run.serve(
+        lambda service: form_each(
+            run,
+            service,
+            chosen,
+            agent_id=agent_id,
+            trigger=trigger,
+            dry_run=dry_run,
+            consolidate=consolidate,
+        ),
+        llm=True,
+    )
+    if not sessions:
+        reports = [report for report in reports if report.outcome not in ("not_due", "incognito")]
+    tell_formations(run, reports, chosen)
+    if any(report.outcome == "failed" or report.error for report in reports):
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+async def form_each(
+    run: Invocation,
+    service: MemoryService,
+    sessions: Sequence[Session],
+    *,
+    agent_id: str | None = None,
+    trigger: Trigger = Trigger.FORCED,
+    dry_run: bool = False,
+    consolidate: bool = True,
+) -> list[FormationReport]:
+    """Form the sessions one after another, and say which one is at work."""
+    reports: list[FormationReport] = []
+    for session in sessions:
+        run.out.progress(f"{session.label} …")
+        reports += await service.form_memories(
+            session.id,
+            agent_id=agent_id,
+            trigger=trigger,
+            dry_run=dry_run,
+            consolidate=consolidate,
+        )
+    return reports
+
+
+def tell_formations(
+    run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session]
+) -> None:
+    """Print what was formed, or would be."""
+    labels = {session.id: session.label for session in sessions}
+
+    def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
+        agents = names(run.store, [report.agent_id for report in rows])
+        return [
+            Column("session", lambda r: labels.get(r.session_id, r.session_id), "text"),
+            Column("agent", lambda r: agents.get(r.agent_id, r.agent_id)),
+            Column("outcome", lambda r: r.outcome),
+            Column("messages", lambda r: r.messages, "number"),
+            Column("facts", _facts, "number"),
+            Column("reflections", lambda r: sum(r.reflections.values()), "number"),
+            Column("texts", lambda r: _written(r) or None, "number"),
+            Column("error", lambda r: r.error, "plain"),
+        ]
+
+    run.out.listing(reports, columns, data=to_data, empty="nothing was due")
+    if not run.out.is_data:
+        for report in reports:
+            for change in report.changes.changes if report.changes else ():
+                run.out.safe(f"  would {change_line(change)}")
+    used = [usage for report in reports for usage in report.usage]
+    used += [u for report in reports for text in report.consolidations for u in text.usage]
+    if used:
+        run.out.note(usage_line(used))
+
+
+def _facts(report: FormationReport) -> str:
+    parts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
+    return " ".join(f"{sign}{count}" for sign, count in parts if count)
+
+
+def _written(report: FormationReport) -> int:
+    return sum(text.outcome == "written" for text in report.consolidations)

@@ -1,0 +1,73 @@
+"""``edenmem init``: make the store."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edenmem.cli import options
+from edenmem.cli.asking import ask_text, confirm, person_is_there
+from edenmem.cli.framework import Command, single
+from edenmem.cli.invocation import Invocation, invocation
+from edenmem.errors import ConflictError
+
+app = single()
+
+
+@app.command(cls=Command)
+def init(
+    ctx: typer.Context,
+    yes: options.Yes = False,
+    write_config: Annotated[
+        bool,
+        typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
+    ] = False,
+) -> None:
+    """Make the store, or what is missing in it. Safe to run again.
+
+    \b
+    edenmem init --yes                                    the file in your data folder
+    edenmem init --uri sqlite:///memory.db --write-config
+    EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
+    """
+    run = invocation(ctx)
+    if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
+        _ask_where(run)
+    location = run.store.info().location
+    target = Path("edenmem.toml")
+    if write_config and target.exists():
+        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    if not confirm(f"Make the store in {location}?", yes=yes):
+        run.out.note("nothing was made")
+        return
+    made = list(run.store.initialise())
+    if write_config:
+        _write(target, run.settings.store.uri or location)
+        made.append(str(target.absolute()))
+    if run.out.is_data:
+        run.out.objects([{"location": location, "made": made}])
+        return
+    run.out.line(f"store: {location}")
+    for name in made:
+        run.out.line(f"  made {name}")
+    if not made:
+        run.out.line("  everything was there already")
+
+
+def _ask_where(run: Invocation) -> None:
+    default = run.store.info().location
+    answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
+    if answer != default:
+        run.move_to(answer)
+
+
+def _write(target: Path, uri: str) -> None:
+    """Write the configuration, for its owner alone: a URI may hold a password."""
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # A JSON string is a TOML basic string.
+        file.write(f"[store]\nuri = {json.dumps(uri, ensure_ascii=False)}\n")

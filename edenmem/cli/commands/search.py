@@ -1,0 +1,154 @@
+"""``edenmem search``: find facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli import options
+from edenmem.cli.asking import ask_text
+from edenmem.cli.choosing import choose_agent
+from edenmem.cli.data import to_data
+from edenmem.cli.framework import Command, single
+from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.tables import Column
+from edenmem.cli.views import labelled
+from edenmem.engine.reports import SearchHit, SearchReport
+from edenmem.errors import UsageError
+
+app = single()
+
+
+class Recipe(StrEnum):
+    """How the two lists become one."""
+
+    CONVEX = "convex"
+    RRF = "rrf"
+    SEMANTIC = "semantic"
+    TEXT = "text"
+
+
+@app.command(cls=Command)
+def search(
+    ctx: typer.Context,
+    queries: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY…", help="One to three, run together.")
+    ] = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    kinds: options.Kinds = None,
+    recipe: Annotated[
+        Recipe | None, typer.Option("--recipe", metavar="NAME", help="convex, rrf, semantic, text.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="Results.")
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    session: options.Session = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every rank, score and threshold, and what was cut.")
+    ] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Count an access on what was found.")
+    ] = True,
+    recency: Annotated[bool, typer.Option("--recency", help="Prefer what is newer.")] = False,
+    mmr: Annotated[bool, typer.Option("--mmr", help="Prefer what says something else.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every vector, without a first pass.")
+    ] = False,
+    vectors: options.Vectors = False,
+) -> None:
+    """Find facts by meaning and by words.
+
+    Searched are the facts of the agent and its shards; a user's or group's only if it is named.
+
+    \b
+    edenmem search "when does the walk start" --agent mira
+    edenmem search paste glue --agent mira --user lena --explain
+    """
+    run = invocation(ctx)
+    begin, end = options.period(since, until)
+    texts = list(queries or ()) or [ask_text("query", "QUERY")]
+    if len(texts) > 3:
+        raise UsageError(
+            f"{len(texts)} queries, three are the most", hint="put the words of one in quotes"
+        )
+    chosen = choose_agent(run, agent)
+    report = run.serve(
+        lambda service: service.search(
+            texts,
+            agent_id=chosen.id,
+            user_id=run.resolver.user_id(user, agent_id=chosen.id) if user else None,
+            group_id=run.resolver.group(chosen, group) if group else None,
+            shards=[run.resolver.shard(chosen, shard)] if shard else None,
+            kinds=kinds,
+            recipe=recipe.value if recipe else None,
+            top_k=top_k,
+            since=begin,
+            until=end,
+            session_id=run.resolver.session(session).id if session else None,
+            track=track,
+            recency=recency,
+            mmr=mmr,
+            exact=exact,
+        )
+    )
+    tell_search(run, report, explain=explain, vectors=vectors)
+
+
+def tell_search(
+    run: Invocation, report: SearchReport, *, explain: bool = False, vectors: bool = False
+) -> None:
+    """Print the result of a search, with ``explain`` how it came about."""
+    for notice in report.notices:
+        run.out.note(notice)
+
+    def data(hit: SearchHit) -> dict[str, Any]:
+        fields = to_data(hit.fact, vectors=vectors) | {"score": hit.score}
+        return fields | {"explain": to_data(hit)["explain"]} if explain else fields
+
+    run.out.listing(report.hits, _columns(run), data=data, empty="nothing found")
+    if not explain:
+        return
+    tell = run.out.note if run.out.is_data else run.out.safe
+    if not run.out.is_data:
+        for place, hit in enumerate(report.hits, 1):
+            tell(f"\n{place}. {hit.fact.id}")
+            for stage, figures in hit.explain.items():
+                tell(f"   {stage:<9} {_figures(figures)}")
+    if report.dropped:
+        tell("\ndropped:")
+        for dropped in report.dropped:
+            tell(f"   {dropped.fact_id}  {dropped.stage}: {dropped.why}")
+    timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
+    tell(f"\nrecipe {report.recipe}; {timings}")
+
+
+def _figures(figures: object) -> str:
+    if not isinstance(figures, dict):
+        return str(figures)
+    return "  ".join(
+        f"{name} {f'{value:.4f}' if isinstance(value, float) else value}"
+        for name, value in figures.items()
+        if value is not None
+    )
+
+
+def _columns(run: Invocation) -> Any:
+    def columns(hits: Sequence[SearchHit]) -> list[Column[SearchHit]]:
+        label = labelled(run, [hit.fact.home for hit in hits])
+        return [
+            Column("score", lambda hit: hit.score, "number"),
+            Column("id", lambda hit: hit.fact.id, "id"),
+            Column("scope", lambda hit: label(hit.fact.home)),
+            Column("when", lambda hit: hit.fact.recent_at, "time"),
+            Column("content", lambda hit: hit.fact.content, "text"),
+        ]
+
+    return columns

@@ -1,0 +1,75 @@
+"""``edenmem status``: the store at a glance."""
+
+from __future__ import annotations
+
+import typer
+
+from edenmem.cli import options
+from edenmem.cli.framework import Command, single
+from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.tables import Column
+from edenmem.engine.overview import AgentOverview, StoreOverview, store_overview
+from edenmem.models.formation import Formation
+
+app = single()
+
+
+@app.command(cls=Command)
+def status(ctx: typer.Context, agent: options.Agent = None) -> None:
+    """Where memory lives, how much there is, what is due, what failed."""
+    run = invocation(ctx)
+    agent_id = run.resolver.agent(agent).id if agent else None
+    overview = store_overview(run.store, run.settings, agent_id=agent_id)
+    for notice in overview.notices:
+        run.out.note(notice)
+    run.out.record(overview, _fields(run, overview))
+    if not overview.store.initialised:
+        run.out.note("the store is not there yet: run 'edenmem init'")
+    if run.out.is_data or not overview.store.initialised:
+        return
+    if overview.agents:
+        run.out.line()
+        run.out.listing(overview.agents, _AGENTS)
+    troubled = [*overview.failed, *overview.unfinished]
+    if troubled:
+        run.out.line()
+        run.out.listing(troubled, _FORMATIONS)
+
+
+def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]]:
+    info = overview.store
+    size = f"{info.size_bytes / 1_000_000:.1f} MB" if info.size_bytes else ""
+    vectors = ", ".join(
+        f"{count} {f'of {model}' if model else 'without'}"
+        for model, count in sorted(overview.vector_models.items())
+    )
+    return [
+        ("store", info.location),
+        ("kind", " ".join(filter(None, (info.kind, info.server_version)))),
+        ("schema", info.schema_version),
+        ("size", size),
+        ("search", overview.search),
+        ("holds", ", ".join(f"{count} {name}" for name, count in info.counts.items() if count)),
+        ("vectors", vectors),
+        ("formations", ", ".join(f"{n} {name}" for name, n in overview.formations.items())),
+        ("profile", run.loaded.profile or ""),
+        ("settings", [str(path) for path in run.loaded.files]),
+    ]
+
+
+_AGENTS: list[Column[AgentOverview]] = [
+    Column("agent", lambda a: a.username or a.agent_id, "text"),
+    Column("scopes", lambda a: a.scopes, "number"),
+    Column("facts", lambda a: a.facts, "number"),
+    Column("pending", lambda a: a.pending, "number"),
+    Column("texts", lambda a: a.texts, "number"),
+    Column("due", lambda a: a.due, "number"),
+]
+
+_FORMATIONS: list[Column[Formation]] = [
+    Column("formation", lambda f: f.id, "id"),
+    Column("state", lambda f: f.status),
+    Column("when", lambda f: f.updated_at, "time"),
+    Column("tries", lambda f: f.attempts, "number"),
+    Column("error", lambda f: f.error, "text"),
+]

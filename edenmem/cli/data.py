@@ -1,0 +1,69 @@
+"""Reports and documents as plain data, the same whatever the store: what JSON and CSV show.
+
+Keys are the names of the stored fields (``id`` for ``_id``), times ISO 8601 in UTC, ids hex. A
+scope is spelled out in the fields that documents have for it. Vectors are left out unless asked
+for.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from typing import Any
+
+import msgspec
+
+_SCOPE_FIELDS = frozenset({"kind", "agent_id", "owner"})
+_OWNER = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
+#: Legal in JSON as they stand, and not harmless on a terminal: DEL, C1 codes, directional controls.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
+    """A struct as a dict that can be encoded as it is."""
+    plain = _tidy(msgspec.to_builtins(item), vectors)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _tidy(value: Any, vectors: bool) -> Any:
+    if isinstance(value, list | tuple):
+        return [_tidy(entry, vectors) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == _SCOPE_FIELDS:
+        return _scope_fields(value)
+    tidy: dict[str, Any] = {}
+    for key, entry in value.items():
+        if key == "embedding":
+            if vectors:
+                tidy[key] = _floats(entry)
+        elif key == "scope" and isinstance(entry, dict):
+            tidy.update(_scope_fields(entry))
+        else:
+            tidy[key] = _tidy(entry, vectors)
+    return tidy
+
+
+def _scope_fields(scope: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {"scope": scope["kind"], "agent_id": scope["agent_id"]}
+    fields.update(dict.fromkeys(_OWNER.values()))
+    if scope["kind"] in _OWNER:
+        fields[_OWNER[scope["kind"]]] = scope["owner"]
+    return fields
+
+
+def _floats(encoded: str | None) -> list[float] | None:
+    if encoded is None:
+        return None
+    raw = base64.b64decode(encoded)
+    return list(struct.unpack(f"<{len(raw) // 4}f", raw))
+
+
+def to_json(value: Any, *, indent: int = 0) -> str:
+    """JSON that decodes to exactly ``value`` and is safe to look at in a terminal."""
+    raw = msgspec.json.encode(value)
+    if indent:
+        raw = msgspec.json.format(raw, indent=indent)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())

@@ -1,0 +1,68 @@
+"""The one place where an exception becomes a message and an exit code.
+
+A message goes to stderr as ``edenmem: error: …``, the hint on a line of its own, without a
+traceback unless ``--traceback`` asks for it. What the text quotes may come from anybody, so it is
+made printable first.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+import typer
+
+from edenmem.errors import EdenmemError, ExitCode
+from edenmem.text import one_line, printable
+
+
+def guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool]) -> int:
+    """Run ``work`` and turn whatever it raises into a message and an exit code."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return code
+    except EdenmemError as error:
+        tell(error.message, error.hint)
+        return _ended(error.exit_code, wants_traceback)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("\n")
+        tell("interrupted")
+        return _ended(ExitCode.INTERRUPTED, wants_traceback)
+    except BrokenPipeError:
+        return _reader_left()
+    except typer.TyperException as error:
+        # One that the parser of the command line raised: it knows its command.
+        path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
+        tell(one_line(error.format_message()), f"see '{path} --help'")
+        return _ended(ExitCode.USAGE, wants_traceback)
+    except Exception as error:  # noqa: BLE001 - the last resort: told, and told to be a bug
+        what = one_line(str(error), 500) or "no message"
+        tell(
+            f"{type(error).__name__}: {what}",
+            "this is a bug in edenmem; run the command again with --traceback and report it",
+        )
+        return _ended(ExitCode.SOME_FAILED, wants_traceback)
+
+
+def tell(message: str, hint: str | None = None) -> None:
+    """Say on stderr what was wrong and what to do."""
+    sys.stderr.write(f"edenmem: error: {printable(message)}\n")
+    if hint:
+        sys.stderr.write(f"  hint: {printable(hint)}\n")
+
+
+def _ended(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
+    if wants_traceback():
+        sys.stderr.write(printable(traceback.format_exc()))
+    return int(code)
+
+
+def _reader_left() -> int:
+    """Whoever read our output has enough (``| head``): say nothing, also at interpreter exit."""
+    import os
+
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return int(ExitCode.SOME_FAILED)

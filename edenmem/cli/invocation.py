@@ -1,0 +1,202 @@
+"""One run of the command line: its global options, and what a command needs, made when needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edenmem.cli.output import Output, OutputFormat
+from edenmem.errors import UsageError
+from edenmem.models.changes import Actor
+
+if TYPE_CHECKING:
+    import typer
+
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.editing import Editor
+    from edenmem.engine.references import Resolver
+    from edenmem.engine.service import MemoryService
+    from edenmem.settings.load import LoadedSettings
+    from edenmem.settings.schema import Settings
+    from edenmem.store.protocol import Store
+
+T = TypeVar("T")
+
+
+class Invocation:
+    """What the root of the command line hands to each command (``ctx.obj``)."""
+
+    def __init__(self) -> None:
+        self.uri: str | None = None
+        self.config: str | None = None
+        self.profile: str | None = None
+        self.overrides: dict[str, str] = {}
+        self.format = OutputFormat.TABLE
+        self.quiet = False
+        self.no_color = False
+        self.traceback = False
+        self.command = "edenmem"
+
+    def take(self, name: str, value: Any) -> None:
+        """Keep the value of a global option."""
+        if name == "overrides":
+            for text in value:
+                key, equals, setting = text.partition("=")
+                if not equals or not key:
+                    raise UsageError(f"--set {text!r}: write KEY=VALUE, such as search.top_k=5")
+                self.overrides[key.strip()] = setting
+        else:
+            setattr(self, name, value)
+
+    def move_to(self, uri: str) -> None:
+        """Use another store from now on."""
+        self.close()
+        self.uri = uri
+        for name in ("loaded", "store", "resolver"):
+            self.__dict__.pop(name, None)
+
+    def close(self) -> None:
+        """Let go of the store, if a command opened it."""
+        opened = self.__dict__.get("store")
+        if opened is not None:
+            opened.close()
+
+    # -- what commands use -------------------------------------------------------------------
+
+    @cached_property
+    def out(self) -> Output:
+        """Where results and notes go."""
+        return Output(self.format, quiet=self.quiet, color=not self.no_color)
+
+    @cached_property
+    def loaded(self) -> LoadedSettings:
+        """The settings with the origin of each."""
+        from edenmem.settings.load import load_settings
+
+        overrides = dict(self.overrides)
+        if self.uri is not None:
+            overrides["store.uri"] = self.uri
+        loaded = load_settings(
+            config=Path(self.config) if self.config else None,
+            profile=self.profile,
+            overrides=overrides,
+        )
+        for warning in loaded.warnings:
+            self.out.note(f"warning: {warning}")
+        return loaded
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.loaded.settings
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened lazily and closed at the end."""
+        from edenmem.engine.factory import open_store
+
+        return open_store(self.settings)
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """Turns names and beginnings of ids into things."""
+        from edenmem.engine.references import Resolver
+
+        return Resolver(self.store)
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who acts, for the audit entries: ``EDENMEM_ACTOR`` or the user of the machine."""
+        import getpass
+        import socket
+
+        try:
+            name = os.environ.get("EDENMEM_ACTOR") or getpass.getuser()
+        except (KeyError, OSError):  # a container without an entry for its user
+            name = f"uid {os.getuid()}"
+        return Actor(name=name, host=socket.gethostname(), command=self.command)
+
+    def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
+        """Run async work on the service; with ``llm`` it may ask a language model.
+
+        The store stays open, for what is printed afterwards.
+        """
+        from edenmem.engine.factory import open_embedder, open_llm
+        from edenmem.engine.service import MemoryService
+
+        async def main() -> T:
+            model = open_llm(self.settings) if llm else None
+            if model is not None and model.is_scripted:
+                self.out.note(f"{model.description}; no model is asked")
+            embedder = open_embedder(self.settings)
+            try:
+                return await work(
+                    MemoryService(
+                        self.store,
+                        self.settings,
+                        llm=model,
+                        embedder=embedder,
+                        actor=self.actor,
+                    )
+                )
+            finally:
+                for provider in (model, embedder):
+                    if provider is not None:
+                        await provider.close()
+
+        return _run(main())
+
+    def edit(self, work: Callable[[Editor], Awaitable[T]], *, embed: bool = False) -> T:
+        """Run async work on the editor; with ``embed`` texts that are written get vectors."""
+        from edenmem.engine.editing import Editor
+        from edenmem.engine.factory import open_embedder
+
+        async def main() -> T:
+            embedder: Embedder | None = open_embedder(self.settings) if embed else None
+            try:
+                return await work(
+                    Editor(self.store, self.settings, embedder=embedder, actor=self.actor)
+                )
+            finally:
+                if embedder is not None:
+                    await embedder.close()
+
+        return _run(main())
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(main)
+
+
+def invocation(ctx: typer.Context) -> Invocation:
+    """The invocation that a command runs in."""
+    found = ctx.obj
+    assert isinstance(found, Invocation)
+    return found
+
+
+#: Options whose values the audit may keep; of all others it has the name alone.
+_AUDITED = frozenset({"agent", "scope", "shard", "dry_run", "force", "yes", "version", "limit"})
+
+
+def command_line(ctx: Any) -> str:
+    """The command as the audit keeps it: no contents, no secrets, no names of people."""
+    words = [str(ctx.command_path)]
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = ctx.params.get(name)
+        if parameter.param_type_name == "argument":
+            words.append("…")
+        elif isinstance(value, bool):
+            words.append(parameter.opts[0] if value else (parameter.secondary_opts or [""])[0])
+        else:
+            words.append(f"{parameter.opts[0]} {value if name in _AUDITED else '…'}")
+    return " ".join(words)

@@ -1,0 +1,65 @@
+"""Times as people type and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from edenmem.errors import UsageError
+from edenmem.models.ids import as_utc, utc_now
+
+FORMS = (
+    "2025-03-01, 2025-03-01T14:30, 2025-03-01T14:30:00+02:00, or 30m, 12h, 7d, 2w, 6mo, 1y (ago)"
+)
+
+_RELATIVE = re.compile(r"(\d{1,6})\s*(m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+    "mo": timedelta(days=30),
+    "y": timedelta(days=365),
+}
+_STEPS = (
+    (365 * 86_400, "y"),
+    (30 * 86_400, "mo"),
+    (7 * 86_400, "w"),
+    (86_400, "d"),
+    (3_600, "h"),
+    (60, "m"),
+)
+
+
+def parse_when(text: str | None, option: str, *, now: datetime | None = None) -> datetime | None:
+    """The moment that ``text`` names, in UTC; a time without a zone is UTC, a date its midnight.
+
+    Raises:
+        UsageError: it names none; the hint shows the accepted forms.
+    """
+    if text is None:
+        return None
+    given = text.strip()
+    try:
+        relative = _RELATIVE.match(given.lower())
+        if relative:
+            return as_utc((now or utc_now()) - int(relative[1]) * _UNITS[relative[2]])
+        return as_utc(datetime.fromisoformat(given))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option}: {text!r} is not a time", hint=f"write {FORMS}") from None
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago, in the largest unit: ``3d ago``; ``in 5m`` for the future."""
+    seconds = ((now or utc_now()) - moment).total_seconds()
+    for size, unit in _STEPS:
+        if abs(seconds) >= size:
+            count = int(abs(seconds) // size)
+            return f"{count}{unit} ago" if seconds > 0 else f"in {count}{unit}"
+    return "now"
+
+
+def iso(moment: datetime) -> str:
+    """ISO 8601 in UTC with ``Z``."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
