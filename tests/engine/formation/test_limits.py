@@ -1,0 +1,96 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.engine.limits import Measure, is_due, is_readable, item_limit, measure, multiplier
+from edenmem.models.formation import Trigger
+from edenmem.models.host import ToolCall
+from edenmem.settings.schema import FormationSettings
+from tests.support.builders import make_agent, make_message, make_session
+
+SETTINGS = FormationSettings()
+AGENT = make_agent("mira")
+SESSION = make_session([AGENT])
+
+
+@pytest.mark.parametrize(
+    ("characters", "expected"),
+    [(0, 0.5), (1, 0.5), (1500, 0.5), (3000, 1.0), (6000, 1.5), (12_000, 2.0), (10**9, 2.0)],
+)
+def test_items_grow_with_the_logarithm_of_the_length(characters: int, expected: float) -> None:
+    assert multiplier(characters, SETTINGS) == pytest.approx(expected)
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**7))
+def test_a_longer_conversation_never_gives_fewer_items(one: int, other: int) -> None:
+    short, long = sorted((one, other))
+    assert 1 <= item_limit(6, short, SETTINGS) <= item_limit(6, long, SETTINGS) <= 12
+
+
+def test_there_is_always_room_for_one_item() -> None:
+    assert item_limit(1, 10, SETTINGS) == 1
+
+
+def test_words_weigh_by_who_says_them() -> None:
+    text = "x" * 450  # a hundred tokens
+    other = make_agent("vela")
+
+    def tokens(**fields: object) -> float:
+        message = make_message(SESSION, text, **fields)
+        return measure([message], AGENT.id, SETTINGS).tokens
+
+    assert tokens(role="user") == pytest.approx(100)
+    assert tokens(role="tool") == pytest.approx(50)
+    assert tokens(role="assistant") == pytest.approx(20)
+    assert tokens(role="assistant", sender=AGENT.id) == pytest.approx(20)
+    assert tokens(role="assistant", sender=other.id) == pytest.approx(50)
+
+
+def test_what_is_not_shown_does_not_weigh() -> None:
+    call = ToolCall(tool="draw", result="x" * 10**6)
+    message = make_message(SESSION, "x" * 10**6, role="user", tool_calls=(call,))
+    shown = SETTINGS.message_characters + SETTINGS.weight_tool * SETTINGS.tool_characters
+    size = measure([message], AGENT.id, SETTINGS)
+    assert size == Measure(1, shown / SETTINGS.characters_per_token)
+
+
+@pytest.mark.parametrize("role", ["system", "eden"])
+def test_what_the_platform_wrote_is_neither_read_nor_counted(role: str) -> None:
+    message = make_message(SESSION, "x" * 100_000, role=role)
+    assert not is_readable(message)
+    assert measure([message], AGENT.id, SETTINGS) == Measure(0, 0.0)
+    assert not is_readable(make_message(SESSION, "Good morning, agent.", trigger=True))
+    assert not is_readable(make_message(SESSION, " \n"))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "messages", "tokens", "due"),
+    [
+        (Trigger.THRESHOLD, 45, 0.0, True),
+        (Trigger.THRESHOLD, 44, 1499.9, False),
+        (Trigger.THRESHOLD, 1, 1500.0, True),
+        (Trigger.SESSION_END, 3, 1499.0, False),
+        (Trigger.SESSION_END, 4, 1.0, True),
+        (Trigger.COLD, 3, 1.0, False),
+        (Trigger.COLD, 1, 1500.0, True),
+        (Trigger.FORCED, 1, 1.0, True),
+        (Trigger.FORCED, 0, 0.0, False),
+    ],
+)
+def test_when_a_conversation_is_due(
+    trigger: Trigger, messages: int, tokens: float, due: bool
+) -> None:
+    assert is_due(Measure(messages, tokens), trigger, SETTINGS) is due
+
+
+def test_an_interval_below_the_minimum_does_not_undercut_it() -> None:
+    settings = FormationSettings(message_interval=2, min_messages=4)
+    assert not is_due(Measure(3, 0.0), Trigger.THRESHOLD, settings)
+    assert is_due(Measure(4, 0.0), Trigger.THRESHOLD, settings)
+
+
+def test_the_base_of_the_logarithm_is_a_setting() -> None:
+    settings = FormationSettings(log_base=math.e)
+    assert multiplier(3000 * 2, settings) == pytest.approx(1 + math.log(2))
