@@ -1,0 +1,491 @@
+"""Formation: claim, record, apply; and what is left for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from edenmem.models.changes import AddFact, AddReflection, ChangeSet, ChangeStatus, RemoveFact
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Trigger,
+)
+from edenmem.models.host import Message, Session
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import Store
+from tests.support.builders import (
+    NOW,
+    ago,
+    change_set,
+    make_fact,
+    make_formation,
+    make_message,
+    make_messages,
+    make_reflection,
+    make_session,
+)
+from tests.support.memory import applied, facts_of
+
+SOON = NOW + timedelta(minutes=1)
+EXPIRED = NOW + timedelta(hours=1)  # the lease that builders give has run out by then
+UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
+USAGE = CallUsage(task="facts", model="m", input_tokens=10, output_tokens=5, cost=0.25)
+DECISION = Decision(content="Anna sings.", action="ADD", reason="new")
+
+
+def make_talk(
+    store: Store, count: int = 10, *, agents: Sequence[str] = ()
+) -> tuple[Session, list[Message]]:
+    """A stored session with messages."""
+    session = make_session(agents or [new_id()], [new_id()])
+    store.put_session(session)
+    messages = make_messages(session, count)
+    store.add_messages(session.id, messages)
+    return session, messages
+
+
+def claim(
+    store: Store, session: Session, messages: Sequence[Message], **fields: object
+) -> Formation:
+    """A claim that must succeed."""
+    formation = make_formation(session, messages, **fields)
+    assert store.claim(formation)
+    return formation
+
+
+def outcome(session: Session) -> ChangeSet:
+    """What a formation might have found."""
+    scope = Scope.user(session.agents[0], session.users[0])
+    return change_set(
+        AddFact(fact=make_fact(scope, "Anna sings.", session_id=session.id)),
+        AddFact(fact=make_fact(scope, "Anna keeps bees.", session_id=session.id)),
+        AddReflection(reflection=make_reflection(scope, session_id=session.id), word_limit=300),
+        at=SOON,
+    )
+
+
+def record(
+    store: Store, formation: Formation, changes: ChangeSet, *, worker: str = "worker-1"
+) -> bool:
+    return store.record(
+        formation.id,
+        worker=worker,
+        changes=changes,
+        decisions=[DECISION],
+        usage=[USAGE],
+        counts={"facts": 2, "reflections": {"user": 1}},
+        now=SOON,
+    )
+
+
+def finish(store: Store, formation: Formation) -> None:
+    """Bring a claimed formation to its end without any outcome."""
+    worker = formation.worker or ""
+    assert record(store, formation, change_set(), worker=worker)
+    store.apply_formation(formation.id, now=SOON)
+
+
+def stored(store: Store, formation: Formation) -> Formation:
+    found = store.formation(formation.id)
+    assert found is not None
+    return found
+
+
+def reclaim(
+    store: Store, formation: Formation, worker: str, *, now: datetime = EXPIRED
+) -> Formation | None:
+    return store.reclaim(
+        formation.id, worker=worker, now=now, lease_until=now + timedelta(minutes=5)
+    )
+
+
+# -- claim ---------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_kept_as_it_was_made(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages, trigger=Trigger.COLD)
+    assert store.formation(formation.id) == formation
+    assert store.formation(new_id()) is None
+    assert list(store.formations(session_id=session.id)) == [formation]
+
+
+def test_one_formation_of_a_session_is_unfinished_at_a_time(store: Store) -> None:
+    session, messages = make_talk(store)
+    first = claim(store, session, messages[:4])
+    second = make_formation(session, messages[4:], seq=2)
+    assert not store.claim(second)
+    assert not store.claim(first)
+    assert record(store, first, change_set())
+    assert not store.claim(second)
+    store.apply_formation(first.id, now=SOON)
+    assert store.claim(second)
+    assert stored(store, second).status is FormationStatus.CLAIMED
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["released", "failed"])
+def test_what_failed_stands_in_the_way_only_of_its_own_messages(
+    store: Store, released: bool
+) -> None:
+    session, messages = make_talk(store)
+    first = claim(store, session, messages[:4])
+    if released:
+        assert store.release(first.id, worker="worker-1", now=SOON, error="later")
+    else:
+        assert store.fail(first.id, worker="worker-1", now=SOON, error="never")
+    assert not store.claim(make_formation(session, messages[3:6], seq=2))
+    assert store.claim(make_formation(session, messages[4:6], seq=2)) is not released
+
+
+@pytest.mark.parametrize("overlap", [slice(0, 4), slice(3, 8), slice(1, 2), slice(0, 10)])
+def test_no_message_is_in_two_formations_of_one_agent(store: Store, overlap: slice) -> None:
+    """Known failure 14: a claim that was read and then written belonged to two workers."""
+    session, messages = make_talk(store)
+    finish(store, claim(store, session, messages[:4]))
+    assert not store.claim(make_formation(session, messages[overlap], seq=2))
+    assert store.claim(make_formation(session, messages[4:], seq=2))
+
+
+def test_a_number_in_the_series_is_used_once(store: Store) -> None:
+    session, messages = make_talk(store)
+    finish(store, claim(store, session, messages[:4], seq=1))
+    assert not store.claim(make_formation(session, messages[4:], seq=1))
+    assert store.claim(make_formation(session, messages[4:], seq=2))
+
+
+def test_each_agent_of_a_session_has_its_own_progress(store: Store) -> None:
+    """Known failure 21: only the first agent of a session was ever served."""
+    one, two = new_id(), new_id()
+    session, messages = make_talk(store, agents=[one, two])
+    first = claim(store, session, messages[:6], agent_id=one)
+    second = claim(store, session, messages[:8], agent_id=two)
+    finish(store, first)
+    assert store.backlog(session.id, one, limit=99).total == 4
+    assert store.backlog(session.id, two, limit=99).total == 2
+    assert stored(store, second).status is FormationStatus.CLAIMED
+    assert [f.id for f in store.formations(session_id=session.id, agent_id=two)] == [second.id]
+
+
+def test_sessions_do_not_stand_in_each_others_way(store: Store) -> None:
+    agent = new_id()
+    one, messages_of_one = make_talk(store, agents=[agent])
+    two, messages_of_two = make_talk(store, agents=[agent])
+    claim(store, one, messages_of_one)
+    claim(store, two, messages_of_two)
+    assert len(list(store.formations(agent_id=agent))) == 2
+
+
+# -- backlog -------------------------------------------------------------------------------------
+
+
+def test_the_backlog_is_what_no_formation_has(store: Store) -> None:
+    session, messages = make_talk(store, 10)
+    agent = session.agents[0]
+    backlog = store.backlog(session.id, agent, limit=3)
+    assert (list(backlog.messages), backlog.total) == (messages[:3], 10)
+    finish(store, claim(store, session, messages[:4]))
+    backlog = store.backlog(session.id, agent, limit=99)
+    assert (list(backlog.messages), backlog.total) == (messages[4:], 6)
+    claim(store, session, messages[4:9], seq=2)
+    backlog = store.backlog(session.id, agent, limit=99)
+    assert (list(backlog.messages), backlog.total) == (messages[9:], 1)
+    assert store.backlog(new_id(), agent, limit=9).total == 0
+
+
+def test_late_and_simultaneous_messages_are_neither_missed_nor_repeated(store: Store) -> None:
+    """Known failure 20: a mark of the last message missed what came late, or began again."""
+    session, messages = make_talk(store, 6)
+    agent = session.agents[0]
+    finish(store, claim(store, session, messages[:4]))
+    early = make_message(session, "late, dated early", created_at=ago(days=1))
+    ties = [make_message(session, f"tie {n}", created_at=messages[3].created_at) for n in range(3)]
+    store.add_messages(session.id, [*ties, early])
+    wanted = sorted([early, *ties, *messages[4:]], key=lambda m: (m.created_at, m.id))
+    backlog = store.backlog(session.id, agent, limit=99)
+    assert (list(backlog.messages), backlog.total) == (wanted, 6)
+    for seq, message in enumerate(wanted, start=2):
+        assert store.backlog(session.id, agent, limit=1).messages == (message,)
+        finish(store, claim(store, session, [message], seq=seq))
+    assert store.backlog(session.id, agent, limit=9).total == 0
+
+
+def test_a_failed_range_is_not_new_and_not_forgotten(store: Store) -> None:
+    """Known failure 12: messages were marked done, and the error was swallowed."""
+    session, messages = make_talk(store, 6)
+    agent = session.agents[0]
+    formation = claim(store, session, messages[:4])
+    assert store.fail(formation.id, worker="worker-1", now=SOON, error="no", usage=[USAGE])
+    backlog = store.backlog(session.id, agent, limit=99)
+    assert (list(backlog.messages), backlog.total) == (messages[4:], 2)
+    (failed,) = store.formations(session_id=session.id, statuses=[FormationStatus.FAILED])
+    assert (failed.id, failed.error) == (formation.id, "no")
+    assert failed.message_ids == formation.message_ids
+    assert store.retry(formation.id, now=EXPIRED)
+    taken = reclaim(store, formation, "worker-2")
+    assert taken is not None
+    assert taken.message_ids == formation.message_ids
+    assert store.backlog(session.id, agent, limit=99).total == 2
+
+
+def test_a_long_backlog_is_counted_whole(store: Store) -> None:
+    session, messages = make_talk(store, 1100)
+    backlog = store.backlog(session.id, session.agents[0], limit=50)
+    assert (list(backlog.messages), backlog.total) == (messages[:50], 1100)
+    finish(store, claim(store, session, messages[:1000]))
+    backlog = store.backlog(session.id, session.agents[0], limit=50)
+    assert (list(backlog.messages), backlog.total) == (messages[1000:1050], 100)
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def test_a_living_claim_is_nobody_elses(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    assert reclaim(store, formation, "worker-2", now=SOON) is None
+    assert stored(store, formation) == formation
+    mine = reclaim(store, formation, "worker-1", now=SOON)
+    assert mine is not None
+    assert mine.status is FormationStatus.CLAIMED
+    assert mine.lease_until == SOON + timedelta(minutes=5)
+
+
+def test_a_claim_whose_lease_ran_out_is_taken_over(store: Store) -> None:
+    """Known failure 13: work that was cut off left its messages claimed for ever."""
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    taken = reclaim(store, formation, "worker-2")
+    assert taken is not None
+    assert taken == stored(store, formation)
+    assert (taken.worker, taken.status) == ("worker-2", FormationStatus.CLAIMED)
+    assert taken.lease_until == EXPIRED + timedelta(minutes=5)
+    assert taken.message_ids == formation.message_ids
+
+    assert not store.renew(formation.id, worker="worker-1", lease_until=EXPIRED)
+    assert not record(store, formation, outcome(session))
+    assert not store.release(formation.id, worker="worker-1", now=EXPIRED, error="x")
+    assert not store.fail(formation.id, worker="worker-1", now=EXPIRED, error="x")
+    assert stored(store, formation) == taken
+    assert record(store, formation, change_set(), worker="worker-2")
+
+
+def test_a_renewed_lease_holds_longer(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    until = EXPIRED + timedelta(minutes=1)
+    assert store.renew(formation.id, worker="worker-1", lease_until=until)
+    assert stored(store, formation).lease_until == until
+    assert reclaim(store, formation, "worker-2", now=EXPIRED) is None
+    assert not store.renew(formation.id, worker="worker-2", lease_until=until)
+    assert not store.renew(new_id(), worker="worker-1", lease_until=until)
+
+
+def test_a_recorded_one_is_taken_over_with_its_outcome(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    changes = outcome(session)
+    assert record(store, formation, changes)
+    assert reclaim(store, formation, "worker-2", now=SOON) is None
+    taken = reclaim(store, formation, "worker-2")
+    assert taken is not None
+    assert (taken.status, taken.worker) == (FormationStatus.RECORDED, "worker-2")
+    assert taken.changes == changes
+    assert stored(store, formation).changes == changes
+
+
+def test_finished_ones_are_nobodys_to_take(store: Store) -> None:
+    session, messages = make_talk(store)
+    applied_one = claim(store, session, messages[:4])
+    finish(store, applied_one)
+    failed = claim(store, session, messages[4:], seq=2)
+    assert store.fail(failed.id, worker="worker-1", now=SOON, error="x")
+    for formation in (applied_one, failed):
+        assert reclaim(store, formation, "worker-2") is None
+        assert reclaim(store, formation, "worker-1") is None
+    assert store.reclaim(new_id(), worker="w", now=EXPIRED, lease_until=EXPIRED) is None
+
+
+# -- release, fail, retry ------------------------------------------------------------------------
+
+
+def test_a_released_one_waits_for_its_time(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    due = NOW + timedelta(minutes=10)
+    assert store.release(
+        formation.id, worker="worker-1", now=SOON, not_before=due, error="429", usage=[USAGE]
+    )
+    waiting = stored(store, formation)
+    assert waiting.status is FormationStatus.RELEASED
+    assert (waiting.attempts, waiting.error, waiting.not_before) == (1, "429", due)
+    assert waiting.usage == (USAGE,)
+    assert waiting.message_ids == formation.message_ids
+    for worker in ("worker-1", "worker-2"):
+        assert reclaim(store, formation, worker, now=due - timedelta(seconds=1)) is None
+    taken = reclaim(store, formation, "worker-2", now=due + timedelta(seconds=1))
+    assert taken is not None
+    assert (taken.status, taken.attempts) == (FormationStatus.CLAIMED, 1)
+
+
+def test_attempts_are_counted_unless_told_otherwise(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    for attempts, count in ((1, True), (1, False), (2, True)):
+        assert store.release(formation.id, worker="worker-1", now=SOON, count=count)
+        assert stored(store, formation).attempts == attempts
+        assert reclaim(store, formation, "worker-1", now=SOON) is not None
+    assert not store.release(formation.id, worker="worker-2", now=SOON)
+    assert store.release(formation.id, worker="worker-1", now=SOON)
+    assert not store.release(formation.id, worker="worker-1", now=SOON)
+    assert stored(store, formation).attempts == 3
+
+
+def test_a_failed_one_is_retried_by_hand(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages[:4])
+    store.release(formation.id, worker="worker-1", now=SOON, error="first")
+    assert not store.retry(formation.id, now=SOON)
+    assert reclaim(store, formation, "worker-1", now=SOON) is not None
+    assert not store.retry(formation.id, now=SOON)
+    assert not store.fail(formation.id, worker="worker-2", now=SOON, error="x")
+    assert store.fail(formation.id, worker="worker-1", now=SOON, error="second")
+    assert (stored(store, formation).status, stored(store, formation).error) == (
+        FormationStatus.FAILED,
+        "second",
+    )
+
+    other = claim(store, session, messages[4:6], seq=2)
+    assert not store.retry(formation.id, now=SOON)
+    finish(store, other)
+    assert store.retry(formation.id, now=SOON)
+    assert not store.retry(formation.id, now=SOON)
+    assert (stored(store, formation).status, stored(store, formation).attempts) == (
+        FormationStatus.RELEASED,
+        0,
+    )
+    assert not store.claim(make_formation(session, messages[6:], seq=3))
+    assert reclaim(store, formation, "worker-2", now=SOON) is not None
+    assert not store.retry(new_id(), now=SOON)
+
+
+# -- record and apply ----------------------------------------------------------------------------
+
+
+def test_an_outcome_is_recorded_before_it_is_applied(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation, changes = claim(store, session, messages), outcome(session)
+    assert record(store, formation, changes)
+    recorded = stored(store, formation)
+    assert recorded.status is FormationStatus.RECORDED
+    assert recorded.changes == changes
+    assert recorded.decisions == (DECISION,)
+    assert recorded.usage == (USAGE,)
+    assert recorded.counts == {"facts": 2, "reflections": {"user": 1}}
+    (listed,) = store.formations(session_id=session.id)
+    assert listed.changes is None
+    assert facts_of(store, Scope.user(session.agents[0], session.users[0])) == []
+    assert not record(store, formation, change_set())
+    assert stored(store, formation) == recorded
+
+
+def test_usage_of_failed_tries_is_kept(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    store.release(formation.id, worker="worker-1", now=SOON, usage=[USAGE])
+    assert reclaim(store, formation, "worker-1", now=SOON) is not None
+    assert record(store, formation, change_set())
+    assert stored(store, formation).usage == (USAGE, USAGE)
+
+
+def test_a_recorded_outcome_is_applied_once(store: Store) -> None:
+    """Known failure 16: a crash left it half done, or it was done twice."""
+    session, messages = make_talk(store)
+    formation, changes = claim(store, session, messages), outcome(session)
+    scope = Scope.user(session.agents[0], session.users[0])
+    assert record(store, formation, changes)
+    results = store.apply_formation(formation.id, now=SOON)
+    assert [result.change_id for result in results] == [c.id for c in changes.changes]
+    assert {result.status for result in results} == {ChangeStatus.APPLIED}
+    done = stored(store, formation)
+    assert (done.status, done.changes) == (FormationStatus.APPLIED, None)
+    assert done.counts == {"facts": 2, "reflections": {"user": 1}}
+    assert done.decisions == (DECISION,)
+    assert done.usage == (USAGE,)
+    assert {fact.content for fact in facts_of(store, scope)} == {"Anna sings.", "Anna keeps bees."}
+    assert len(store.pending(scope)) == 1
+
+    before = list(store.audit()), store.info().counts
+    again = store.apply_formation(formation.id, now=EXPIRED)
+    assert {result.status for result in again} <= {ChangeStatus.ALREADY}
+    assert (list(store.audit()), store.info().counts) == before
+    assert store.backlog(session.id, session.agents[0], limit=9).total == 0
+
+
+def test_what_was_begun_by_hand_is_completed(store: Store) -> None:
+    """As after a crash in the middle: some of the changes are there already."""
+    session, messages = make_talk(store)
+    formation, changes = claim(store, session, messages), outcome(session)
+    assert record(store, formation, changes)
+    store.apply(msgspec.structs.replace(changes, changes=changes.changes[:2]))
+    results = store.apply_formation(formation.id, now=SOON)
+    assert [result.status for result in results] == [
+        ChangeStatus.ALREADY,
+        ChangeStatus.ALREADY,
+        ChangeStatus.APPLIED,
+    ]
+    assert stored(store, formation).status is FormationStatus.APPLIED
+
+
+def test_applying_late_brings_back_nothing_that_was_removed(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation, changes = claim(store, session, messages), outcome(session)
+    assert record(store, formation, changes)
+    store.apply_formation(formation.id, now=SOON)
+    scope = Scope.user(session.agents[0], session.users[0])
+    for fact in facts_of(store, scope):
+        applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=EXPIRED))
+    store.apply_formation(formation.id, now=EXPIRED)
+    assert facts_of(store, scope) == []
+
+
+def test_nothing_recorded_means_nothing_applied(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    assert store.fail(formation.id, worker="worker-1", now=SOON, error="x")
+    assert not record(store, formation, outcome(session))
+    failed = stored(store, formation)
+    assert (failed.status, failed.changes) == (FormationStatus.FAILED, None)
+
+
+# -- lists ---------------------------------------------------------------------------------------
+
+
+def test_formations_are_listed_latest_first(store: Store) -> None:
+    session, messages = make_talk(store, 12)
+    made = []
+    for seq in range(1, 4):
+        part = messages[4 * (seq - 1) : 4 * seq]
+        formation = claim(store, session, part, seq=seq, now=NOW + timedelta(minutes=seq))
+        made.append(formation.id)
+        if seq < 3:
+            finish(store, formation)
+    elsewhere, other_messages = make_talk(store)
+    other = claim(store, elsewhere, other_messages, now=NOW + timedelta(hours=2))
+
+    def ids(**named: object) -> list[str]:
+        return [formation.id for formation in store.formations(**named)]
+
+    assert ids() == [other.id, *reversed(made)]
+    assert ids(session_id=session.id) == made[::-1]
+    assert ids(agent_id=elsewhere.agents[0]) == [other.id]
+    assert ids(statuses=UNFINISHED) == [other.id, made[2]]
+    assert ids(session_id=session.id, statuses=[FormationStatus.APPLIED]) == [made[1], made[0]]
+    assert ids(limit=2) == [other.id, made[2]]
+    assert ids(session_id=session.id, agent_id=elsewhere.agents[0]) == []

@@ -1,0 +1,146 @@
+"""Several workers at one formation: one of them has it, and nothing is done twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from edenmem.models.changes import AddFact, AddReflection, ChangeStatus
+from edenmem.models.formation import FormationStatus
+from edenmem.models.host import Message, Session
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import Store
+from tests.support.builders import (
+    NOW,
+    change_set,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_reflection,
+    make_session,
+)
+from tests.support.memory import at_once, facts_of
+
+WORKERS = 8
+EXPIRED = NOW + timedelta(hours=1)
+
+
+def make_talk(store: Store, count: int = 12) -> tuple[Session, list[Message]]:
+    session = make_session([new_id()], [new_id()])
+    store.put_session(session)
+    messages = make_messages(session, count)
+    store.add_messages(session.id, messages)
+    return session, messages
+
+
+def test_of_many_claims_of_one_range_one_wins(store: Store) -> None:
+    """Known failure 14: the claim was read, then written, and two workers both had it."""
+    session, messages = make_talk(store)
+    claims = [make_formation(session, messages, worker=f"w{n}") for n in range(WORKERS)]
+    won = at_once(WORKERS, lambda n: store.claim(claims[n]))
+    assert won.count(True) == 1
+    (formation,) = store.formations(session_id=session.id)
+    assert formation == claims[won.index(True)]
+
+
+def test_of_many_claims_that_overlap_one_wins(store: Store) -> None:
+    session, messages = make_talk(store)
+    claims = [
+        make_formation(session, messages[n : n + 4], seq=n + 1, worker=f"w{n}")
+        for n in range(WORKERS)
+    ]
+    won = at_once(WORKERS, lambda n: store.claim(claims[n]))
+    assert won.count(True) == 1
+    assert store.backlog(session.id, session.agents[0], limit=99).total == 8
+
+
+def test_claims_of_different_agents_all_win(store: Store) -> None:
+    session, messages = make_talk(store)
+    agents = [new_id() for _ in range(WORKERS)]
+    claims = [make_formation(session, messages, agent_id=agent) for agent in agents]
+    assert all(at_once(WORKERS, lambda n: store.claim(claims[n])))
+    assert len(list(store.formations(session_id=session.id))) == WORKERS
+
+
+def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = make_formation(session, messages, worker="dead")
+    assert store.claim(formation)
+    taken = at_once(
+        WORKERS,
+        lambda n: store.reclaim(
+            formation.id,
+            worker=f"w{n}",
+            now=EXPIRED,
+            lease_until=EXPIRED + timedelta(minutes=5),
+        ),
+    )
+    winners = [n for n, one in enumerate(taken) if one is not None]
+    assert len(winners) == 1
+    stored = store.formation(formation.id)
+    assert stored is not None
+    assert stored.worker == f"w{winners[0]}"
+
+
+def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = make_formation(session, messages)
+    assert store.claim(formation)
+    scope = Scope.user(session.agents[0], session.users[0])
+    changes = change_set(
+        *(AddFact(fact=make_fact(scope, f"fact {n}")) for n in range(5)),
+        *(
+            AddReflection(reflection=make_reflection(scope, f"thought {n}"), word_limit=300)
+            for n in range(5)
+        ),
+    )
+    assert store.record(
+        formation.id,
+        worker="worker-1",
+        changes=changes,
+        decisions=[],
+        usage=[],
+        counts={},
+        now=NOW,
+    )
+    results = at_once(WORKERS, lambda _: store.apply_formation(formation.id, now=NOW))
+    for each in results:
+        assert {r.status for r in each} <= {ChangeStatus.APPLIED, ChangeStatus.ALREADY}
+    assert len(facts_of(store, scope)) == 5
+    assert len(store.pending(scope)) == 5
+    text = store.consolidations([scope])[scope]
+    assert len(text.unabsorbed_ids) == 5
+    stored = store.formation(formation.id)
+    assert stored is not None
+    assert stored.status is FormationStatus.APPLIED
+    assert len(list(store.audit(agent_id=scope.agent_id))) == 10
+
+
+def test_one_worker_records_while_another_takes_over(store: Store) -> None:
+    """Whoever comes second is told so; the outcome is that of the one who has it."""
+    session, messages = make_talk(store)
+    formation = make_formation(session, messages, worker="slow")
+    assert store.claim(formation)
+
+    def work(number: int) -> bool:
+        if number == 0:
+            return store.record(
+                formation.id,
+                worker="slow",
+                changes=change_set(),
+                decisions=[],
+                usage=[],
+                counts={},
+                now=EXPIRED,
+            )
+        taken = store.reclaim(
+            formation.id, worker="quick", now=EXPIRED, lease_until=EXPIRED + timedelta(hours=1)
+        )
+        return taken is not None and taken.status is FormationStatus.CLAIMED
+
+    recorded, taken_unrecorded = at_once(2, work)
+    assert recorded != taken_unrecorded
+    stored = store.formation(formation.id)
+    assert stored is not None
+    wanted = FormationStatus.RECORDED if recorded else FormationStatus.CLAIMED
+    assert stored.status is wanted
