@@ -1,3 +1,144 @@
-"""Long-term memory for AI agents."""
+"""Long-term memory for AI agents: facts, reflections, and one consolidated text for each scope.
+
+Everything public is a name of this package; modules below it may move. Names are imported when
+they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from edenmem.engine.editing import Editor
+    from edenmem.engine.factory import open_embedder, open_llm, open_store
+    from edenmem.engine.importing import import_sessions
+    from edenmem.engine.references import Resolver
+    from edenmem.engine.reports import (
+        ConsolidationReport,
+        ContextReport,
+        EditReport,
+        FormationReport,
+        SearchReport,
+    )
+    from edenmem.engine.service import MemoryService
+    from edenmem.errors import (
+        ConfigError,
+        ConflictError,
+        EdenmemError,
+        ExitCode,
+        InputError,
+        NotFoundError,
+        ProviderError,
+        ScopeError,
+        StoreError,
+        UnavailableError,
+        UsageError,
+    )
+    from edenmem.models.changes import Actor
+    from edenmem.models.host import Agent, Message, Session, ToolCall, User
+    from edenmem.models.ids import new_id
+    from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+    from edenmem.models.scope import Scope, ScopeKind
+    from edenmem.settings.load import load_settings
+    from edenmem.settings.schema import Settings
+    from edenmem.store.protocol import Store
+
+_HOMES = {
+    "Actor": "models.changes",
+    "Agent": "models.host",
+    "ConfigError": "errors",
+    "ConflictError": "errors",
+    "Consolidation": "models.memory",
+    "ConsolidationReport": "engine.reports",
+    "ContextReport": "engine.reports",
+    "EdenmemError": "errors",
+    "EditReport": "engine.reports",
+    "Editor": "engine.editing",
+    "ExitCode": "errors",
+    "Fact": "models.memory",
+    "FormationReport": "engine.reports",
+    "InputError": "errors",
+    "MemoryService": "engine.service",
+    "Message": "models.host",
+    "NotFoundError": "errors",
+    "Policy": "models.memory",
+    "ProviderError": "errors",
+    "Reflection": "models.memory",
+    "Resolver": "engine.references",
+    "Scope": "models.scope",
+    "ScopeError": "errors",
+    "ScopeKind": "models.scope",
+    "SearchReport": "engine.reports",
+    "Session": "models.host",
+    "Settings": "settings.schema",
+    "Store": "store.protocol",
+    "StoreError": "errors",
+    "ToolCall": "models.host",
+    "UnavailableError": "errors",
+    "UsageError": "errors",
+    "User": "models.host",
+    "import_sessions": "engine.importing",
+    "load_settings": "settings.load",
+    "new_id": "models.ids",
+    "open_embedder": "engine.factory",
+    "open_llm": "engine.factory",
+    "open_store": "engine.factory",
+}
+
+__all__ = [  # noqa: RUF022 - in plain order, so that a test can hold it
+    "Actor",
+    "Agent",
+    "ConfigError",
+    "ConflictError",
+    "Consolidation",
+    "ConsolidationReport",
+    "ContextReport",
+    "EdenmemError",
+    "EditReport",
+    "Editor",
+    "ExitCode",
+    "Fact",
+    "FormationReport",
+    "InputError",
+    "MemoryService",
+    "Message",
+    "NotFoundError",
+    "Policy",
+    "ProviderError",
+    "Reflection",
+    "Resolver",
+    "Scope",
+    "ScopeError",
+    "ScopeKind",
+    "SearchReport",
+    "Session",
+    "Settings",
+    "Store",
+    "StoreError",
+    "ToolCall",
+    "UnavailableError",
+    "UsageError",
+    "User",
+    "__version__",
+    "import_sessions",
+    "load_settings",
+    "new_id",
+    "open_embedder",
+    "open_llm",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"edenmem.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
