@@ -88,7 +88,7 @@ _HOMES = {
     "open_store": "engine.factory",
 }
 
-__all__ = [  # noqa: RUF022 - in plain order, so that a test can hold it
+__all__ = [
     "Actor",
     "Agent",
     "ConfigError",
