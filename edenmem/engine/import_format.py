@@ -1,0 +1,238 @@
+"""One line of `session import`: what it may say, and what it means.
+
+A line is ``{"session": …, "agent": …, "users": […], "messages": […], …}``. Messages are as
+edenmem writes them, or as OpenAI's chat API has them (content in parts, tool calls as functions,
+no names and no times). Unknown fields of a message are left alone, since APIs add some all the
+time; an unknown field of the line itself is an error, since a mistyped "incognito" must not make
+memory of a private conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta
+
+from edenmem.models.host import Role, ToolCall
+from edenmem.models.ids import as_utc
+from edenmem.text import clean
+
+Name = Annotated[str, Meta(min_length=1, max_length=1000)]
+
+#: Roles of other formats, and what they are here.
+_ROLES = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant"}
+
+
+class BadLine(Exception):
+    """What is wrong with a line, beginning with the path of the field."""
+
+
+class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message, cleaned. ``at`` None: the line gives no time."""
+
+    role: Role
+    content: str
+    name: str | None
+    at: datetime | None
+    tool_calls: tuple[ToolCall, ...]
+
+
+class ParsedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the line has it; agents and users by what the line calls them."""
+
+    session: str
+    agents: tuple[str, ...]
+    users: tuple[str, ...]
+    group: str | None
+    incognito: bool
+    title: str | None
+    platform: str | None
+    created_at: datetime | None
+    messages: tuple[ParsedMessage, ...]
+
+
+class _Function(msgspec.Struct):
+    name: Name
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    tool: str | None = None
+    args: Any = None
+    status: str | None = None
+    result: Any = None
+    function: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[Any] | msgspec.UnsetType | None = msgspec.UNSET
+    name: str | None = None
+    created_at: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    session: Name
+    messages: list[_Message]
+    agent: Name | None = None
+    agents: list[Name] | None = None
+    users: list[Name] | None = None
+    group: Name | None = None
+    incognito: bool = False
+    title: str | None = None
+    platform: str | None = None
+    created_at: str | None = None
+
+
+def parse(data: bytes) -> ParsedSession:
+    """The session that a line describes.
+
+    Raises:
+        BadLine: the line is not JSON, or not such a session.
+    """
+    line = _line(data)
+    agents = dict.fromkeys(_name(name) for name in ([line.agent] if line.agent else []))
+    agents |= dict.fromkeys(_name(name) for name in line.agents or ())
+    if not agents:
+        raise BadLine("agent: missing; name the agent of the session, or several in 'agents'")
+    return ParsedSession(
+        session=_name(line.session),
+        agents=tuple(agents),
+        users=tuple(dict.fromkeys(_name(name) for name in line.users or ())),
+        group=_name(line.group) if line.group else None,
+        incognito=line.incognito,
+        title=clean(line.title).strip() or None if line.title else None,
+        platform=clean(line.platform).strip() or None if line.platform else None,
+        created_at=_time(line.created_at, "created_at"),
+        messages=tuple(
+            _message(message, f"messages[{place}]") for place, message in enumerate(line.messages)
+        ),
+    )
+
+
+def _line(data: bytes) -> _Line:
+    try:
+        # not msgspec's decoder, which refuses the lone surrogates of chats that were cut short
+        value = json.loads(data)
+    except RecursionError:
+        raise BadLine("nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:
+        raise BadLine(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadLine("expected a JSON object for one session; a file has one session a line")
+    try:
+        return msgspec.convert(value, _Line)
+    except msgspec.ValidationError as error:
+        raise BadLine(_readable(str(error))) from None
+
+
+def _readable(message: str) -> str:
+    """The message of msgspec, path first: "messages[0].role: Expected `str`, got `int`"."""
+    what, _, path = message.partition(" - at `")
+    path = path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("key ")
+    if "unknown field" in what:
+        what += f"; a session has {', '.join(_Line.__struct_fields__)}"
+    return f"{path}: {what}" if path else what
+
+
+def _message(message: _Message, path: str) -> ParsedMessage:
+    role = _ROLES.get(message.role, message.role)
+    if role not in get_args(Role):
+        roles = ", ".join(get_args(Role))
+        raise BadLine(f"{path}.role: {message.role!r} is not one of {roles}")
+    if message.content is msgspec.UNSET and not message.tool_calls:
+        raise BadLine(f"{path}.content: missing; a text, or a list of parts, is expected")
+    known_role: Any = role
+    return ParsedMessage(
+        role=known_role,
+        content=_content(message.content, f"{path}.content"),
+        name=(clean(message.name).strip() or None) if message.name else None,
+        at=_time(message.created_at, f"{path}.created_at"),
+        tool_calls=tuple(
+            _tool_call(call, f"{path}.tool_calls[{place}]")
+            for place, call in enumerate(message.tool_calls or ())
+        ),
+    )
+
+
+def _content(content: str | list[Any] | msgspec.UnsetType | None, path: str) -> str:
+    """The words of a content: of its parts, those that are text; pictures have none."""
+    if isinstance(content, str):
+        return clean(content)
+    if not isinstance(content, list):
+        return ""
+    texts: list[str] = []
+    for place, part in enumerate(content):
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        if not isinstance(part, dict):
+            raise BadLine(f"{path}[{place}]: expected a text or an object with a 'type'")
+        text = part.get("text", part.get("refusal"))
+        if isinstance(text, str):
+            texts.append(text)
+        elif part.get("type") in ("text", "input_text", "output_text"):
+            raise BadLine(f"{path}[{place}].text: expected a text")
+    return clean("\n".join(texts))
+
+
+def _tool_call(call: _Call, path: str) -> ToolCall:
+    tool = call.tool or (call.function.name if call.function is not None else "")
+    if not tool:
+        raise BadLine(f"{path}.tool: missing; the name of the tool is expected")
+    args = call.function.arguments if call.function is not None else call.args
+    if call.function is not None and isinstance(args, str):
+        args = _arguments(args)
+    return ToolCall(
+        tool=clean(tool),
+        args=_cleaned(args),
+        status=clean(call.status) if call.status else None,
+        result=_cleaned(call.result),
+    )
+
+
+def _arguments(text: str) -> Any:
+    """OpenAI's arguments are JSON in a string, written by a model: mostly JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)  # larger than any store's integers
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(item) for key, item in value.items()}
+    return value
+
+
+def _name(text: str) -> str:
+    name = clean(text).strip()
+    if not name:
+        raise BadLine("a name of the session, an agent, a user or the group is blank")
+    return name
+
+
+def _time(text: str | None, path: str) -> datetime | None:
+    """A time in ISO 8601; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        return as_utc(datetime.fromisoformat(text.strip()))
+    except (ValueError, OverflowError):
+        raise BadLine(
+            f"{path}: {text[:60]!r} is not a time in ISO 8601, as in 2026-03-14T09:30:00Z"
+        ) from None

@@ -1,0 +1,74 @@
+"""Whom the names in an import mean: the host's agents and users, or ones to be added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from edenmem.errors import ConflictError
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import derived_id, is_id
+from edenmem.store.protocol import ReferenceKind, Store
+
+Account = TypeVar("Account", Agent, User)
+
+
+class People:
+    """Looks names up once each. Only a whole id or a whole username counts, never a prefix: what
+    stands in a file was not typed by somebody who sees the candidates."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._agents: dict[str, Agent | None] = {}
+        self._users: dict[str, User | None] = {}
+        self.new_agents: dict[str, Agent] = {}
+        self.new_users: dict[str, User] = {}
+
+    def agent(self, name: str) -> Agent | None:
+        """The agent called so, if the host knows one or it is to be added."""
+        if name not in self._agents:
+            self._agents[name] = self._look_up("agent", name, self._store.agent)
+        return self._agents[name] or self.new_agents.get(name)
+
+    def user(self, name: str) -> User | None:
+        """The account called so, if the host knows one or it is to be added."""
+        if name not in self._users:
+            self._users[name] = self._look_up("user", name, self._store.user)
+        return self._users[name] or self.new_users.get(name)
+
+    def plan_agent(self, name: str) -> Agent:
+        """The agent called so, to be added if there is none."""
+        id = name if is_id(name) else derived_id("agent", name)
+        return self.agent(name) or self.new_agents.setdefault(name, Agent(id=id, username=name))
+
+    def plan_user(self, name: str) -> User:
+        """The account called so, to be added if there is none."""
+        id = name if is_id(name) else derived_id("user", name)
+        return self.user(name) or self.new_users.setdefault(name, User(id=id, username=name))
+
+    def add_planned(self) -> None:
+        """Add those that were planned.
+
+        Raises:
+            ConflictError: an id is taken, by an account that was deleted.
+        """
+        for agent in self.new_agents.values():
+            if not self._store.add_agent(agent):
+                raise ConflictError(f"agent {agent.username!r} cannot be added: deleted before")
+        for user in self.new_users.values():
+            if not self._store.add_user(user):
+                raise ConflictError(f"user {user.username!r} cannot be added: deleted before")
+
+    def _look_up(
+        self, kind: ReferenceKind, name: str, load: Callable[[str], Account | None]
+    ) -> Account | None:
+        if is_id(name):
+            by_id = load(name)
+            if by_id is not None:
+                return by_id
+        loaded = [load(reference.id) for reference in self._store.find(kind, name)]
+        found = [account for account in loaded if account is not None]
+        exact = [account for account in found if account.username == name]
+        like = [account for account in found if account.username.casefold() == name.casefold()]
+        matches = exact or like
+        return matches[0] if len(matches) == 1 else None

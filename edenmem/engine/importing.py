@@ -1,0 +1,274 @@
+"""`session import`: conversations from JSON Lines, a session a line.
+
+The whole file is judged before anything is written, so that by default all of it is imported or
+nothing. Importing again adds only what is new; see `edenmem.engine.import_messages`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from edenmem.engine.import_format import BadLine, ParsedSession, parse
+from edenmem.engine.import_lines import LINE_BYTES, Line, TwiceReadable
+from edenmem.engine.import_messages import (
+    message_ids,
+    messages_of,
+    session_id_of,
+    session_of,
+    times_of,
+    user_speakers,
+)
+from edenmem.engine.import_people import People
+from edenmem.engine.reports import ImportReport
+from edenmem.errors import InputError, NotFoundError
+from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.ids import utc_now
+from edenmem.store.protocol import Store
+
+#: Problems that a report lists; more are counted.
+MAX_PROBLEMS = 1000
+
+
+def import_sessions(
+    store: Store,
+    lines: Iterable[bytes | str],
+    *,
+    skip_bad: bool = False,
+    add_missing: bool = False,
+    dry_run: bool = False,
+    line_bytes: int = LINE_BYTES,
+    clock: Callable[[], datetime] = utc_now,
+) -> ImportReport:
+    """Store the sessions and messages that the lines describe.
+
+    Args:
+        store: Where to.
+        lines: A file, best opened as bytes, or its lines. What cannot be rewound is spooled.
+        skip_bad: Import the good lines and report the bad ones.
+        add_missing: Add agents and users that are not known.
+        dry_run: Write nothing; the report says what would be.
+        line_bytes: The longest line that is taken.
+        clock: The time up to which messages without times are placed.
+
+    Raises:
+        InputError: a line is bad, and ``skip_bad`` is off. Nothing was written.
+        NotFoundError: an agent or user is not known, and neither option is on. Nothing was
+            written.
+    """
+    job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes)
+    with TwiceReadable(lines, line_bytes=line_bytes) as source:
+        judged = _Judged()
+        for line in source.first():
+            _judge(job, line, judged)
+        if not skip_bad:
+            judged.refuse()
+        if not dry_run:
+            job.people.add_planned()
+        totals = _Totals()
+        for line in source.again():
+            try:
+                plan = job.plan(line)
+            except BadLine as error:
+                # known since the first pass, or at odds with an earlier line that is stored by now
+                judged.add_late(line.number, error, skip_bad=skip_bad)
+                continue
+            job.carry_out(plan, totals, dry_run=dry_run)
+    return ImportReport(
+        sessions=totals.sessions,
+        new_sessions=totals.new_sessions,
+        messages=totals.messages,
+        new_messages=totals.new_messages,
+        agents_added=tuple(job.people.new_agents),
+        users_added=tuple(job.people.new_users),
+        problems=judged.report(),
+    )
+
+
+class UnknownNames(BadLine):
+    """A line names agents or users that are not known."""
+
+    def __init__(self, agents: list[str], users: list[str]) -> None:
+        self.agents = agents
+        self.users = users
+        self.commands = _commands(agents, users)
+        names = ", ".join([f"agent {a!r}" for a in agents] + [f"user {u!r}" for u in users])
+        super().__init__(f"not known: {names}; add with {'; '.join(self.commands)}")
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    parsed: ParsedSession
+    session_id: str
+    stored: Session | None
+    agents: list[Agent]
+    users: list[User]
+    speakers: dict[str | None, str | None]
+
+
+class _Totals:
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.new_sessions = 0
+        self.messages = 0
+        self.new_messages = 0
+
+
+class _Import:
+    """What lines have in common: the store, the people, and the rules."""
+
+    def __init__(
+        self, store: Store, *, add_missing: bool, clock: Callable[[], datetime], line_bytes: int
+    ) -> None:
+        self._store = store
+        self._add_missing = add_missing
+        self._now = clock()
+        self._line_bytes = line_bytes
+        self.people = People(store)
+
+    def plan(self, line: Line) -> _Plan:
+        """What is to be done with a line.
+
+        Raises:
+            BadLine: nothing can be.
+        """
+        if line.data is None:
+            raise BadLine(f"longer than {self._line_bytes:,} bytes; split the session's messages")
+        parsed = parse(line.data)
+        session_id = session_id_of(parsed)
+        stored = self._store.session(session_id)
+        if stored is not None:
+            _check_same(stored, parsed)
+        agents, users = self._people(parsed)
+        speakers = user_speakers(parsed, users, self.people)
+        return _Plan(parsed, session_id, stored, agents, users, speakers)
+
+    def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
+        """Store a line's session and messages, and count."""
+        ids = message_ids(plan.parsed, plan.session_id)
+        there: dict[str, datetime] = {}
+        untimed = any(message.at is None for message in plan.parsed.messages)
+        if plan.stored is not None and ids and (untimed or dry_run):
+            known = self._store.messages(plan.session_id, ids=ids)
+            there = {message.id: message.created_at for message in known}
+        times = times_of(plan.parsed, ids, there, self._now)
+        begun = min(times, default=self._now)
+        session = session_of(plan.parsed, plan.session_id, plan.agents, plan.users, begun)
+        messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
+        totals.sessions += 1
+        totals.messages += len(messages)
+        if dry_run:
+            totals.new_sessions += plan.stored is None
+            totals.new_messages += len(set(ids) - there.keys())
+        else:
+            totals.new_sessions += self._store.put_session(session)
+            totals.new_messages += self._add(session.id, messages)
+
+    def _add(self, session_id: str, messages: list[Message]) -> int:
+        return self._store.add_messages(session_id, messages) if messages else 0
+
+    def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
+        if self._add_missing:
+            return (
+                [self.people.plan_agent(name) for name in parsed.agents],
+                [self.people.plan_user(name) for name in parsed.users],
+            )
+        agents = {name: self.people.agent(name) for name in parsed.agents}
+        users = {name: self.people.user(name) for name in parsed.users}
+        no_agents = [name for name, agent in agents.items() if agent is None]
+        no_users = [name for name, user in users.items() if user is None]
+        if no_agents or no_users:
+            raise UnknownNames(no_agents, no_users)
+        return [a for a in agents.values() if a], [u for u in users.values() if u]
+
+
+class _Judged:
+    """What was found wrong in the first pass."""
+
+    def __init__(self) -> None:
+        self._problems: list[tuple[int, str]] = []
+        self._more = 0
+        self._lines: set[int] = set()
+        self._bad: list[tuple[int, str]] = []
+        self._agents: dict[str, None] = {}
+        self._users: dict[str, None] = {}
+
+    def add(self, line: int, error: BadLine) -> None:
+        """Note what is wrong with a line."""
+        self._lines.add(line)
+        if isinstance(error, UnknownNames):
+            self._agents |= dict.fromkeys(error.agents)
+            self._users |= dict.fromkeys(error.users)
+        elif len(self._bad) < MAX_PROBLEMS:
+            self._bad.append((line, str(error)))
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append((line, str(error)))
+        else:
+            self._more += 1
+
+    def add_late(self, line: int, error: BadLine, *, skip_bad: bool) -> None:
+        """Note what is wrong with a line in the second pass.
+
+        Raises:
+            InputError: it was good in the first one, and no line may be skipped.
+        """
+        if line in self._lines:
+            return
+        self.add(line, error)
+        if not skip_bad:
+            raise InputError(
+                str(error), line=line, hint="the lines before it were imported; mend it, run again"
+            )
+
+    def report(self) -> tuple[tuple[int, str], ...]:
+        """All problems, or the first ones and how many more lines are bad."""
+        more = [(self._problems[-1][0], f"and {self._more} more bad lines")] if self._more else []
+        return (*self._problems, *more)
+
+    def refuse(self) -> None:
+        """Raise what is wrong with the file as a whole, if anything is."""
+        if self._bad:
+            line, text = self._bad[0]
+            others = [f"line {number}: {problem}" for number, problem in self._bad[1:5]]
+            if len(self._bad) > 5:
+                others.append(f"and {len(self._bad) - 5} more")
+            raise InputError(
+                "\n".join([text, *others]),
+                line=line,
+                hint="nothing was imported; --skip-bad imports the good lines",
+            )
+        if self._agents or self._users:
+            agents, users = list(self._agents), list(self._users)
+            names = [f"agent {name!r}" for name in agents] + [f"user {name!r}" for name in users]
+            shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+            commands = "; ".join(_commands(agents, users)[:8])
+            raise NotFoundError(
+                f"not known: {shown}. Nothing was imported",
+                hint=f"{commands}; or --add-missing adds them all",
+            )
+
+
+def _judge(job: _Import, line: Line, judged: _Judged) -> None:
+    try:
+        job.plan(line)
+    except BadLine as error:
+        judged.add(line.number, error)
+
+
+def _check_same(stored: Session, parsed: ParsedSession) -> None:
+    """That the line does not say otherwise than the session that is stored."""
+    if stored.incognito != parsed.incognito:
+        raise BadLine(
+            f"incognito: the session is stored as {str(stored.incognito).lower()}, "
+            "and an import does not change that"
+        )
+    if parsed.group is not None and parsed.group != stored.group_id:
+        raise BadLine(f"group: the session is stored with group {stored.group_id!r}")
+
+
+def _commands(agents: list[str], users: list[str]) -> list[str]:
+    return [f"edenmem agent add {shlex.quote(name)}" for name in agents] + [
+        f"edenmem user add {shlex.quote(name)}" for name in users
+    ]
