@@ -149,12 +149,13 @@ def _memory(memory: ScopeMemory, *, indent: int) -> str:
     consolidated = (
         f"{space}<Consolidated>VERSION: {memory.version}\n{text}</Consolidated>\n" if text else ""
     )
-    reflections = _lines(f"- {item(reflection)}" for reflection in memory.reflections)
+    items = (item(reflection) for reflection in memory.reflections)
+    reflections = _lines(f"- {line}" for line in items if line)
     return consolidated + _element("RecentReflections", reflections, indent=indent)
 
 
 def _fact_lines(facts: Sequence[Fact], now: datetime) -> str:
-    return _lines(fact_line(fact, now) for fact in facts)
+    return _lines(fact_line(fact, now) for fact in facts if item(fact.content))
 
 
 def _lines(lines: Iterable[str]) -> str:

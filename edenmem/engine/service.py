@@ -164,6 +164,11 @@ class MemoryService:
         block; call them from a thread."""
         return self._store
 
+    @property
+    def can_form(self) -> bool:
+        """Whether there is a language model, without which no memories are formed."""
+        return self._llm is not None
+
     # -- contexts ------------------------------------------------------------------------------
 
     async def assemble_context(
@@ -313,7 +318,8 @@ class MemoryService:
         Raises:
             NotFoundError: there is no such session, or the agent is not one of its agents.
             ConfigError: a model is needed and none is configured.
-            StoreError: the database cannot be used.
+            UnavailableError: a provider or the database cannot be used now. What was formed
+                before that stays formed; the rest of the messages wait.
         """
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id

@@ -1,0 +1,99 @@
+"""A few people, an agent and a session, in a SQLite store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edenmem.models.host import Agent, Session, User
+from edenmem.models.memory import Policy
+from edenmem.models.scope import Scope
+from tests.support.builders import make_agent, make_session, make_user
+from tests.support.memory import set_policy
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+
+@dataclass(kw_only=True)
+class Cast:
+    """Agent ``eve`` of owner ``olga``; Anna with a second account, and Bruno; Anna's session."""
+
+    store: Store
+    olga: User
+    anna: User
+    anna_on_discord: User
+    bruno: User
+    eve: Agent
+    session: Session
+
+    def add_session(self, *users: User, **fields: object) -> Session:
+        """Another session of Eve."""
+        session = make_session([self.eve], users, **fields)
+        assert self.store.put_session(session)
+        return session
+
+    def add_agent(self, username: str, **fields: object) -> Agent:
+        """Another agent."""
+        agent = make_agent(username, **fields)
+        assert self.store.add_agent(agent)
+        return agent
+
+    def add_shard(self, name: str, **fields: object) -> Scope:
+        """A shard of Eve's."""
+        scope = Scope.shard(self.eve.id, name)
+        set_policy(self.store, scope, **fields)
+        return scope
+
+    def policy(self, scope: Scope) -> Policy:
+        """The stored policy of a scope."""
+        return self.store.policies((scope,))[scope]
+
+    @property
+    def agent_scope(self) -> Scope:
+        """What Eve knows for everybody."""
+        return Scope.agent(self.eve.id)
+
+    @property
+    def anna_scope(self) -> Scope:
+        """What Eve knows of Anna."""
+        return Scope.user(self.eve.id, self.anna.id)
+
+    @property
+    def bruno_scope(self) -> Scope:
+        """What Eve knows of Bruno."""
+        return Scope.user(self.eve.id, self.bruno.id)
+
+    @property
+    def session_scope(self) -> Scope:
+        """Anna's session."""
+        return Scope.session(self.eve.id, self.session.id)
+
+
+def make_cast(store: Store) -> Cast:
+    """The cast, put into ``store``."""
+    olga, anna, bruno = make_user("olga"), make_user("anna"), make_user("bruno")
+    discord = make_user("anna#1234", eden_user_id=anna.id)
+    for user in (olga, anna, bruno, discord):
+        assert store.add_user(user)
+    eve = make_agent("eve", name="Eve", owner=olga.id)
+    assert store.add_agent(eve)
+    session = make_session([eve], [anna], name="monday-chat")
+    assert store.put_session(session)
+    return Cast(
+        store=store,
+        olga=olga,
+        anna=anna,
+        anna_on_discord=discord,
+        bruno=bruno,
+        eve=eve,
+        session=session,
+    )
+
+
+@pytest.fixture
+def cast(sqlite_store: Store) -> Cast:
+    """A new store with the cast in it."""
+    return make_cast(sqlite_store)

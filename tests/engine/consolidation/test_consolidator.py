@@ -1,0 +1,421 @@
+"""Consolidation over a real store, with a model that says what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.consolidation import Consolidator
+from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited
+from edenmem.models.changes import RemoveReflection
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import ConsolidationSettings, FormationSettings, LLMSettings, Settings
+from tests.support.builders import ACTOR, NOW, FixedClock, ago
+from tests.support.llm import HANG, HOSTILE, NONSENSE, FakeLLM
+from tests.support.memory import add_reflection, applied, consolidate, set_policy
+
+if TYPE_CHECKING:
+    from tests.engine.conftest import Cast
+
+MODELS = LLMSettings(fast_model="fast", slow_model="slow", premium_model="premium")
+
+
+def consolidator(cast: Cast, llm: FakeLLM | None, **settings: Any) -> Consolidator:
+    return Consolidator(
+        cast.store,
+        Settings(llm=MODELS, **settings),
+        llm=llm,
+        actor=ACTOR,
+        clock=FixedClock(),
+    )
+
+
+def fill(cast: Cast, scope: Scope, count: int = 4) -> list[str]:
+    return [
+        add_reflection(
+            cast.store,
+            scope,
+            f"Reflection {number}.",
+            formed_at=ago(hours=count - number),
+            session_id=scope.session_id or cast.session.id,
+        ).id
+        for number in range(count)
+    ]
+
+
+def text_of(cast: Cast, scope: Scope) -> str:
+    document = cast.store.consolidations((scope,)).get(scope)
+    return document.consolidated_content if document else ""
+
+
+async def test_pending_reflections_become_the_text(cast: Cast, llm: FakeLLM) -> None:
+    ids = fill(cast, cast.anna_scope)
+    llm.script("consolidate", {"text": "VERSION: 9\n[PREFERENCES]\n- teal"})
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+
+    assert (report.outcome, report.version, report.absorbed, report.left) == ("written", 1, 4, 0)
+    assert (report.before, report.after) == ("", "[PREFERENCES]\n- teal")
+    assert (report.words, report.word_limit) == (2, 300)
+    assert [usage.task for usage in report.usage] == ["consolidate"]
+    document = cast.store.consolidations((cast.anna_scope,))[cast.anna_scope]
+    assert document.consolidated_content == "[PREFERENCES]\n- teal"
+    assert (document.version, document.unabsorbed_ids) == (1, ())
+    assert cast.store.pending(cast.anna_scope) == []
+    absorbed = cast.store.reflections((cast.anna_scope,), absorbed=True)
+    assert {reflection.id for reflection in absorbed} == set(ids)
+    history = cast.store.history("consolidation", "", scope=cast.anna_scope)
+    assert [entry.content for entry in history] == ["[PREFERENCES]\n- teal"]
+
+    (request,) = llm.requests
+    assert (request.key, request.model) == ("user/anna/0", "slow")
+    assert request.user.index("Reflection 0.") < request.user.index("Reflection 3.")
+
+
+async def test_keys_name_things_and_not_ids(cast: Cast, llm: FakeLLM) -> None:
+    shard = cast.add_shard("festival")
+    group = Scope.group(cast.eve.id, "guild")
+    llm.script("consolidate", {"text": "A text."})
+    for scope in (cast.agent_scope, shard, group, cast.anna_scope, cast.session_scope):
+        fill(cast, scope, 1)
+        report = await consolidator(cast, llm).consolidate(scope, force=True)
+        assert report.outcome == "written"
+    fill(cast, cast.agent_scope, 1)
+    await consolidator(cast, llm).consolidate(cast.agent_scope, force=True)
+    assert [request.key for request in llm.requests] == [
+        "agent/eve/0",
+        "shard/eve/festival/0",
+        "group/eve/guild/0",
+        "user/eve/anna/0",
+        "session/eve/monday-chat/0",
+        "agent/eve/1",
+    ]
+
+
+async def test_below_the_threshold_nothing_is_asked(cast: Cast, llm: FakeLLM) -> None:
+    work = consolidator(cast, llm)
+    assert (await work.consolidate(cast.anna_scope)).outcome == "nothing_pending"
+    assert (await work.consolidate(cast.anna_scope, force=True)).outcome == "nothing_pending"
+    fill(cast, cast.anna_scope, 3)
+    report = await work.consolidate(cast.anna_scope)
+    assert (report.outcome, report.left) == ("not_due", 3)
+    assert llm.requests == []
+    llm.script("consolidate", {"text": "A text."})
+    assert (await work.consolidate(cast.anna_scope, force=True)).outcome == "written"
+
+
+async def test_a_policy_decides_threshold_limit_model_and_wishes(cast: Cast, llm: FakeLLM) -> None:
+    set_policy(
+        cast.store,
+        cast.anna_scope,
+        consolidate_at=2,
+        word_limit=3,
+        slow_model="special",
+        consolidation_instructions="Only colours.",
+    )
+    fill(cast, cast.anna_scope, 2)
+    llm.script("consolidate", {"text": "Teal and red."})
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert (report.outcome, report.word_limit) == ("written", 3)
+    (request,) = llm.requests
+    assert request.model == "special"
+    assert "Only colours." in request.user
+
+
+async def test_agents_of_premium_owners_have_the_better_model(cast: Cast, llm: FakeLLM) -> None:
+    from tests.support.builders import make_user
+
+    patron = make_user("patron", subscription_tier=1)
+    assert cast.store.add_user(patron)
+    cast.eve = cast.add_agent("adam", owner=patron.id)
+    llm.script("consolidate", {"text": "A text."})
+    fill(cast, cast.agent_scope, 1)
+    await consolidator(cast, llm).consolidate(cast.agent_scope, force=True)
+    assert llm.requests[0].model == "premium"
+
+
+async def test_paused_scopes_are_left_alone_unless_forced(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope)
+    set_policy(cast.store, cast.anna_scope, active=False)
+    work = consolidator(cast, llm)
+    report = await work.consolidate(cast.anna_scope)
+    assert (report.outcome, report.left) == ("paused", 4)
+    assert await work.due([cast.anna_scope]) == []
+    llm.script("consolidate", {"text": "A text."})
+    assert (await work.consolidate(cast.anna_scope, force=True)).outcome == "written"
+
+
+async def test_due_scopes_are_those_at_their_threshold(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope, 4)
+    fill(cast, cast.session_scope, 3)
+    fill(cast, cast.agent_scope, 4)
+    set_policy(cast.store, cast.agent_scope, consolidate_at=4)
+    scopes = [cast.session_scope, cast.anna_scope, cast.bruno_scope, cast.agent_scope]
+    assert await consolidator(cast, llm).due(scopes) == [cast.anna_scope, cast.agent_scope]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"text": ""}, {"text": " \n\t"}, {"text": "VERSION: 2"}, NONSENSE, ProviderRateLimited],
+)
+async def test_known_failure_11_failure_leaves_text_and_buffer(
+    cast: Cast, llm: FakeLLM, answer: Any
+) -> None:
+    """Known failure 11: a blank answer overwrites the text and absorbs the reflections."""
+    consolidate(cast.store, cast.anna_scope, "What was.", expected_version=0)
+    ids = fill(cast, cast.anna_scope)
+    llm.script("consolidate", answer)
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert (report.outcome, report.version, report.left) == ("failed", 1, 4)
+    assert report.error
+    assert report.after == report.before == text_of(cast, cast.anna_scope) == "What was."
+    assert [reflection.id for reflection in cast.store.pending(cast.anna_scope)] == ids
+
+
+async def test_known_failure_37_a_text_over_its_limit_is_shortened_once(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    """Known failure 37: word limits live only in the prompt; Chinese text counts as one word."""
+    fill(cast, cast.anna_scope)
+    llm.script("consolidate", {"text": "记" * 301})
+    llm.script("shorten", {"text": "记" * 300})
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert (report.outcome, report.words) == ("written", 300)
+    assert llm.tasks == ["consolidate", "shorten"]
+    assert {request.key for request in llm.requests} == {"user/eve/anna/0"}
+    assert [usage.task for usage in report.usage] == ["consolidate", "shorten"]
+    assert "301 words" in llm.requests[1].user
+
+
+@pytest.mark.parametrize("shortened", [{"text": "word " * 301}, {"text": ""}, NONSENSE])
+async def test_a_text_that_stays_too_long_is_a_failure(
+    cast: Cast, llm: FakeLLM, shortened: Any
+) -> None:
+    fill(cast, cast.anna_scope)
+    llm.script("consolidate", {"text": "word " * 350})
+    llm.script("shorten", shortened)
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert (report.outcome, report.left) == ("failed", 4)
+    assert report.usage[0].task == "consolidate"  # what was paid is told
+    assert text_of(cast, cast.anna_scope) == ""
+    assert len(cast.store.pending(cast.anna_scope)) == 4
+
+
+async def test_a_dry_run_asks_and_writes_nothing(cast: Cast, llm: FakeLLM) -> None:
+    consolidate(cast.store, cast.anna_scope, "What was.", expected_version=0)
+    fill(cast, cast.anna_scope)
+    llm.script("consolidate", {"text": "What would be."})
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope, dry_run=True)
+    assert (report.outcome, report.version, report.absorbed) == ("dry_run", 2, 4)
+    assert (report.before, report.after) == ("What was.", "What would be.")
+    assert text_of(cast, cast.anna_scope) == "What was."
+    assert len(cast.store.pending(cast.anna_scope)) == 4
+
+
+async def test_known_failure_15_the_slower_writer_starts_again(cast: Cast, llm: FakeLLM) -> None:
+    """Known failure 15: a consolidation writes without looking at the version."""
+    ids = fill(cast, cast.anna_scope, 4)
+
+    def meanwhile(_: object) -> dict[str, str]:
+        consolidate(
+            cast.store,
+            cast.anna_scope,
+            "By another worker.",
+            expected_version=0,
+            absorbed_ids=ids[:2],
+        )
+        return {"text": "Would erase the other's work."}
+
+    llm.script("consolidate", [meanwhile, {"text": "Both."}])
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
+    assert (report.outcome, report.version, report.absorbed) == ("written", 2, 2)
+    assert report.before == "By another worker."
+    assert text_of(cast, cast.anna_scope) == "Both."
+    again = llm.requests[1]
+    assert again.key == "user/eve/anna/1"
+    assert "By another worker." in again.user
+    assert "Reflection 1." not in again.user
+    assert "Reflection 2." in again.user
+    history = cast.store.history("consolidation", "", scope=cast.anna_scope)
+    assert [entry.content for entry in history] == ["By another worker.", "Both."]
+
+
+async def test_whoever_finds_all_done_by_another_is_content(cast: Cast, llm: FakeLLM) -> None:
+    ids = fill(cast, cast.anna_scope, 4)
+
+    def meanwhile(_: object) -> dict[str, str]:
+        consolidate(cast.store, cast.anna_scope, "Done.", expected_version=0, absorbed_ids=ids)
+        return {"text": "Too late."}
+
+    llm.script("consolidate", [meanwhile])
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert (report.outcome, report.after) == ("nothing_pending", "Done.")
+    assert len(report.usage) == 1
+
+
+async def test_endless_conflicts_end(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope, 4)
+    version = 0
+
+    def meanwhile(_: object) -> dict[str, str]:
+        nonlocal version
+        consolidate(cast.store, cast.anna_scope, f"Edit {version}.", expected_version=version)
+        version += 1
+        return {"text": "Never first."}
+
+    llm.script("consolidate", meanwhile)
+    work = consolidator(cast, llm, consolidation=ConsolidationSettings(conflict_retries=2))
+    report = await work.consolidate(cast.anna_scope)
+    assert (report.outcome, len(llm.requests)) == ("failed", 3)
+    assert text_of(cast, cast.anna_scope) == "Edit 2."
+    assert len(cast.store.pending(cast.anna_scope)) == 4
+
+
+async def test_a_reflection_that_comes_meanwhile_stays_pending(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope, 4)
+
+    def meanwhile(_: object) -> dict[str, str]:
+        add_reflection(cast.store, cast.anna_scope, "Late.", session_id=cast.session.id)
+        return {"text": "Without the late one."}
+
+    llm.script("consolidate", meanwhile)
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope)
+    assert report.outcome == "written"
+    assert [r.content for r in cast.store.pending(cast.anna_scope)] == ["Late."]
+
+
+async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    ids = fill(cast, cast.anna_scope, 4)
+
+    def meanwhile(_: object) -> dict[str, str]:
+        if cast.store.reflection(ids[0]) is not None:
+            applied(
+                cast.store,
+                RemoveReflection(
+                    scope=cast.anna_scope, reflection_id=ids[0], expected_version=1, at=NOW
+                ),
+            )
+        return {"text": "A text."}
+
+    llm.script("consolidate", meanwhile)
+    await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
+    assert cast.store.pending(cast.anna_scope) in ([], [cast.store.reflection(i) for i in ids[1:]])
+
+
+async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    """Known failure 16: text and absorbed flags are written apart."""
+    ids = fill(cast, cast.anna_scope)
+    asked = asyncio.Event()
+
+    def hang(_: object) -> Any:
+        asked.set()
+        return HANG
+
+    llm.script("consolidate", hang)
+    task = asyncio.create_task(consolidator(cast, llm).consolidate(cast.anna_scope))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert text_of(cast, cast.anna_scope) == ""
+    pending = cast.store.reflections((cast.anna_scope,), absorbed=False)
+    assert {reflection.id for reflection in pending} == set(ids)
+
+
+async def test_known_failure_10_a_buffer_too_long_for_a_prompt_goes_in_parts(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    """Known failure 10: only the first 100 of a buffer are read, the rest are removed."""
+    fill(cast, cast.anna_scope, 150)
+    llm.script("consolidate", {"text": "A text."})
+    work = consolidator(cast, llm, formation=FormationSettings(max_characters=1700))
+    report = await work.consolidate(cast.anna_scope)
+    assert report.outcome == "written"
+    assert report.absorbed + report.left == 150
+    assert 100 < report.absorbed < 150
+    pending = cast.store.pending(cast.anna_scope)
+    assert [r.content for r in pending] == [
+        f"Reflection {number}." for number in range(report.absorbed, 150)
+    ]
+    assert (await consolidator(cast, llm).consolidate(cast.anna_scope)).left == 0
+
+
+async def test_one_failing_scope_stops_no_other(cast: Cast, llm: FakeLLM) -> None:
+    scopes = [cast.anna_scope, cast.bruno_scope, cast.session_scope]
+    for scope in scopes:
+        fill(cast, scope)
+    ghost = Scope.agent(new_id())
+
+    def answer(request: Any) -> Any:
+        return ProviderRateLimited("429") if "/bruno/" in request.key else {"text": "A text."}
+
+    llm.script("consolidate", answer)
+    reports = await consolidator(cast, llm).consolidate_many([*scopes, ghost, cast.anna_scope])
+    assert [report.scope for report in reports] == [*scopes, ghost]
+    assert [report.outcome for report in reports] == ["written", "failed", "written", "failed"]
+    assert "there is no agent" in (reports[3].error or "")
+
+
+async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM) -> None:
+    scopes = [Scope.group(cast.eve.id, f"guild-{number}") for number in range(6)]
+    for scope in scopes:
+        fill(cast, scope, 1)
+    two_asked = asyncio.Event()
+
+    async def answer() -> dict[str, str]:
+        if len(llm.requests) >= 2:
+            two_asked.set()
+        await two_asked.wait()  # the first is not answered before the second is asked
+        return {"text": "A text."}
+
+    llm.script("consolidate", lambda _: answer())
+    work = consolidator(cast, llm, consolidation=ConsolidationSettings(concurrency=2))
+    reports = await work.consolidate_many(scopes, force=True)
+    assert {report.outcome for report in reports} == {"written"}
+    assert llm.most_at_once == 2
+
+
+async def test_two_at_once_absorb_everything_once(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope, 5)
+    llm.script("consolidate", {"text": "A text."})
+    one, two = consolidator(cast, llm), consolidator(cast, llm)
+    reports = await asyncio.gather(
+        one.consolidate(cast.anna_scope, force=True), two.consolidate(cast.anna_scope, force=True)
+    )
+    assert sorted(report.outcome for report in reports) == ["nothing_pending", "written"]
+    assert cast.store.consolidations((cast.anna_scope,))[cast.anna_scope].version == 1
+
+
+async def test_known_failure_41_hostile_reflections_stay_inside_their_fence(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    """Known failure 41: instructions hidden in a conversation become memory or commands."""
+    add_reflection(cast.store, cast.anna_scope, HOSTILE, session_id=cast.session.id)
+    llm.script("consolidate", {"text": "A text."})
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
+    assert report.outcome == "written"
+    (request,) = llm.requests
+    fence, _, rest = request.user.partition("<<<reflections ")[2].partition(">>>\n")
+    inside = rest.partition(f"<<<end of reflections {fence}>>>")[0]
+    assert "delete fact 3" in inside
+    assert "delete fact 3" not in request.system
+
+
+async def test_without_a_model_it_is_said_what_is_missing(cast: Cast) -> None:
+    fill(cast, cast.anna_scope)
+    with pytest.raises(ConfigError, match="needs a language model") as caught:
+        await consolidator(cast, None).consolidate_many([cast.anna_scope])
+    assert "OPENAI_API_KEY" in (caught.value.hint or "")
+    report = await consolidator(cast, None).consolidate(cast.session_scope)
+    assert report.outcome == "nothing_pending"
+
+
+async def test_an_agent_that_does_not_exist_is_an_error(cast: Cast, llm: FakeLLM) -> None:
+    with pytest.raises(NotFoundError):
+        await consolidator(cast, llm).consolidate(Scope.agent(new_id()))

@@ -1,0 +1,95 @@
+"""What is accepted of a model's text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.engine.drafting import Assignment, DraftRefused, checked, demand_length, prompt_values
+from edenmem.engine.prompting import render
+from edenmem.models.scope import Scope, ScopeKind
+from tests.support.builders import NOW, make_reflection
+
+SCOPE = Scope.agent("a" * 24)
+
+
+def assignment(current: str = "", instructions: str | None = None) -> Assignment:
+    return Assignment(
+        kind=ScopeKind.AGENT,
+        owner="eve",
+        current=current,
+        reflections=(make_reflection(SCOPE, "Anna likes\n- [fake] teal."),),
+        instructions=instructions,
+        word_limit=300,
+        now=NOW,
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "VERSION: 4\n[PREFERENCES]\n- teal",
+        "VERSION: 4\n\n[PREFERENCES]\n- teal\n",
+        "**Version: 4**\n[PREFERENCES]\n- teal",
+        "# VERSION 12\n[PREFERENCES]\n- teal",
+        "[PREFERENCES]\nVERSION: 3\n- teal",
+        "```markdown\nVERSION: 4\n[PREFERENCES]\n- teal\n```",
+        "\x00[PREFERENCES]\r\n- teal\x1b",
+    ],
+)
+def test_version_lines_and_wrapping_are_taken_off(answer: str) -> None:
+    assert checked(answer, assignment()) == "[PREFERENCES]\n- teal"
+
+
+def test_a_text_about_versions_stays() -> None:
+    text = "Version 2 of the app is out.\n- VERSION: 3 is planned"
+    assert checked(text, assignment()) == text
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "   \n", "VERSION: 3", "```\n\n```", "---", "\u200b", "\x00"]
+)
+def test_known_failure_11_a_blank_answer_is_refused(answer: str) -> None:
+    """Known failure 11: a blank answer of the LLM overwrites the consolidated text."""
+    with pytest.raises(DraftRefused, match="blank"):
+        checked(answer, assignment("[PREFERENCES]\n- teal"))
+
+
+def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
+    work = assignment("Anna likes teal.", "Keep it in rhymes.")
+    _, user = render("consolidate", **prompt_values(work))
+    with pytest.raises(DraftRefused, match="fence"):
+        checked(user, work)
+    with pytest.raises(DraftRefused, match="instructions"):
+        checked("Keep it in rhymes.\n", work)
+
+
+def test_an_apology_in_place_of_a_long_text_is_refused() -> None:
+    work = assignment("Anna likes teal. " * 40)
+    with pytest.raises(DraftRefused, match="3 words where 120 were"):
+        checked("No changes needed.", work)
+    assert checked("Anna likes teal. " * 5, work)
+
+
+def test_known_failure_37_limits_count_words_of_every_script() -> None:
+    """Known failure 37: word limits live only in the prompt and count by spaces."""
+    with pytest.raises(DraftRefused, match="400 words, the limit is 300"):
+        demand_length("记" * 400, 300)
+    demand_length("记" * 300, 300)
+
+
+def test_a_reflection_is_one_line_in_the_prompt() -> None:
+    _, user = render("consolidate", **prompt_values(assignment()))
+    assert "- [2026-03-14 12:00 UTC] Anna likes - [fake] teal." in user
+
+
+@given(st.text(max_size=200))
+def test_any_answer_is_refused_or_stored_without_version_line(answer: str) -> None:
+    try:
+        text = checked(answer, assignment())
+    except DraftRefused:
+        return
+    assert text == text.strip() != ""
+    assert not text.startswith("VERSION:")
+    assert checked(text, assignment()) == text

@@ -1,0 +1,343 @@
+"""Contexts over a real store: what is in them, and when a cached one may be served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edenmem.engine.context import ContextBuilder
+from edenmem.engine.context_xml import EMPTY
+from edenmem.engine.recall import Recaller
+from edenmem.errors import UsageError
+from edenmem.models.changes import ReviseFact, SetAgentToggles
+from edenmem.models.host import CachedContext
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import ContextSettings, Settings
+from tests.engine.conftest import make_cast
+from tests.support.builders import NOW, FixedClock, ago, make_message
+from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edenmem.engine.reports import ContextReport
+    from edenmem.store.protocol import Store
+    from tests.engine.conftest import Cast
+
+
+def builder(cast: Cast, clock: FixedClock | None = None, **context: Any) -> ContextBuilder:
+    configured = Settings(context=ContextSettings(**context))
+    clock = clock or FixedClock()
+    recaller = Recaller(cast.store, configured, llm=None, searcher=None, clock=clock)
+    return ContextBuilder(cast.store, configured, recaller=recaller, clock=clock)
+
+
+async def build(cast: Cast, **options: Any) -> ContextReport:
+    return await builder(cast).build(cast.session, cast.eve, **options)
+
+
+def reflections_in(xml: str, element: str) -> list[str]:
+    text = ElementTree.fromstring(xml).findtext(f"{element}/RecentReflections") or ""
+    return [line.removeprefix("- ") for line in text.split("\n") if line.strip()]
+
+
+async def test_all_parts_of_a_view(cast: Cast) -> None:
+    shard = cast.add_shard("festival")
+    group = Scope.group(cast.eve.id, "guild")
+    cast.session = cast.add_session(cast.anna, group_id="guild")
+    for scope, name in [
+        (cast.agent_scope, "agent"),
+        (shard, "shard"),
+        (group, "group"),
+        (cast.anna_scope, "user"),
+        (cast.session_scope, "session"),
+    ]:
+        consolidate(cast.store, scope, f"Text of {name}.", expected_version=0)
+        add_reflection(cast.store, scope, f"Reflection of {name}.", session_id=cast.session.id)
+    add_fact(cast.store, cast.anna_scope, "Anna lives in Porto.", formed_at=ago(hours=2))
+    report = await build(cast)
+    root = ElementTree.fromstring(report.xml)
+    assert [child.tag for child in root] == [
+        "AgentMemory",
+        "GroupMemory",
+        "UserMemory",
+        "SessionMemory",
+        "Facts",
+    ]
+    assert root.findtext("AgentMemory/MemoryShard/Consolidated") == "VERSION: 1\nText of shard."
+    assert root.findtext("UserMemory/Consolidated") == "VERSION: 1\nText of user."
+    assert reflections_in(report.xml, "GroupMemory") == ["Reflection of group."]
+    assert root.findtext("Facts") == "\n- [user] Anna lives in Porto. (2h ago)\n  "
+    assert [part.name for part in report.parts] == [
+        "AgentMemory",
+        "MemoryShard festival",
+        "GroupMemory",
+        "UserMemory",
+        "SessionMemory",
+        "Facts",
+    ]
+    assert len(report.scopes) == 5
+    assert (report.cached, report.recall, report.built_at) == (False, "off", NOW)
+
+
+async def test_nothing_known_is_well_formed_too(cast: Cast) -> None:
+    assert (await build(cast)).xml == EMPTY
+
+
+async def test_known_failure_36_recent_reflections_are_the_newest(cast: Cast) -> None:
+    """Known failure 36: "recent" reflections are the oldest twenty."""
+    for number in range(30):
+        add_reflection(
+            cast.store,
+            cast.agent_scope,
+            f"Number {number}.",
+            formed_at=ago(minutes=60 - number),
+            session_id=cast.session.id,
+        )
+    for number in range(3):
+        add_reflection(
+            cast.store,
+            cast.session_scope,
+            f"Old {number}.",
+            formed_at=ago(days=60 - number),
+            session_id=cast.session.id,
+        )
+    xml = (await build(cast)).xml
+    assert reflections_in(xml, "AgentMemory") == [f"Number {number}." for number in range(10, 30)]
+    assert reflections_in(xml, "SessionMemory") == ["Old 0.", "Old 1.", "Old 2."]
+
+
+async def test_known_failure_38_an_old_fact_corrected_today_is_recent(cast: Cast) -> None:
+    """Known failure 38: recent facts go by the time formed: an old one corrected stays out."""
+    old = add_fact(cast.store, cast.agent_scope, "Gate A is open.", formed_at=ago(days=60))
+    add_fact(cast.store, cast.agent_scope, "Gate C is red.", formed_at=ago(days=8))
+    add_fact(cast.store, cast.agent_scope, "Gate D is new.", formed_at=ago(days=2))
+    assert "Gate A" not in (await build(cast)).xml
+    applied(
+        cast.store,
+        ReviseFact(
+            scope=cast.agent_scope,
+            fact_id=old.id,
+            expected_version=1,
+            content="Gate B is open.",
+            at=ago(minutes=3),
+        ),
+    )
+    xml = (await build(cast)).xml
+    assert ElementTree.fromstring(xml).findtext("Facts") == (
+        "\n- [agent] Gate B is open. (3m ago)\n- [agent] Gate D is new. (2d ago)\n  "
+    )
+
+
+async def test_facts_are_limited_in_number_and_age(cast: Cast) -> None:
+    for number in range(6):
+        add_fact(cast.store, cast.agent_scope, f"Fact {number}.", formed_at=ago(hours=number))
+    xml = (await builder(cast, facts_limit=3).build(cast.session, cast.eve)).xml
+    assert [f"Fact {number}." in xml for number in range(6)] == [True] * 3 + [False] * 3
+    xml = (await builder(cast, facts_max_age_hours=1).build(cast.session, cast.eve)).xml
+    assert [f"Fact {number}." in xml for number in range(6)] == [True] * 2 + [False] * 4
+    none = await builder(cast, facts_limit=0, reflections_limit=0).build(cast.session, cast.eve)
+    assert none.xml == EMPTY
+
+
+# -- the cache -----------------------------------------------------------------------------------
+
+
+async def test_a_context_is_cached_for_five_minutes(cast: Cast) -> None:
+    clock = FixedClock()
+    contexts = builder(cast, clock)
+    consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
+    first = await contexts.build(cast.session, cast.eve)
+    clock.advance(minutes=4, seconds=59)
+    second = await contexts.build(cast.session, cast.eve)
+    assert (first.cached, second.cached) == (False, True)
+    assert (second.xml, second.built_at, second.parts) == (first.xml, NOW, first.parts)
+    clock.advance(seconds=1)
+    assert not (await contexts.build(cast.session, cast.eve)).cached
+    assert (await contexts.build(cast.session, cast.eve)).cached
+    assert not (await contexts.build(cast.session, cast.eve, force_refresh=True)).cached
+    clock.advance(hours=-1)  # another host's clock
+    assert not (await contexts.build(cast.session, cast.eve)).cached
+
+
+async def test_known_failure_7_a_second_person_is_noticed_before_the_cache(cast: Cast) -> None:
+    """Known failure 7: after a second user joins, the first one's memory is shown for minutes."""
+    consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
+    add_fact(cast.store, cast.anna_scope, "Anna's secret fact.", formed_at=ago(minutes=1))
+    assert "secret" in (await build(cast)).xml
+    joining = msgspec.structs.replace(cast.session, users=(cast.anna.id, cast.bruno.id))
+    assert not cast.store.put_session(joining)
+    joined = cast.store.session(cast.session.id)
+    assert joined is not None
+    cast.session = joined
+    report = await build(cast)
+    assert "secret" not in report.xml
+    assert not report.cached
+
+
+async def test_known_failure_7_so_is_one_who_only_writes(cast: Cast) -> None:
+    """Known failure 7, with a person whom the session's list does not have."""
+    consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
+    assert "secret" in (await build(cast)).xml
+    assert "secret" not in (await build(cast, speaker=cast.bruno.id)).xml
+    assert "secret" in (await build(cast, speaker=cast.anna_on_discord.id)).xml
+    cast.store.add_messages(cast.session.id, [make_message(cast.session, sender=cast.bruno.id)])
+    assert "secret" not in (await build(cast)).xml
+
+
+async def test_changes_in_any_scope_make_the_cached_context_stale(cast: Cast) -> None:
+    async def is_cached() -> bool:
+        agent = cast.store.agent(cast.eve.id)
+        assert agent is not None
+        return (await builder(cast).build(cast.session, agent)).cached
+
+    await build(cast)
+    assert await is_cached()
+    add_fact(cast.store, cast.anna_scope)
+    assert not await is_cached()
+    add_reflection(cast.store, cast.session_scope, session_id=cast.session.id)
+    assert not await is_cached()
+    consolidate(cast.store, cast.agent_scope, "A text.", expected_version=0)
+    assert not await is_cached()
+    cast.add_shard("festival")
+    assert not await is_cached()
+    assert await is_cached()
+    add_fact(cast.store, cast.bruno_scope)  # not in this context
+    assert await is_cached()
+    applied(cast.store, SetAgentToggles(agent_id=cast.eve.id, at=NOW, user_memory_enabled=False))
+    assert not await is_cached()
+
+
+async def test_other_settings_or_a_foreign_text_make_the_cached_context_stale(cast: Cast) -> None:
+    add_fact(cast.store, cast.agent_scope, formed_at=ago(minutes=1))
+    first = await build(cast)
+    assert not (await builder(cast, facts_limit=3).build(cast.session, cast.eve)).cached
+    await build(cast)
+    ours = cast.store.cached_context(cast.session.id, cast.eve.id)
+    assert ours is not None
+    foreign = CachedContext(
+        xml="<MemoryContext>by another program", fingerprint=ours.fingerprint, built_at=NOW
+    )
+    cast.store.cache_context(cast.session.id, cast.eve.id, foreign)
+    again = await build(cast)
+    assert (again.cached, again.xml) == (False, first.xml)
+
+
+async def test_two_agents_of_a_session_have_contexts_of_their_own(cast: Cast) -> None:
+    adam = cast.add_agent("adam")
+    consolidate(cast.store, cast.agent_scope, "What Eve knows.", expected_version=0)
+    consolidate(cast.store, Scope.agent(adam.id), "What Adam knows.", expected_version=0)
+    contexts = builder(cast)
+    for _ in range(2):
+        assert "What Eve knows." in (await contexts.build(cast.session, cast.eve)).xml
+        assert "What Adam knows." in (await contexts.build(cast.session, adam)).xml
+
+
+# -- the past ------------------------------------------------------------------------------------
+
+
+async def test_as_of_rebuilds_what_was(cast: Cast) -> None:
+    consolidate(cast.store, cast.anna_scope, "Early.", expected_version=0, at=ago(days=9))
+    reflection = add_reflection(
+        cast.store,
+        cast.anna_scope,
+        "Was pending.",
+        formed_at=ago(days=5),
+        session_id=cast.session.id,
+    )
+    add_fact(cast.store, cast.agent_scope, "A fact of then.", formed_at=ago(days=8))
+    consolidate(
+        cast.store,
+        cast.anna_scope,
+        "Late.",
+        expected_version=1,
+        absorbed_ids=[reflection.id],
+        at=ago(days=1),
+    )
+    add_fact(cast.store, cast.agent_scope, "A fact of now.", formed_at=ago(hours=1))
+
+    report = await build(cast, as_of=ago(days=3))
+    root = ElementTree.fromstring(report.xml)
+    assert root.findtext("UserMemory/Consolidated") == "VERSION: 1\nEarly."
+    assert reflections_in(report.xml, "UserMemory") == ["Was pending."]
+    assert root.findtext("Facts") == "\n- [agent] A fact of then. (5d ago)\n  "
+    assert report.built_at == ago(days=3)
+    assert (await build(cast, as_of=ago(days=30))).xml == EMPTY
+    assert cast.store.cached_context(cast.session.id, cast.eve.id) is None
+    now = await build(cast)
+    assert "Late." in now.xml
+    assert "Was pending." not in now.xml
+
+
+async def test_known_failure_39_a_moment_without_a_zone_is_utc(cast: Cast) -> None:
+    """Known failure 39: times with and without zone are mixed."""
+    add_fact(cast.store, cast.agent_scope, "A fact.", formed_at=ago(hours=1))
+    naive = ago(minutes=30).replace(tzinfo=None)
+    assert "A fact. (30m ago)" in (await build(cast, as_of=naive)).xml
+    assert (await build(cast, as_of=ago(hours=2).replace(tzinfo=None))).xml == EMPTY
+
+
+async def test_the_past_has_no_recall(cast: Cast) -> None:
+    with pytest.raises(UsageError, match="without recall"):
+        await build(cast, as_of=NOW, recall="always")
+
+
+# -- whatever happened ---------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
+    open_store: Callable[[str], Store], data: st.DataObject
+) -> None:
+    """Scopes of two agents, three people, two groups, shards and sessions; any session of them."""
+    cast = make_cast(open_store("sqlite"))
+    adam = cast.add_agent("adam")
+    people = [cast.anna, cast.anna_on_discord, cast.bruno]
+    users = data.draw(st.lists(st.sampled_from(people), max_size=3, unique=True))
+    cast.session = cast.add_session(
+        *users, group_id=data.draw(st.sampled_from([None, "guild", "crew"]))
+    )
+    scopes = [
+        scope
+        for agent in (cast.eve, adam)
+        for scope in (
+            Scope.agent(agent.id),
+            Scope.shard(agent.id, "on"),
+            Scope.shard(agent.id, "off"),
+            Scope.group(agent.id, "guild"),
+            Scope.group(agent.id, "crew"),
+            Scope.user(agent.id, cast.anna.id),
+            Scope.user(agent.id, cast.bruno.id),
+            Scope.session(agent.id, cast.session.id),
+            Scope.session(agent.id, "f" * 24),
+        )
+    ]
+    for agent in (cast.eve, adam):
+        set_policy(cast.store, Scope.shard(agent.id, "on"))
+        set_policy(cast.store, Scope.shard(agent.id, "off"), active=False)
+    marks = {scope: f"mark{number}x" for number, scope in enumerate(scopes)}
+    for scope, mark in marks.items():
+        consolidate(cast.store, scope, f"text {mark}", expected_version=0)
+        add_reflection(cast.store, scope, f"reflection {mark}", session_id=cast.session.id)
+        if scope.session_id is None:
+            add_fact(cast.store, scope, f"fact {mark}")
+
+    persons = {user.memory_id for user in users}
+    allowed = {
+        Scope.agent(cast.eve.id),
+        Scope.shard(cast.eve.id, "on"),
+        Scope.session(cast.eve.id, cast.session.id),
+    }
+    if cast.session.group_id:
+        allowed.add(Scope.group(cast.eve.id, cast.session.group_id))
+    if len(persons) == 1:
+        allowed.add(Scope.user(cast.eve.id, persons.pop()))
+    for options in ({}, {}, {"as_of": NOW}):
+        xml = (await build(cast, **options)).xml
+        assert {scope for scope, mark in marks.items() if mark in xml} == allowed

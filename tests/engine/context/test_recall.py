@@ -1,0 +1,190 @@
+"""Recall for a message: when it searches, where, and what it says when something fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.context import ContextBuilder
+from edenmem.engine.recall import QUERY_CHARACTERS, Recaller
+from edenmem.engine.searching import Searcher
+from edenmem.errors import ProviderTimeout
+from edenmem.settings.schema import ContextSettings, Settings
+from tests.support.builders import FixedClock, ago, make_message
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import ADVERSARIAL, NONSENSE, FakeLLM
+from tests.support.memory import add_fact, consolidate
+
+if TYPE_CHECKING:
+    from edenmem.engine.reports import ContextReport
+    from tests.engine.conftest import Cast
+
+OLD = ago(days=30)
+
+
+async def recall(
+    cast: Cast,
+    message: str | None,
+    mode: Any,
+    *,
+    llm: FakeLLM | None = None,
+    embedder: FakeEmbedder | None = None,
+    **options: Any,
+) -> ContextReport:
+    settings = Settings(context=ContextSettings(recall_top_k=2, recall_messages=4))
+    clock = FixedClock()
+    searcher = Searcher(cast.store, settings, embedder=embedder, clock=clock)
+    recaller = Recaller(cast.store, settings, llm=llm, searcher=searcher, clock=clock)
+    contexts = ContextBuilder(cast.store, settings, recaller=recaller, clock=clock)
+    return await contexts.build(cast.session, cast.eve, message=message, recall=mode, **options)
+
+
+@pytest.fixture(autouse=True)
+def facts(cast: Cast) -> None:
+    add_fact(cast.store, cast.anna_scope, "Anna's sister is called Berta.", formed_at=OLD)
+    add_fact(cast.store, cast.bruno_scope, "Bruno's sister is called Clara.", formed_at=OLD)
+    add_fact(cast.store, cast.agent_scope, "The gate is painted teal.", formed_at=OLD)
+
+
+async def test_off_searches_nothing(cast: Cast) -> None:
+    report = await recall(cast, "Do you remember my sister?", "off")
+    assert (report.recall, report.queries) == ("off", ())
+    assert "Retrieved" not in report.xml
+
+
+async def test_always_searches_what_the_view_may_see_and_nothing_else(cast: Cast) -> None:
+    report = await recall(cast, "sister", "always")
+    assert "<RetrievedMemories>\n- [user] Anna's sister is called Berta. (30d ago)" in report.xml
+    assert "Clara" not in report.xml
+    assert report.queries == ("sister",)
+    assert report.parts[-1].name == "RetrievedMemories"
+    cast.session = cast.add_session(cast.anna, cast.bruno)
+    report = await recall(cast, "sister", "always")
+    assert "RetrievedMemories" not in report.xml
+
+
+async def test_heuristic_asks_the_signs(cast: Cast) -> None:
+    report = await recall(cast, "Do you remember my sister?", "heuristic")
+    assert "Berta" in report.xml
+    assert report.recall.startswith('heuristic: it says "do you remember"; 1 found')
+    report = await recall(cast, "Nice weather, sister", "heuristic")
+    assert "Berta" not in report.xml
+    assert report.recall == "heuristic: no sign that the message needs memories"
+
+
+async def test_what_was_recalled_is_not_cached_and_an_access_is_counted(cast: Cast) -> None:
+    assert "Berta" in (await recall(cast, "sister", "always")).xml
+    report = await recall(cast, "sister", "off")
+    assert report.cached
+    assert "Berta" not in report.xml
+    (fact,) = [f for f in _facts(cast) if "Berta" in f.content]
+    assert fact.access_count == 1
+
+
+async def test_what_the_context_shows_already_is_not_repeated(cast: Cast) -> None:
+    add_fact(cast.store, cast.anna_scope, "Anna's brother is called Dino.", formed_at=ago(days=1))
+    report = await recall(cast, "brother", "always")
+    assert report.xml.count("Dino") == 1
+    assert "RetrievedMemories" not in report.xml
+    assert "1 found" in report.recall
+    assert "1 of them in the context already" in report.recall
+
+
+async def test_without_a_message_the_newest_of_a_person_is_taken(cast: Cast) -> None:
+    report = await recall(cast, None, "always")
+    assert report.recall == "always: there is no message to recall memories for"
+    cast.store.add_messages(
+        cast.session.id,
+        [
+            make_message(cast.session, "gate?", sender=cast.anna.id, created_at=ago(minutes=3)),
+            make_message(cast.session, "sister?", sender=cast.anna.id, created_at=ago(minutes=2)),
+            make_message(cast.session, "hm", role="assistant", created_at=ago(minutes=1)),
+        ],
+    )
+    assert (await recall(cast, None, "always")).queries == ("sister?",)
+
+
+async def test_a_long_or_multi_line_message_becomes_a_short_query(cast: Cast) -> None:
+    report = await recall(cast, "sister\n" * 10_000, "always")
+    (query,) = report.queries
+    assert "\n" not in query
+    assert len(query) <= QUERY_CHARACTERS
+    assert "Berta" in report.xml
+
+
+# -- by a model ----------------------------------------------------------------------------------
+
+
+async def test_a_model_writes_the_queries(cast: Cast, llm: FakeLLM) -> None:
+    cast.store.add_messages(
+        cast.session.id,
+        [make_message(cast.session, "About family.", sender=cast.anna.id, created_at=ago(days=1))],
+    )
+    llm.script("recall", {"queries": ["Berta sister", " ", "gate", "gate", "teal", "five"]})
+    report = await recall(cast, "Who is she?", "llm", llm=llm)
+    assert report.queries == ("Berta sister", "gate", "teal")
+    assert "Berta" in report.xml
+    assert "painted teal" in report.xml
+    assert [usage.task for usage in report.usage] == ["recall"]
+    (request,) = llm.requests
+    assert request.key == "monday-chat/eve/Who is she?"
+    assert request.model == Settings().llm.fast_model
+    assert "About family." in request.user
+    assert request.user.count("Who is she?") == 1
+    assert "anna" in request.user
+
+
+async def test_a_message_that_is_stored_already_is_shown_once(cast: Cast, llm: FakeLLM) -> None:
+    llm.script("recall", {"queries": []})
+    cast.store.add_messages(
+        cast.session.id, [make_message(cast.session, "Who is she?", sender=cast.anna.id)]
+    )
+    report = await recall(cast, "Who is she?", "llm", llm=llm)
+    assert llm.requests[0].user.count("Who is she?") == 1
+    assert (report.recall, report.queries) == ("llm: no search is needed", ())
+    assert report.usage
+
+
+@pytest.mark.parametrize("script", [NONSENSE, ProviderTimeout])
+async def test_a_model_that_fails_costs_no_context(cast: Cast, llm: FakeLLM, script: Any) -> None:
+    consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
+    llm.script("recall", script)
+    report = await recall(cast, "Who is she?", "llm", llm=llm)
+    assert "Anna is brief." in report.xml
+    assert report.recall.startswith("llm: failed, so nothing was searched: ")
+
+
+async def test_without_a_model_the_note_says_so(cast: Cast) -> None:
+    report = await recall(cast, "Who is she?", "llm")
+    assert "no language model is configured" in report.recall
+
+
+async def test_hostile_queries_are_only_words(cast: Cast, llm: FakeLLM) -> None:
+    llm.script("recall", ADVERSARIAL)
+    report = await recall(cast, "Who is she?", "llm", llm=llm)
+    assert len(report.queries) == 1
+    assert "Clara" not in report.xml
+
+
+async def test_known_failure_29_a_failed_search_is_said_and_the_context_served(
+    cast: Cast, embedder: FakeEmbedder
+) -> None:
+    """Known failure 29: an outage looks like "no memories": errors become empty lists."""
+    consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
+    embedder.failures.append(ProviderTimeout("the endpoint is silent"))
+    report = await recall(cast, "sister", "always", embedder=embedder)
+    assert "Anna is brief." in report.xml
+    assert report.recall.endswith("the search failed: the endpoint is silent")
+    assert report.queries == ("sister",)
+
+
+async def test_without_an_embedder_words_are_searched_and_that_is_said(cast: Cast) -> None:
+    report = await recall(cast, "sister", "always")
+    assert "no embedding model" in report.recall
+
+
+def _facts(cast: Cast) -> list[Any]:
+    from tests.support.memory import facts_of
+
+    return facts_of(cast.store, cast.anna_scope)

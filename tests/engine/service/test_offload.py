@@ -1,0 +1,91 @@
+"""Store calls in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from edenmem.engine import offload
+from edenmem.engine.offload import in_thread
+
+who = contextvars.ContextVar("who", default="nobody")
+
+
+async def test_result_arguments_errors_and_context_come_through() -> None:
+    who.set("anna")
+
+    def call(a: int, *, b: int) -> tuple[int, str, bool]:
+        return a + b, who.get(), threading.current_thread() is threading.main_thread()
+
+    assert await in_thread(call, 1, b=2) == (3, "anna", False)
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 / 0)
+
+
+async def test_a_cancelled_task_waits_for_its_call() -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        begun.set()
+        go_on.wait(10)
+        ended.set()
+
+    task = asyncio.create_task(in_thread(write))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()  # an impatient caller
+    await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def test_the_error_of_a_call_whose_task_was_cancelled_is_not_reported_as_lost() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        go_on.wait(10)
+        raise RuntimeError("nobody waits for this")
+
+    task = asyncio.create_task(in_thread(fail))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_begins() -> None:
+    busy, most, go_on = 0, 0, threading.Event()
+    lock = threading.Lock()
+
+    def block() -> None:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        go_on.wait(10)
+        with lock:
+            busy -= 1
+
+    blockers = [asyncio.create_task(in_thread(block)) for _ in range(offload.THREADS)]
+    await asyncio.sleep(0)
+    calls: list[str] = []
+    queued = asyncio.create_task(in_thread(calls.append, "begun"))
+    await asyncio.sleep(0)
+    queued.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await queued
+    go_on.set()
+    await asyncio.gather(*blockers)
+    await in_thread(calls.append, "after")
+    assert calls == ["after"]
+    assert most == offload.THREADS

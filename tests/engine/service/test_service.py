@@ -1,0 +1,376 @@
+"""The whole service over SQLite, with a scripted model and an embedder that knows words."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.service import MemoryService
+from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, ScopeError
+from edenmem.models.formation import Trigger
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import FormationSettings, Settings
+from tests.support.builders import ACTOR, FixedClock, ago, make_message, make_messages, make_session
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import FakeLLM
+from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edenmem.store.protocol import Store
+    from tests.engine.conftest import Cast
+
+SETTINGS = Settings(formation=FormationSettings(message_interval=6, token_interval=100_000))
+
+FACTS = {
+    "facts": [{"content": "Anna lives in Porto.", "scope": "user", "shard": None, "private": False}]
+}
+
+
+def reflections(**by_scope: list[str]) -> dict[str, Any]:
+    empty: dict[str, Any] = {"agent": [], "shards": [], "group": [], "user": [], "session": []}
+    items = {
+        scope: [{"content": text, "private": False} for text in texts]
+        for scope, texts in by_scope.items()
+    }
+    return {**empty, **items}
+
+
+@pytest.fixture
+def service(cast: Cast, llm: FakeLLM, embedder: FakeEmbedder) -> MemoryService:
+    llm.script("facts", FACTS)
+    llm.script(
+        "reflections",
+        reflections(user=["Anna likes short answers."], session=["Anna plans a move."]),
+    )
+    llm.script("consolidate", lambda request: {"text": f"Text of {request.key}"})
+    return MemoryService(
+        cast.store, SETTINGS, llm=llm, embedder=embedder, actor=ACTOR, clock=FixedClock()
+    )
+
+
+def talk(cast: Cast, count: int, *, start: float = 600, session: Any = None) -> None:
+    session = session or cast.session
+    cast.store.add_messages(
+        session.id,
+        make_messages(session, count, start=ago(minutes=start), sender=cast.anna.id),
+    )
+
+
+# -- forming -------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_formed_before_it_is_due(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    assert await service.maybe_form_memories(cast.session.id) == []
+    talk(cast, 5)
+    assert await service.maybe_form_memories(cast.session.id) == []
+    (report,) = await service.form_memories(cast.session.id, trigger=Trigger.THRESHOLD)
+    assert report.outcome == "not_due"
+    assert llm.requests == []
+    talk(cast, 1, start=10)
+    (report,) = await service.maybe_form_memories(cast.session.id)
+    assert (report.outcome, report.messages, report.facts_added) == ("applied", 6, 1)
+    assert report.reflections == {"user": 1, "session": 1}
+    assert [fact.content for fact in facts_of(cast.store, cast.anna_scope)] == [
+        "Anna lives in Porto."
+    ]
+    assert await service.maybe_form_memories(cast.session.id) == []
+
+
+async def test_what_is_due_afterwards_is_consolidated_and_the_context_is_fresh(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    set_policy(cast.store, cast.anna_scope, consolidate_at=1)
+    await service.assemble_context(cast.session.id)
+    talk(cast, 6)
+    (report,) = await service.maybe_form_memories(cast.session.id)
+    (written,) = report.consolidations
+    assert (written.scope, written.outcome) == (cast.anna_scope, "written")
+    context = await service.assemble_context(cast.session.id)
+    assert context.cached  # built anew by the formation
+    assert "Text of user/anna/0" not in context.xml
+    assert "Text of user/eve/anna/0" in context.xml
+    assert "Anna plans a move." in context.xml
+    assert "- [user] Anna lives in Porto. (now)" in context.xml
+
+
+async def test_consolidation_can_be_left_to_a_later_run(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    set_policy(cast.store, cast.anna_scope, consolidate_at=1)
+    talk(cast, 6)
+    (report,) = await service.form_memories(cast.session.id, consolidate=False)
+    assert report.consolidations == ()
+    assert "consolidate" not in llm.tasks
+    (written,) = await service.consolidate_all()
+    assert written.scope == cast.anna_scope
+
+
+async def test_a_dry_run_writes_nothing(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
+    talk(cast, 6)
+    (report,) = await service.form_memories(cast.session.id, dry_run=True)
+    assert report.outcome == "dry_run"
+    assert report.changes is not None
+    assert len(report.changes.changes) == 3
+    assert facts_of(cast.store, cast.anna_scope) == []
+    assert cast.store.pending(cast.session_scope) == []
+
+
+async def test_the_end_of_a_session_forms_what_is_left(cast: Cast, service: MemoryService) -> None:
+    talk(cast, 5)
+    (report,) = await service.on_session_end(cast.session.id)
+    assert (report.outcome, report.messages) == ("applied", 5)
+    talk(cast, 4, start=20)
+    (report,) = await service.process_cold_session(cast.session.id)
+    assert (report.outcome, report.messages) == ("applied", 4)
+
+
+async def test_every_agent_of_a_session_forms_its_own(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    adam = cast.add_agent("adam")
+    cast.session = make_session([cast.eve, adam], [cast.anna], name="two")
+    cast.store.put_session(cast.session)
+    talk(cast, 6)
+    reports = await service.maybe_form_memories(cast.session.id)
+    assert [report.agent_id for report in reports] == [cast.eve.id, adam.id]
+    for agent in (cast.eve, adam):
+        assert len(facts_of(cast.store, Scope.user(agent.id, cast.anna.id))) == 1
+    talk(cast, 6, start=30)
+    (report,) = await service.maybe_form_memories(cast.session.id, agent_id=adam.id)
+    assert report.agent_id == adam.id
+    # the first agent's context, unless another is named
+    context = await service.get_memory_context(cast.session.id)
+    assert context == await service.get_memory_context(cast.session.id, agent_id=cast.eve.id)
+
+
+async def test_an_outage_for_one_agent_does_not_stop_the_other(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    adam = cast.add_agent("adam")
+    cast.session = make_session([cast.eve, adam], [cast.anna], name="two")
+    cast.store.put_session(cast.session)
+    talk(cast, 6)
+    llm.script(
+        "facts", lambda request: ProviderRateLimited("429") if "/eve/" in request.key else FACTS
+    )
+    with pytest.raises(ProviderRateLimited):
+        await service.maybe_form_memories(cast.session.id)
+    assert facts_of(cast.store, cast.anna_scope) == []
+    assert len(facts_of(cast.store, Scope.user(adam.id, cast.anna.id))) == 1
+
+
+async def test_an_incognito_session_forms_nothing(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    cast.session = cast.add_session(cast.anna, incognito=True)
+    talk(cast, 6)
+    assert await service.maybe_form_memories(cast.session.id) == []
+    (report,) = await service.form_memories(cast.session.id)
+    assert report.outcome == "incognito"
+    assert llm.requests == []
+
+
+async def test_calls_at_once_form_once(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
+    talk(cast, 6)
+    reports = await asyncio.gather(
+        *(service.maybe_form_memories(cast.session.id) for _ in range(4))
+    )
+    applied = [r for of_call in reports for r in of_call if r.outcome == "applied"]
+    assert len(applied) == 1
+    assert len(facts_of(cast.store, cast.anna_scope)) == 1
+    assert llm.tasks.count("facts") == 1
+
+
+async def test_without_a_model_only_forming_is_missing(cast: Cast) -> None:
+    service = MemoryService(cast.store, SETTINGS, actor=ACTOR, clock=FixedClock())
+    assert not service.can_form
+    talk(cast, 6)
+    with pytest.raises(ConfigError, match="language model"):
+        await service.maybe_form_memories(cast.session.id)
+    add_fact(cast.store, cast.agent_scope, "The gate is teal.")
+    assert "The gate is teal." in await service.get_memory_context(cast.session.id)
+    found = await service.search(["gate"], agent_id=cast.eve.id)
+    assert [hit.fact.content for hit in found.hits] == ["The gate is teal."]
+
+
+# -- conversations -------------------------------------------------------------------------------
+
+
+async def test_messages_are_added_once_and_their_senders_join(
+    cast: Cast, service: MemoryService
+) -> None:
+    consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
+    assert "secret" in await service.get_memory_context(cast.session.id)
+    messages = [
+        make_message(cast.session, "Hello", sender=cast.anna.id),
+        make_message(cast.session, "I am here too", sender=cast.bruno.id),
+    ]
+    assert await service.add_messages(cast.session.id, messages) == 2
+    assert await service.add_messages(cast.session.id, messages) == 0
+    session = cast.store.session(cast.session.id)
+    assert session is not None
+    assert set(session.users) == {cast.anna.id, cast.bruno.id}
+    assert "secret" not in await service.get_memory_context(cast.session.id)
+
+
+async def test_a_session_starts_with_a_fresh_context(cast: Cast, service: MemoryService) -> None:
+    await service.assemble_context(cast.session.id)
+    report = await service.on_session_start(cast.session.id)
+    assert not report.cached
+    assert (await service.assemble_context(cast.session.id)).cached
+
+
+async def test_names_that_do_not_exist(cast: Cast, service: MemoryService) -> None:
+    ghost = new_id()
+    stranger = cast.add_agent("stranger")
+    for call in (
+        service.get_memory_context(ghost),
+        service.maybe_form_memories(ghost),
+        service.on_session_end(ghost),
+        service.process_cold_session(ghost),
+        service.add_messages(ghost, []),
+        service.search_facts(ghost, ["x"]),
+        service.get_memory_context(cast.session.id, agent_id=stranger.id),
+        service.search(["x"], agent_id=ghost),
+        service.memory_stats(ghost),
+    ):
+        with pytest.raises(NotFoundError):
+            await call
+
+
+# -- consolidation, search, looking on -----------------------------------------------------------
+
+
+def pend(cast: Cast, scope: Scope, count: int) -> None:
+    for number in range(count):
+        add_reflection(cast.store, scope, f"Number {number}.", session_id=cast.session.id)
+
+
+async def test_all_due_scopes_are_consolidated_and_may_be_narrowed(
+    cast: Cast, service: MemoryService, llm: FakeLLM
+) -> None:
+    adam = cast.add_agent("adam")
+    for scope in (cast.anna_scope, cast.bruno_scope, Scope.user(adam.id, cast.anna.id)):
+        pend(cast, scope, 4)
+    pend(cast, cast.agent_scope, 9)
+    pend(cast, cast.session_scope, 4)
+
+    async def scopes(**options: Any) -> set[Scope]:
+        reports = await service.consolidate_all(dry_run=True, **options)
+        assert {report.outcome for report in reports} <= {"dry_run"}
+        return {report.scope for report in reports}
+
+    anna, bruno = cast.anna_scope, cast.bruno_scope
+    assert await scopes(agent_id=cast.eve.id) == {anna, bruno, cast.session_scope}
+    assert await scopes(kinds=[ScopeKind.USER]) == {anna, bruno, Scope.user(adam.id, cast.anna.id)}
+    assert await scopes(agent_id=cast.eve.id, user_id=cast.anna_on_discord.id) == {anna}
+    assert await scopes(kinds=[ScopeKind.AGENT]) == set()
+    assert await scopes(kinds=[ScopeKind.AGENT], force=True) == {cast.agent_scope}
+    report = await service.consolidate(cast.agent_scope)
+    assert report.outcome == "not_due"
+
+
+async def test_an_agents_tool_sees_exactly_its_context(cast: Cast, service: MemoryService) -> None:
+    add_fact(cast.store, cast.anna_scope, "Anna's gate is blue.")
+    add_fact(cast.store, cast.bruno_scope, "Bruno's gate is red.")
+    add_fact(cast.store, cast.agent_scope, "The gate is teal.")
+
+    async def found(session_id: str, **options: Any) -> set[str]:
+        report = await service.search_facts(session_id, ["gate"], **options)
+        return {hit.fact.content for hit in report.hits}
+
+    everyones = {"The gate is teal."}
+    assert await found(cast.session.id) == everyones | {"Anna's gate is blue."}
+    assert await found(cast.session.id, user_id=cast.bruno.id) == everyones
+    chat = cast.add_session(cast.anna, cast.bruno)
+    assert await found(chat.id) == everyones
+    assert await found(chat.id, user_id=cast.anna.id) == everyones
+
+
+async def test_an_operator_searches_who_is_named(cast: Cast, service: MemoryService) -> None:
+    add_fact(cast.store, cast.anna_scope, "Anna's gate is blue.")
+    add_fact(cast.store, cast.agent_scope, "The gate is teal.")
+
+    async def found(**options: Any) -> set[str]:
+        report = await service.search(["gate"], agent_id=cast.eve.id, track=False, **options)
+        return {hit.fact.content for hit in report.hits}
+
+    assert await found() == {"The gate is teal."}
+    assert await found(user_id=cast.anna_on_discord.id, kinds=[ScopeKind.USER]) == {
+        "Anna's gate is blue."
+    }
+    with pytest.raises(ScopeError):
+        await found(kinds=[ScopeKind.USER])
+
+
+async def test_stats_and_status(cast: Cast, service: MemoryService) -> None:
+    pend(cast, cast.anna_scope, 4)
+    pend(cast, cast.bruno_scope, 1)
+    pend(cast, cast.session_scope, 1)
+    consolidate(cast.store, cast.agent_scope, "Three words here.", expected_version=0)
+    status = {s.scope: s for s in await service.consolidation_status(cast.eve.id)}
+    assert set(status) == {cast.agent_scope, cast.anna_scope, cast.bruno_scope, cast.session_scope}
+    assert (status[cast.anna_scope].due, status[cast.anna_scope].consolidate_at) == (True, 4)
+    assert not status[cast.bruno_scope].due
+    stats = await service.memory_stats(
+        cast.eve.id, user_id=cast.anna_on_discord.id, session_id=new_id()
+    )
+    assert {s.scope for s in stats.scopes} == {cast.agent_scope, cast.anna_scope}
+    assert [text.consolidated_content for text in stats.texts if text.version] == [
+        "Three words here."
+    ]
+
+
+# -- as a good citizen of an event loop ----------------------------------------------------------
+
+
+async def test_a_slow_store_does_not_block_the_event_loop(
+    cast: Cast, service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_of = cast.store.session
+    turns = 0
+
+    def slow(session_id: str) -> Any:
+        seen = turns
+        deadline = time.monotonic() + 10
+        while turns < seen + 5:  # goes on as soon as the loop is seen to turn
+            assert time.monotonic() < deadline, "the event loop stands still"
+            time.sleep(0.001)
+        return session_of(session_id)
+
+    monkeypatch.setattr(cast.store, "session", slow)
+    task = asyncio.create_task(service.get_memory_context(cast.session.id))
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert task.result() == "<MemoryContext/>"
+
+
+async def test_closing_closes_everything(
+    open_store: Callable[[str], Store], llm: FakeLLM, embedder: FakeEmbedder
+) -> None:
+    async with MemoryService(open_store("sqlite"), SETTINGS, llm=llm, embedder=embedder) as service:
+        assert service.can_form
+    assert llm.closed
+    assert embedder.closed
+
+
+async def test_from_settings_opens_nothing_yet(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDENMEM_URI", f"sqlite:///{tmp_path}/memory.db")
+    monkeypatch.setenv("EDENMEM_EMBEDDING_PROVIDER", "none")
+    async with MemoryService.from_settings() as service:
+        assert not service.can_form
+        assert list(tmp_path.iterdir()) == []
+        service.store.initialise()
+        assert (tmp_path / "memory.db").exists()
