@@ -1,0 +1,129 @@
+"""Memory as it was at some time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW
+from tests.support.memory import add_fact, add_reflection, applied, consolidate
+
+AGENT = new_id()
+SCOPE = Scope.user(AGENT, new_id())
+OTHER = Scope.user(AGENT, new_id())
+
+
+def hour(number: float) -> datetime:
+    return NOW + timedelta(hours=number)
+
+
+def revise(store: Store, fact: Fact, content: str, at: datetime, *, version: int = 1) -> None:
+    change = ReviseFact(
+        scope=fact.home, fact_id=fact.id, expected_version=version, content=content, at=at
+    )
+    applied(store, change, at=at)
+
+
+def remove(store: Store, fact: Fact, at: datetime, *, version: int = 1) -> None:
+    change = RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=version, at=at)
+    applied(store, change, at=at)
+
+
+def contents(store: Store, moment: datetime, *scopes: Scope, limit: int = 99) -> list[str]:
+    found = store.facts_at(scopes or (SCOPE,), moment, limit=limit)
+    return [fact.content for fact in found]
+
+
+def test_facts_are_those_of_the_time(store: Store) -> None:
+    one = add_fact(store, SCOPE, "one", formed_at=hour(0))
+    two = add_fact(store, SCOPE, "two", formed_at=hour(1))
+    revise(store, one, "one, revised", hour(2))
+    remove(store, two, hour(3))
+    add_fact(store, SCOPE, "three", formed_at=hour(4))
+    revise(store, one, "one, revised again", hour(5), version=2)
+
+    assert contents(store, hour(-0.5)) == []
+    assert contents(store, hour(0.5)) == ["one"]
+    assert contents(store, hour(1.5)) == ["two", "one"]
+    assert contents(store, hour(2.5)) == ["one, revised", "two"]
+    assert contents(store, hour(3.5)) == ["one, revised"]
+    assert contents(store, hour(4.5)) == ["three", "one, revised"]
+    assert contents(store, hour(5.5)) == ["one, revised again", "three"]
+    assert contents(store, hour(5.5), limit=1) == ["one, revised again"]
+
+
+def test_a_fact_as_it_was_has_its_version_and_times(store: Store) -> None:
+    fact = add_fact(store, SCOPE, "one", formed_at=hour(0))
+    revise(store, fact, "two", hour(1))
+    revise(store, fact, "three", hour(2), version=2)
+    remove(store, fact, hour(3), version=3)
+    for moment, version in ((hour(0.5), 1), (hour(1.5), 2), (hour(2.5), 3)):
+        (then,) = store.facts_at([SCOPE], moment, limit=9)
+        assert (then.id, then.version) == (fact.id, version)
+        assert then.formed_at == hour(0)
+        assert then.recent_at == hour(version - 1)
+        assert then.home == SCOPE
+
+
+def test_a_fact_that_came_back_was_away_in_between(store: Store) -> None:
+    fact = add_fact(store, SCOPE, "one", formed_at=hour(0))
+    remove(store, fact, hour(1))
+    snapshot = store.history("fact", fact.id)[-1].snapshot
+    assert snapshot is not None
+    applied(
+        store,
+        AddFact(fact=msgspec.structs.replace(snapshot, version=2, updated_at=hour(3))),
+        at=hour(3),
+    )
+    assert contents(store, hour(0.5)) == ["one"]
+    assert contents(store, hour(2)) == []
+    assert contents(store, hour(3.5)) == ["one"]
+
+
+def test_the_past_of_others_stays_theirs(store: Store) -> None:
+    """Known failure 31, in the past: the scope is part of the question, deleted or not."""
+    mine = add_fact(store, SCOPE, "mine", formed_at=hour(0))
+    theirs = add_fact(store, OTHER, "theirs", formed_at=hour(0))
+    revise(store, theirs, "theirs, revised", hour(1))
+    remove(store, theirs, hour(2), version=2)
+    remove(store, mine, hour(2))
+    for moment in (hour(0.5), hour(1.5)):
+        assert contents(store, moment) == ["mine"]
+    assert contents(store, hour(1.5), OTHER) == ["theirs, revised"]
+    assert sorted(contents(store, hour(0.5), SCOPE, OTHER)) == ["mine", "theirs"]
+    assert contents(store, hour(2.5), SCOPE, OTHER) == []
+
+
+def test_the_text_is_that_of_the_time(store: Store) -> None:
+    for version, content in enumerate(("one", "two")):
+        at = hour(version)
+        assert consolidate(store, SCOPE, content, expected_version=version, at=at).ok
+    assert store.consolidation_at(SCOPE, hour(-1)) is None
+    assert store.consolidation_at(OTHER, hour(9)) is None
+    for moment, version, content in ((0.5, 1, "one"), (1.5, 2, "two"), (99, 2, "two")):
+        then = store.consolidation_at(SCOPE, hour(moment))
+        assert then is not None
+        assert (then.version, then.content, then.scope) == (version, content, SCOPE)
+
+
+def test_the_buffer_is_that_of_the_time(store: Store) -> None:
+    made = [add_reflection(store, SCOPE, f"thought {n}", formed_at=hour(n)).id for n in range(4)]
+    assert consolidate(
+        store, SCOPE, "text", expected_version=0, absorbed_ids=made[:2], at=hour(2.5)
+    ).ok
+    add_reflection(store, OTHER, "theirs", formed_at=hour(0))
+
+    def pending(moment: float) -> list[str]:
+        return [reflection.id for reflection in store.pending_at(SCOPE, hour(moment))]
+
+    assert pending(-1) == []
+    assert pending(0.5) == made[:1]
+    assert pending(2.25) == made[:3]
+    assert pending(2.75) == made[2:3]
+    assert pending(9) == made[2:]
