@@ -53,7 +53,7 @@ def moment(value: datetime) -> str:
 @pass_context
 def _fenced(context: Context, text: str, name: str) -> str:
     token = context["fence_token"]
-    return f"<<<{name} {token}>>>\n{clean(text).strip()}\n<<<end of {name} {token}>>>"
+    return f"<<<{name} {token}>>>\n{clean(str(text)).strip()}\n<<<end of {name} {token}>>>"
 
 
 @cache

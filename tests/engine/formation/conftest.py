@@ -1,0 +1,157 @@
+"""A world in which memories are formed: the cast, a scripted model, and a clock to move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from edenmem.engine.formation import Former
+from edenmem.engine.reports import FormationReport
+from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from tests.engine.conftest import Cast
+from tests.support.builders import ACTOR, FixedClock, make_message
+from tests.support.memory import facts_of
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+    from tests.support.embedder import FakeEmbedder
+    from tests.support.llm import FakeLLM
+
+
+def fact(content: str, scope: str = "user", **fields: Any) -> dict[str, Any]:
+    """An extracted fact as a model writes it."""
+    return {"content": content, "scope": scope, "shard": None, "private": False, **fields}
+
+
+def facts(*items: dict[str, Any] | str) -> dict[str, Any]:
+    """An answer to ``facts``."""
+    return {"facts": [fact(item) if isinstance(item, str) else item for item in items]}
+
+
+def reflections(
+    *, shards: dict[str, list[str]] | None = None, **scopes: list[str]
+) -> dict[str, Any]:
+    """An answer to ``reflections``."""
+
+    def items(contents: list[str]) -> list[dict[str, Any]]:
+        return [{"content": content, "private": False} for content in contents]
+
+    return {
+        **{kind: items(scopes.get(kind, [])) for kind in ("agent", "group", "user", "session")},
+        "shards": [
+            {"shard": name, "reflections": items(contents)}
+            for name, contents in (shards or {}).items()
+        ],
+    }
+
+
+def decision(fact: int, action: str, target: int | None = None, content: str | None = None) -> Any:
+    """One decision about a new fact."""
+    return {
+        "fact": fact,
+        "reason": "because",
+        "action": action,
+        "target": target,
+        "content": content,
+    }
+
+
+def decisions(*items: Any) -> dict[str, Any]:
+    """An answer to ``dedup``."""
+    return {"decisions": list(items)}
+
+
+@dataclass(kw_only=True)
+class World:
+    """The cast, and what a `Former` needs; ``llm`` finds nothing unless it is told otherwise."""
+
+    cast: Cast
+    llm: FakeLLM
+    embedder: FakeEmbedder
+    clock: FixedClock
+
+    @property
+    def store(self) -> Store:
+        return self.cast.store
+
+    def former(self, worker: str = "worker-1", **options: Any) -> Former:
+        """A former; options of its constructor, or else formation settings."""
+        own = {name: options.pop(name) for name in ("llm", "embedder", "store") if name in options}
+        settings = options.pop("settings", Settings())
+        formation = msgspec.structs.replace(settings.formation, **options)
+        return Former(
+            own.get("store", self.store),
+            msgspec.structs.replace(settings, formation=formation),
+            llm=own.get("llm", self.llm),
+            embedder=own.get("embedder", self.embedder),
+            actor=ACTOR,
+            clock=self.clock,
+            worker=worker,
+        )
+
+    def say(self, *contents: str, session: Session | None = None, **fields: Any) -> list[Message]:
+        """Messages of Anna (or of ``sender``), a minute apart, put into the store."""
+        session = session or self.cast.session
+        fields.setdefault("sender", self.cast.anna.id)
+        messages = [
+            make_message(session, content, created_at=self.clock.advance(minutes=1), **fields)
+            for content in contents
+        ]
+        assert self.store.add_messages(session.id, messages) == len(messages)
+        return messages
+
+    async def form(
+        self,
+        *,
+        trigger: Trigger = Trigger.FORCED,
+        session: Session | None = None,
+        agent: Agent | None = None,
+        dry_run: bool = False,
+        **options: Any,
+    ) -> list[FormationReport]:
+        """Form with a new former."""
+        return await self.former(**options).form(
+            session or self.cast.session, agent or self.cast.eve, trigger=trigger, dry_run=dry_run
+        )
+
+    async def form_one(self, **options: Any) -> FormationReport:
+        """Form what is one range."""
+        [report] = await self.form(**options)
+        return report
+
+    def contents(self, *scopes: Scope) -> list[str]:
+        """The facts of these scopes, sorted."""
+        return sorted(each.content for each in facts_of(self.store, *scopes))
+
+    def facts(self, *scopes: Scope) -> list[Fact]:
+        """The facts of these scopes with their vectors."""
+        return facts_of(self.store, *scopes, with_vectors=True)
+
+    def pending(self, scope: Scope) -> list[str]:
+        """The pending reflections of a scope."""
+        return [each.content for each in self.store.pending(scope)]
+
+    def formations(self) -> list[Formation]:
+        """All formations, latest first."""
+        return list(self.store.formations())
+
+    def formation(self, status: FormationStatus) -> Formation:
+        """The one formation there is, which must have this status."""
+        [only] = self.formations()
+        assert only.status is status
+        return only
+
+
+@pytest.fixture
+def world(cast: Cast, llm: FakeLLM, embedder: FakeEmbedder, clock: FixedClock) -> World:
+    """A world with nothing said yet."""
+    llm.script("facts", facts())
+    llm.script("reflections", reflections())
+    return World(cast=cast, llm=llm, embedder=embedder, clock=clock)
