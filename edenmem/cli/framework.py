@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from edenmem.cli.invocation import Invocation, command_line
 from edenmem.cli.output import OutputFormat
+from edenmem.cli.parameters import lighten
 from edenmem.errors import ExitCode, UsageError
 
 
@@ -142,6 +143,10 @@ class Command(TyperCommand):
         )
         super().__init__(*args, params=[*own, *shared], **attributes)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, ``--help`` included, with our conversion of values."""
+        return lighten(super().get_params(ctx))
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which the audit then knows by its words."""
         if isinstance(ctx.obj, Invocation):
@@ -151,6 +156,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """A group that shows its help when it is called alone, and knows near misses."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, ``--help`` included, with our conversion of values."""
+        return lighten(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, or show the help (exit 2) if nothing was asked."""

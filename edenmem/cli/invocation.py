@@ -58,6 +58,11 @@ class Invocation:
         for name in ("loaded", "store", "resolver"):
             self.__dict__.pop(name, None)
 
+    def override(self, settings: dict[str, str]) -> None:
+        """Set settings for the rest of the run; the store stays as it is."""
+        self.overrides |= settings
+        self.__dict__.pop("loaded", None)
+
     def close(self) -> None:
         """Let go of the store, if a command opened it."""
         opened = self.__dict__.get("store")

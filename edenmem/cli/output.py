@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from edenmem.cli import tables
 from edenmem.cli.data import to_data, to_json
 from edenmem.cli.tables import Column
+from edenmem.errors import UsageError
 from edenmem.text import one_line, printable
 
 T = TypeVar("T")
@@ -109,6 +110,19 @@ class Output:
         color = self.colored(sys.stdout)
         for label, value in pairs:
             self.line(f"{tables.style(label.ljust(width), '1', color)}  {tables.in_full(value)}")
+
+    def people_only(self) -> None:
+        """Refuse the formats for programs, where a command tells a story.
+
+        Raises:
+            UsageError: such a format was asked for.
+        """
+        if self.is_data:
+            raise UsageError(f"this command is for reading; it has no --format {self.format}")
+
+    def heading(self, text: str) -> None:
+        """Print a heading for a person."""
+        self.line(tables.style(one_line(text), "1;36", self.colored(sys.stdout)))
 
     def passage(self, title: str, text: str) -> None:
         """Print a text under a title, indented, for a person."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from edenmem.cli.times import ago, iso
 from edenmem.text import one_line
@@ -19,8 +18,7 @@ _SHORTEST_ID = 8
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
-@dataclass(frozen=True)
-class Column(Generic[T]):
+class Column(NamedTuple, Generic[T]):
     """One column: its title, and what it shows of a row.
 
     ``id`` columns are cut to a beginning that is unique in the list and can be typed back;
