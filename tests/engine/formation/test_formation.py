@@ -268,7 +268,8 @@ async def test_nothing_is_formed_before_the_threshold(world: World) -> None:
     world.say(*["Hm."] * 44)
     report = await world.form_one(trigger=Trigger.THRESHOLD)
     assert (report.outcome, report.left) == ("not_due", 44)
-    assert world.formations() == world.llm.requests == []
+    assert world.formations() == []
+    assert world.llm.requests == []
     world.say("Hm.")
     assert await world.former().due(world.cast.session, world.cast.eve)
     report = await world.form_one(trigger=Trigger.THRESHOLD)

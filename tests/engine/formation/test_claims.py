@@ -1,0 +1,401 @@
+"""Claims: who works, who waits, and what happens to work that does not end well."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.engine.claims import Claims, LeaseLost, choose_range, worker_id
+from edenmem.errors import (
+    BudgetExceeded,
+    EdenmemError,
+    ProviderAnswerInvalid,
+    ProviderAuthError,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    StoreError,
+)
+from edenmem.models.formation import FormationStatus, Trigger
+from edenmem.settings.schema import FormationSettings
+from tests.engine.formation.conftest import World, facts
+from tests.support.builders import NOW, make_formation, make_message, make_session
+from tests.support.llm import HANG, NONSENSE, FakeLLM
+
+LISBON = "Anna Duarte lives in Lisbon."
+
+
+def hang(begun: asyncio.Event) -> Any:
+    """A script that says when it is asked, and never answers."""
+
+    async def never(request: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    return never
+
+
+# -- ranges --------------------------------------------------------------------------------------
+
+
+def test_a_range_has_one_message_however_long_it_is() -> None:
+    session = make_session()
+    settings = FormationSettings(max_characters=10)
+    messages = [make_message(session, "x" * 1000), make_message(session, "y")]
+    assert choose_range(messages, settings) == tuple(messages[:1])
+    assert choose_range([], settings) == ()
+
+
+def test_workers_are_never_namesakes() -> None:
+    assert worker_id() != worker_id()
+
+
+# -- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [NONSENSE, ProviderAnswerInvalid, ProviderError])
+@pytest.mark.parametrize("task", ["facts", "reflections"])
+async def test_a_failed_try_is_counted_and_made_again_later(
+    world: World, error: Any, task: str
+) -> None:
+    """Known failure 12: an error is told, and the messages wait."""
+    world.say("I live in Lisbon.")
+    world.llm.script(task, [error])
+    report = await world.form_one()
+    assert report.outcome == "waiting"
+    assert report.error
+    assert report.not_before is not None
+    pause = (report.not_before - world.clock()).total_seconds()
+    assert 45 <= pause <= 75
+    formation = world.formation(FormationStatus.RELEASED)
+    assert (formation.attempts, formation.not_before) == (1, report.not_before)
+    assert formation.error == report.error
+
+    again = await world.form_one()
+    assert (again.outcome, again.not_before) == ("waiting", report.not_before)
+    assert len(world.llm.requests) == len(world.llm.tasks[: 1 if task == "facts" else 2])
+
+    world.clock.advance(seconds=75)
+    world.llm.script("facts", facts(LISBON))
+    done = await world.form_one()
+    assert done.outcome == "applied"
+    assert done.formation_id == report.formation_id
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+
+
+async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
+    world: World,
+) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", NONSENSE)
+    outcomes = []
+    for _ in range(3):
+        report = await world.form_one()
+        outcomes.append(report.outcome)
+        world.clock.advance(hours=1)
+    assert outcomes == ["waiting", "waiting", "failed"]
+    formation = world.formation(FormationStatus.FAILED)
+    assert formation.attempts == 3
+    assert formation.error
+    assert not await world.former().due(world.cast.session, world.cast.eve)
+
+    world.llm.script("facts", facts("Anna Duarte has a boat."))
+    world.say("I have a boat.")  # what comes later is not held up
+    later = await world.form_one()
+    assert (later.outcome, later.messages) == ("applied", 1)
+
+    assert world.store.retry(formation.id, now=world.clock())
+    world.llm.script("facts", facts(LISBON))
+    retried = await world.form_one()
+    assert (retried.outcome, retried.formation_id) == ("applied", formation.id)
+    assert world.contents(world.cast.anna_scope) == ["Anna Duarte has a boat.", LISBON]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ProviderAuthError, ProviderRateLimited, ProviderTimeout, ReplayMiss, BudgetExceeded],
+)
+async def test_what_no_message_is_to_blame_for_counts_as_no_try(
+    world: World, error: type[EdenmemError]
+) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [error] * 5)
+    for _ in range(5):
+        with pytest.raises(error, match="scripted failure"):
+            await world.form()
+    formation = world.formation(FormationStatus.RELEASED)
+    assert (formation.attempts, formation.not_before) == (0, None)
+    assert formation.error == "scripted failure"
+    assert (await world.form_one()).outcome == "applied"
+
+
+async def test_what_was_paid_for_a_failed_try_is_on_record(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("reflections", [NONSENSE])
+    report = await world.form_one()
+    assert [call.task for call in report.usage] == ["facts"]
+    assert world.formation(FormationStatus.RELEASED).usage == report.usage
+
+
+async def test_an_error_of_our_own_is_told_and_ends_like_any_other(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", RuntimeError("a bug"))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="a bug"):
+            await world.form()
+        world.clock.advance(hours=1)
+    assert world.formation(FormationStatus.FAILED).error == "RuntimeError: a bug"
+
+
+# -- cancelling ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["facts", "reflections"])
+async def test_a_cancelled_range_is_given_back_whole(world: World, task: str) -> None:
+    """Known failure 13: by a time limit or Ctrl-C, at any point of the work."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+    begun = asyncio.Event()
+    world.llm.script(task, [hang(begun)])
+    running = asyncio.create_task(world.form())
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    formation = world.formation(FormationStatus.RELEASED)
+    assert (formation.attempts, formation.not_before) == (0, None)
+    assert world.contents(world.cast.anna_scope) == []
+    assert (await world.form_one()).outcome == "applied"
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+
+
+async def test_a_time_limit_is_a_time_limit(world: World) -> None:
+    """Known failure 13."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [HANG])
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await world.form()
+    assert world.formation(FormationStatus.RELEASED).attempts == 0
+
+
+class Slow:
+    """A store of which one method lets the test act once it has done its work."""
+
+    def __init__(self, store: Any, method: str, act: Any) -> None:
+        self._store, self._method, self._act = store, method, act
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name != self._method:
+            return real
+
+        def acting(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            self._act()
+            return result
+
+        return acting
+
+
+@pytest.mark.parametrize("method", ["claim", "record", "apply_formation"])
+async def test_cancelled_in_the_middle_of_a_write_nothing_is_lost_or_done_twice(
+    world: World, method: str
+) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+    loop = asyncio.get_running_loop()
+    running: asyncio.Task[Any] | None = None
+
+    def cancel() -> None:
+        assert running is not None
+        asyncio.run_coroutine_threadsafe(_cancel(running), loop).result()
+
+    running = asyncio.create_task(world.form(store=Slow(world.store, method, cancel)))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    asked = len(world.llm.requests)
+    reports = await world.form()
+    assert (
+        reports[-1].outcome
+        == {
+            "claim": "applied",
+            "record": "resumed",
+            "apply_formation": "not_due",
+        }[method]
+    )
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert asked == (0 if method == "claim" else 2)
+    assert len(world.llm.requests) == 2
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+# -- crashes -------------------------------------------------------------------------------------
+
+
+async def test_a_crash_between_record_and_apply_is_mended_without_a_model(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+
+    def crash() -> None:
+        raise StoreError("the machine lost power")
+
+    class Crashing(Slow):
+        def __getattr__(self, name: str) -> Any:
+            if name == "apply_formation":
+                return lambda *args, **kwargs: crash()
+            return super().__getattr__(name)
+
+    with pytest.raises(StoreError):
+        await world.form(store=Crashing(world.store, "", crash))
+    recorded = world.formation(FormationStatus.RECORDED)
+    assert world.contents(world.cast.anna_scope) == []
+    assert await world.former("worker-2").due(world.cast.session, world.cast.eve)
+
+    shown = await world.form_one(worker="worker-2", llm=None, dry_run=True)
+    assert shown.changes is not None
+    assert world.contents(world.cast.anna_scope) == []
+
+    report = (await world.form(worker="worker-2", llm=None))[0]
+    assert (report.outcome, report.formation_id) == ("resumed", recorded.id)
+    assert report.facts_added == 1
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.formation(FormationStatus.APPLIED).id == recorded.id
+
+
+async def test_a_dead_workers_claim_is_taken_over_when_its_lease_has_run_out(world: World) -> None:
+    messages = world.say("I live in Lisbon.")
+    dead = make_formation(world.cast.session, messages, worker="dead", now=world.clock())
+    assert world.store.claim(dead)
+    world.llm.script("facts", facts(LISBON))
+    assert (await world.form_one()).outcome == "taken"
+    assert not await world.former().due(world.cast.session, world.cast.eve)
+    world.clock.advance(minutes=5, seconds=1)
+    report = await world.form_one()
+    assert (report.outcome, report.formation_id) == ("applied", dead.id)
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+
+
+# -- several workers -----------------------------------------------------------------------------
+
+
+async def test_two_workers_never_form_the_same_messages(world: World) -> None:
+    """Known failure 14."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+    world.llm.script("reflections", {**_session_reflection("Anna moved.")})
+    reports = await asyncio.gather(*(world.form(worker=f"worker-{number}") for number in range(4)))
+    outcomes = sorted(report.outcome for each in reports for report in each)
+    assert outcomes.count("applied") == 1
+    assert set(outcomes) <= {"applied", "taken", "not_due", "resumed"}
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.pending(world.cast.session_scope) == ["Anna moved."]
+    assert len(world.llm.requests_for("facts")) == 1
+
+
+def _session_reflection(content: str) -> dict[str, Any]:
+    empty: dict[str, Any] = {"agent": [], "shards": [], "group": [], "user": []}
+    return {**empty, "session": [{"content": content, "private": False}]}
+
+
+async def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None:
+    world.say("I live in Lisbon.")
+
+    def overtaken(request: Any) -> Any:
+        """While the model thinks, the lease runs out and another worker takes the claim."""
+        [formation] = world.formations()
+        now = world.clock.advance(hours=1)
+        taken = world.store.reclaim(
+            formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
+        )
+        assert taken is not None
+        return facts("Written too late.")
+
+    world.llm.script("facts", overtaken)
+    report = await world.form_one()
+    assert report.outcome == "taken"
+    assert world.contents(world.cast.anna_scope) == []
+    assert world.formation(FormationStatus.CLAIMED).worker == "worker-2"
+
+
+class Leases:
+    """A store that only renews leases, ``most`` times, and calls ``at_last`` at the last."""
+
+    def __init__(self, most: int, at_last: Callable[[], object] = int) -> None:
+        self.most = most
+        self.renewed = 0
+        self.at_last = at_last
+
+    def renew(self, formation_id: str, **_: Any) -> bool:
+        self.renewed += 1
+        if self.renewed == self.most:
+            self.at_last()
+        return self.renewed <= self.most
+
+
+def leasing(leases: Leases) -> Claims:
+    settings = FormationSettings(lease_seconds=0.003)
+    return Claims(leases, settings, clock=lambda: NOW)  # type: ignore[arg-type]
+
+
+async def test_a_lease_is_renewed_as_long_as_the_work_takes() -> None:
+    loop, enough = asyncio.get_running_loop(), asyncio.Event()
+    leases = Leases(5, at_last=lambda: loop.call_soon_threadsafe(enough.set))
+
+    async def work() -> str:
+        await enough.wait()
+        return "done"
+
+    session = make_session()
+    formation = make_formation(session, [make_message(session)])
+    assert await leasing(leases).keep(formation, work()) == "done"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_work_stops_when_the_lease_is_lost() -> None:
+    claims = leasing(Leases(2))
+    stopped = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    session = make_session()
+    with pytest.raises(LeaseLost):
+        await claims.keep(make_formation(session, [make_message(session)]), work())
+    assert stopped.is_set()
+
+
+async def test_a_store_that_is_gone_does_not_hide_the_first_error(world: World) -> None:
+    world.say("I live in Lisbon.")
+
+    class Gone(Slow):
+        def __getattr__(self, name: str) -> Any:
+            if name in ("release", "record"):
+                raise StoreError(f"gone at {name}")
+            return super().__getattr__(name)
+
+    with pytest.raises(StoreError, match="gone at record"):
+        await world.form(store=Gone(world.store, "", None))
+    world.clock.advance(hours=1)
+    assert (await world.form_one()).outcome == "applied"
+
+
+async def test_a_threshold_does_not_hold_up_what_was_begun(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [ProviderAuthError("no key")])
+    with pytest.raises(ProviderAuthError):
+        await world.form()
+    report = await world.form_one(trigger=Trigger.THRESHOLD, llm=FakeLLM(_nothing()))
+    assert report.outcome == "applied"
+
+
+def _nothing() -> dict[str, Any]:
+    return {"facts": facts(), "reflections": {**_session_reflection("x"), "session": []}}
