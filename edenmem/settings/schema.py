@@ -107,8 +107,8 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     tool_characters: Count = 1000  # the same for the arguments and the result of a tool call
     fact_words: Count = 30
     reflection_words: Count = 35
-    facts_per_scope: Count = 6  # from a conversation of base_characters
-    reflections_per_scope: Count = 4
+    facts_per_scope: Count = 10  # from a conversation of base_characters
+    reflections_per_scope: Count = 8
     base_characters: Count = 3000  # the length at which limits on items are as they stand
     log_base: Annotated[float, Meta(gt=1)] = 4.0
     dedup: bool = True
