@@ -145,7 +145,8 @@ def _in_order(response: CreateEmbeddingResponse, wanted: int, host: str) -> list
             f"{host} answered with something that is no list of embeddings",
             hint="check embedding.base_url; it often ends in /v1",
         )
-    by_index = {getattr(item, "index", None): getattr(item, "embedding", None) for item in items}
-    if len(items) != wanted or set(by_index) != set(range(wanted)):
+    # The client library passes on whatever came, so nothing about an item's shape is certain.
+    indexes = [getattr(item, "index", None) for item in items]
+    if len(items) != wanted or any(index not in indexes for index in range(wanted)):
         raise ProviderAnswerInvalid(f"{host} gave {len(items)} vectors for {wanted} texts")
-    return [by_index[index] for index in range(wanted)]
+    return [getattr(items[indexes.index(index)], "embedding", None) for index in range(wanted)]

@@ -217,16 +217,19 @@ def _content(completion: ChatCompletion, request: LLMRequest[Any], host: str) ->
         ProviderAnswerInvalid: the model refused, was filtered or was cut; the same again would
             end the same way.
     """
+    # The client library passes on whatever came, so nothing about its shape is certain.
     choices = getattr(completion, "choices", None)
-    if not choices:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = getattr(choice, "message", None)
+    if message is None:
         raise ProviderAnswerInvalid(
             f"{host} answered {_about(request)} with something that is no chat completion",
             hint="check llm.base_url; it often ends in /v1",
         )
-    message, reason = choices[0].message, choices[0].finish_reason
-    if getattr(message, "refusal", None):
+    reason = getattr(choice, "finish_reason", None)
+    if refusal := getattr(message, "refusal", None):
         raise ProviderAnswerInvalid(
-            f"{request.model} refused {_about(request)}: {one_line(message.refusal, 300)}"
+            f"{request.model} refused {_about(request)}: {one_line(str(refusal), 300)}"
         )
     if reason == "content_filter":
         raise ProviderAnswerInvalid(

@@ -354,7 +354,7 @@ def test_whatever_stands_in_a_file_ends_as_one_error(
     if not table:
         assert keys.flatten(table, "f") == {}
         return
-    with pytest.raises(ConfigError, match="^f: "):
+    with pytest.raises(ConfigError, match=r"^f: "):
         keys.flatten(table, "f")
 
 
