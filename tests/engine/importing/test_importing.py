@@ -1,0 +1,466 @@
+"""`session import`, over a real store."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import tracemalloc
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.engine.import_format import BadLine, parse
+from edenmem.engine.import_lines import TwiceReadable
+from edenmem.engine.importing import import_sessions
+from edenmem.errors import InputError, NotFoundError
+from edenmem.models.host import Message, Session, ToolCall
+from edenmem.models.ids import derived_id
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW, FixedClock, make_agent, make_user
+
+AGENT = make_agent("eden", name="Eden")
+OTHER = make_agent("abraham")
+ANNA = make_user("anna")
+BEN = make_user("ben")
+
+
+@pytest.fixture
+def store(sqlite_store: Store) -> Store:
+    for agent in (AGENT, OTHER):
+        sqlite_store.add_agent(agent)
+    for user in (ANNA, BEN):
+        sqlite_store.add_user(user)
+    return sqlite_store
+
+
+def message(content: str = "Hello.", role: str = "user", **fields: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **fields}
+
+
+def line(*messages: dict[str, Any], **fields: Any) -> bytes:
+    defaults: dict[str, Any] = {"session": "lunch", "agent": "eden", "users": ["anna"]}
+    return json.dumps({**defaults, "messages": list(messages), **fields}).encode() + b"\n"
+
+
+def session(store: Store, name: str = "lunch") -> Session:
+    found = store.session(derived_id("session", name))
+    assert found is not None
+    return found
+
+
+def messages(store: Store, name: str = "lunch") -> list[Message]:
+    return list(store.messages(derived_id("session", name)))
+
+
+class TestWhatIsStored:
+    def test_a_session_as_the_documentation_has_it(self, store: Store) -> None:
+        data = line(
+            message("I moved to Lisbon.", name="anna", created_at="2026-03-01T10:00:00Z"),
+            message(
+                "Noted.",
+                "assistant",
+                name="Eden",
+                created_at="2026-03-01T11:00:05+01:00",
+                tool_calls=[{"tool": "map", "args": {"q": "Lisbon"}, "status": "done"}],
+            ),
+            title="Moving",
+            group="g-1",
+        )
+        report = import_sessions(store, [data])
+        assert (report.sessions, report.new_sessions) == (1, 1)
+        assert (report.messages, report.new_messages) == (2, 2)
+        stored = session(store)
+        assert (stored.name, stored.title, stored.group_id) == ("lunch", "Moving", "g-1")
+        assert (stored.agents, stored.users) == ((AGENT.id,), (ANNA.id,))
+        first, second = messages(store)
+        assert first.created_at == datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+        assert second.created_at == datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
+        assert (first.sender, second.sender) == (ANNA.id, AGENT.id)
+        assert second.tool_calls == (ToolCall(tool="map", args={"q": "Lisbon"}, status="done"),)
+
+    def test_openai_style_messages(self, store: Store, clock: FixedClock) -> None:
+        data = line(
+            message("Be brief.", "developer"),
+            message([{"type": "text", "text": "What is"}, {"type": "text", "text": "this?"}]),  # type: ignore[arg-type]
+            {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "look", "arguments": '{"at": 3}'},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_1", "content": "a cat"},
+        )
+        import_sessions(store, [data], clock=clock)
+        stored = messages(store)
+        assert [m.role for m in stored] == ["system", "user", "assistant", "tool"]
+        assert stored[1].content == "What is\nthis?"
+        assert stored[2].tool_calls == (ToolCall(tool="look", args={"at": 3}),)
+        assert all(m.created_at <= NOW for m in stored)
+        assert all(a.created_at < b.created_at for a, b in itertools.pairwise(stored))
+
+    def test_a_session_by_its_id_and_several_agents(self, store: Store) -> None:
+        id = "a1" * 12
+        data = line(message(), session=id, agent=None, agents=["abraham", AGENT.id])
+        import_sessions(store, [data])
+        stored = store.session(id)
+        assert stored is not None
+        assert stored.agents == (OTHER.id, AGENT.id)
+        assert stored.name is None
+
+    def test_incognito_is_kept(self, store: Store) -> None:
+        import_sessions(store, [line(message(), incognito=True)])
+        assert session(store).incognito
+
+    def test_names_match_whatever_their_case(self, store: Store) -> None:
+        import_sessions(store, [line(message(name="ANNA"), agent="Eden", users=["Anna"])])
+        assert messages(store)[0].sender == ANNA.id
+
+    def test_nul_control_characters_and_lone_surrogates_do_not_get_in(self, store: Store) -> None:
+        data = line(message("a\x00b\x1b]0;x\x07c \U0001f600"), title="t\x00")
+        data += line(message("cut \ud83d short"), session="two")
+        import_sessions(store, io.BytesIO(data))
+        assert messages(store)[0].content == "ab]0;xc \U0001f600"
+        assert "\ud83d" not in messages(store, "two")[0].content
+
+    def test_known_failure_39_a_time_without_a_zone_is_utc(self, store: Store) -> None:
+        """Known failure 39: times with and without zone are mixed."""
+        import_sessions(
+            store,
+            [
+                line(
+                    message("one", created_at="2026-03-01T10:00:00"),
+                    message("two", created_at="2026-03-01T12:00:01+02:00"),
+                    message("three", created_at="2026-03-01"),
+                )
+            ],
+        )
+        assert [(m.content, m.created_at.isoformat()) for m in messages(store)] == [
+            ("three", "2026-03-01T00:00:00+00:00"),
+            ("one", "2026-03-01T10:00:00+00:00"),
+            ("two", "2026-03-01T10:00:01+00:00"),
+        ]
+
+    def test_messages_of_the_same_second_keep_their_order(self, store: Store) -> None:
+        texts = [f"message {number}" for number in range(30)]
+        import_sessions(
+            store, [line(*(message(text, created_at="2026-03-01T10:00:00Z") for text in texts))]
+        )
+        assert [m.content for m in messages(store)] == texts
+
+    def test_messages_without_times_stand_between_those_with(self, store: Store) -> None:
+        at = "2026-03-01T10:00:00Z"
+        import_sessions(
+            store, [line(message("a"), message("b"), message("c", created_at=at), message("d"))]
+        )
+        stored = messages(store)
+        assert [m.content for m in stored] == ["a", "b", "c", "d"]
+        assert stored[2].created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
+        assert stored[0].created_at == stored[2].created_at - timedelta(seconds=2)
+
+
+class TestWhoSpoke:
+    def test_a_user_who_is_known_and_speaks_is_in_the_session(self, store: Store) -> None:
+        """Known failure 8: a group chat is judged from one list, and the author from another."""
+        import_sessions(store, [line(message("a", name="anna"), message("b", name="ben"))])
+        assert session(store).users == (ANNA.id, BEN.id)
+        assert [m.sender for m in messages(store)] == [ANNA.id, BEN.id]
+
+    def test_strangers_in_a_session_of_one_are_refused(self, store: Store) -> None:
+        """Known failure 8: facts go to the wrong person."""
+        data = line(message("a", name="anna"), message("b", name="Zoe"))
+        with pytest.raises(InputError, match=r"messages\[1\].name: 'Zoe'") as caught:
+            import_sessions(store, [data])
+        assert caught.value.line == 1
+
+    def test_a_display_name_of_the_only_user_is_that_user(self, store: Store) -> None:
+        import_sessions(store, [line(message("a", name="Anna Silva"), message("b"))])
+        stored = messages(store)
+        assert [m.sender for m in stored] == [ANNA.id, ANNA.id]
+        assert stored[0].name == "Anna Silva"
+
+    def test_display_names_in_a_group_are_nobodys_memory(self, store: Store) -> None:
+        data = line(message("a", name="A."), message("b", name="ben"), users=["anna", "ben"])
+        import_sessions(store, [data])
+        assert [m.sender for m in messages(store)] == [None, BEN.id]
+
+    def test_the_agent_that_spoke(self, store: Store) -> None:
+        data = line(
+            message("a", "assistant", name="Abraham"),
+            message("b", "assistant"),
+            agents=["abraham"],
+        )
+        import_sessions(store, [data])
+        assert [m.sender for m in messages(store)] == [OTHER.id, None]
+
+
+class TestAgain:
+    @pytest.mark.parametrize("times", [True, False])
+    def test_nothing_is_added_twice(self, store: Store, clock: FixedClock, times: bool) -> None:
+        at = {"created_at": "2026-03-01T10:00:00Z"} if times else {}
+        data = line(message("ok", **at), message("ok", **at), message("no", "assistant", **at))
+        first = import_sessions(store, [data], clock=clock)
+        before = messages(store)
+        clock.advance(days=3)
+        again = import_sessions(store, [data], clock=clock)
+        assert (first.new_sessions, first.new_messages) == (1, 3)
+        assert (again.new_sessions, again.new_messages) == (0, 0)
+        assert messages(store) == before
+
+    @pytest.mark.parametrize("times", [True, False])
+    def test_known_failure_9_a_file_that_has_grown_adds_what_is_new(
+        self, store: Store, clock: FixedClock, times: bool
+    ) -> None:
+        """Known failure 9: one duplicate drops everything after it."""
+
+        def at(minute: int) -> dict[str, str]:
+            return {"created_at": f"2026-03-01T10:{minute:02}:00Z"} if times else {}
+
+        old = [message("ok", **at(0)), message("fine", "assistant", **at(1))]
+        new = [message("ok", **at(2)), message("bye", "assistant", **at(3))]
+        import_sessions(store, [line(*old)], clock=clock)
+        clock.advance(hours=1)
+        report = import_sessions(store, [line(*old, *new)], clock=clock)
+        assert report.new_messages == 2
+        assert [m.content for m in messages(store)] == ["ok", "fine", "ok", "bye"]
+
+    def test_what_was_put_in_between_comes_in_between(
+        self, store: Store, clock: FixedClock
+    ) -> None:
+        import_sessions(store, [line(message("a"), message("c"))], clock=clock)
+        report = import_sessions(store, [line(message("a"), message("b"), message("c"))])
+        assert report.new_messages == 1
+        assert [m.content for m in messages(store)] == ["a", "b", "c"]
+
+    def test_people_join_and_nobody_is_taken_away(self, store: Store) -> None:
+        import_sessions(store, [line(message("a"))])
+        import_sessions(store, [line(message("a"), users=["ben"], agents=["abraham"])])
+        assert set(session(store).users) == {ANNA.id, BEN.id}
+        assert set(session(store).agents) == {AGENT.id, OTHER.id}
+
+    def test_a_private_session_does_not_become_public(self, store: Store) -> None:
+        import_sessions(store, [line(message("a"), incognito=True)])
+        with pytest.raises(InputError, match="incognito"):
+            import_sessions(store, [line(message("a"), message("b"))])
+        assert len(messages(store)) == 1
+
+    def test_a_line_at_odds_with_an_earlier_one_is_told(self, store: Store) -> None:
+        data = [line(message("a")), line(message("b"), incognito=True)]
+        report = import_sessions(store, data, skip_bad=True)
+        assert [number for number, _ in report.problems] == [2]
+        with pytest.raises(InputError, match="line 2: incognito"):
+            import_sessions(store, data)
+
+
+GOOD = line(message("good"))
+
+
+class TestBadLines:
+    @pytest.mark.parametrize(
+        ("data", "expected"),
+        [
+            (b"{", "not JSON"),
+            (b'{"session": "a"', "not JSON"),
+            (b"\xff\xfe", "not UTF-8"),
+            (b"[1, 2]", "JSON object"),
+            (b'"text"', "JSON object"),
+            (b"[" * 100_000, "nested too deeply"),
+            (b'{"n": ' + b"1" * 5000 + b"}", "not JSON"),
+            (b"{}", "session"),
+            (line(agent=None), "agent: missing"),
+            (line(session=""), "session: Expected"),
+            (line(session="\x00"), "blank"),
+            (line(session=7), "session: Expected `str`"),
+            (line(users="anna"), "users: Expected `array | null`"),
+            (line(users=[3]), "users[0]: Expected `str`"),
+            (line(incognito="yes"), "incognito: Expected `bool`"),
+            (line(incognto=True), "incognto"),
+            (line(messages={}), "messages: Expected `array`"),
+            (line({"content": "x"}), "messages[0]: Object missing required field `role`"),
+            (line(message(role="robot")), "messages[0].role: 'robot' is not one of user"),
+            (line(message(), {"role": "user"}), "messages[1].content: missing"),
+            (line(message(5)), "messages[0].content: Expected"),  # type: ignore[arg-type]
+            (line(message([5])), "messages[0].content[0]"),  # type: ignore[arg-type]
+            (line(message([{"type": "text"}])), "messages[0].content[0].text"),  # type: ignore[arg-type]
+            (line(message(created_at="yesterday")), "messages[0].created_at: 'yesterday'"),
+            (line(message(created_at="2026-02-30")), "messages[0].created_at"),
+            (line(message(created_at=1700000000)), "messages[0].created_at: Expected"),
+            (line(message(created_at="0001-01-01T00:00:00+23:00")), "messages[0].created_at"),
+            (line(message(tool_calls=[{"args": 1}])), "messages[0].tool_calls[0].tool: missing"),
+        ],
+    )
+    def test_is_named_by_its_number_and_nothing_is_imported(
+        self, store: Store, data: bytes, expected: str
+    ) -> None:
+        with pytest.raises(InputError) as caught:
+            import_sessions(store, [GOOD, b"\n", data])
+        assert caught.value.message.startswith("line 3: ")
+        assert expected in caught.value.message
+        assert caught.value.line == 3
+        assert "--skip-bad" in (caught.value.hint or "")
+        assert not list(store.sessions())
+
+    def test_good_lines_are_imported_if_bad_ones_may_be_skipped(self, store: Store) -> None:
+        data = [b"{", GOOD, line(message(role="robot")), line(message(), session="two")]
+        report = import_sessions(store, data, skip_bad=True)
+        assert report.new_sessions == 2
+        assert [number for number, _ in report.problems] == [1, 3]
+
+    def test_several_are_named_at_once(self, store: Store) -> None:
+        with pytest.raises(InputError) as caught:
+            import_sessions(store, [b"{", GOOD, b"["] + [b"{"] * 6)
+        assert "line 3: not JSON" in caught.value.message
+        assert "and 3 more" in caught.value.message
+
+    def test_an_empty_file_is_nothing(self, store: Store) -> None:
+        assert import_sessions(store, io.BytesIO(b"")).sessions == 0
+        assert import_sessions(store, io.BytesIO(b"\n \n")).sessions == 0
+
+    def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(self, store: Store) -> None:
+        data = b"\xef\xbb\xbf" + GOOD.replace(b"\n", b"\r\n") + b"\r\n"
+        assert import_sessions(store, io.BytesIO(data)).new_sessions == 1
+
+    def test_a_line_that_is_too_long_is_told_and_not_read(self, store: Store) -> None:
+        data = GOOD + line(message("x" * 5000), session="two") + line(message(), session="three")
+        for source in (io.BytesIO(data), data.splitlines(keepends=True)):
+            with pytest.raises(InputError, match=r"line 2: longer than 2,000 bytes"):
+                import_sessions(store, source, line_bytes=2000)
+        report = import_sessions(store, io.BytesIO(data), line_bytes=2000, skip_bad=True)
+        assert report.new_sessions == 2
+        assert [number for number, _ in report.problems] == [2]
+
+    @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+    def test_no_line_whatever_raises_anything_else(self, data: bytes) -> None:
+        with pytest.raises(BadLine):
+            parse(data)
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(
+                    st.sampled_from(
+                        ["role", "content", "name", "created_at", "tool_calls", "type"]
+                    ),
+                    inner,
+                    max_size=4,
+                )
+            ),
+            max_leaves=12,
+        )
+    )
+    def test_no_messages_whatever_raise_anything_else(self, value: object) -> None:
+        data = json.dumps({"session": "s", "agent": "a", "messages": [value]}).encode()
+        with contextlib.suppress(BadLine):
+            assert len(parse(data).messages) == 1
+
+
+class TestUnknownNames:
+    def test_are_refused_with_the_commands_that_add_them(self, store: Store) -> None:
+        data = [line(message(), agent="nova"), line(message(), users=["anna", "Zoe B"])]
+        with pytest.raises(NotFoundError, match="agent 'nova', user 'Zoe B'") as caught:
+            import_sessions(store, data)
+        hint = caught.value.hint or ""
+        assert "edenmem agent add nova" in hint
+        assert "edenmem user add 'Zoe B'" in hint
+        assert "--add-missing" in hint
+        assert not list(store.sessions())
+
+    def test_are_added_if_asked_for(self, store: Store) -> None:
+        id = "b2" * 12
+        data = line(message(name="zoe"), agent="nova", users=["zoe", id])
+        report = import_sessions(store, [data], add_missing=True)
+        assert report.agents_added == ("nova",)
+        assert report.users_added == ("zoe", id)
+        stored = session(store)
+        zoe = store.user(stored.users[0])
+        assert zoe is not None
+        assert zoe.username == "zoe"
+        assert stored.users[1] == id
+        assert messages(store)[0].sender == zoe.id
+        again = import_sessions(store, [data], add_missing=True)
+        assert (again.agents_added, again.users_added) == ((), ())
+
+    def test_their_lines_can_be_skipped(self, store: Store) -> None:
+        data = [line(message(), agent="nova"), line(message(), session="two")]
+        report = import_sessions(store, data, skip_bad=True)
+        assert report.new_sessions == 1
+        assert "edenmem agent add nova" in report.problems[0][1]
+
+    def test_the_beginning_of_an_id_is_no_name_in_a_file(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            import_sessions(store, [line(message(), users=[ANNA.id[:10]])])
+
+
+class TestDryRun:
+    def test_counts_and_writes_nothing(self, store: Store) -> None:
+        import_sessions(store, [line(message("a"))])
+        data = [line(message("a"), message("b")), line(message("c"), session="two", agent="nova")]
+        report = import_sessions(store, data, dry_run=True, add_missing=True)
+        assert (report.sessions, report.new_sessions) == (2, 1)
+        assert (report.messages, report.new_messages) == (3, 2)
+        assert report.agents_added == ("nova",)
+        assert len(list(store.sessions())) == 1
+        assert len(messages(store)) == 1
+        assert not [agent for agent in store.agents() if agent.username == "nova"]
+
+
+class TestReading:
+    def test_a_pipe_is_read_once(self, store: Store) -> None:
+        lines = (data for data in [GOOD, line(message(), session="two")])
+        assert import_sessions(store, lines).new_sessions == 2
+
+    def test_a_text_file_from_where_it_stands(self, store: Store, tmp_path: Path) -> None:
+        path = tmp_path / "sessions.jsonl"
+        path.write_bytes(line(message(), session="skipped") + GOOD)
+        with path.open(encoding="utf-8") as file:
+            file.readline()
+            assert import_sessions(store, file).new_sessions == 1
+        with path.open("rb") as file:
+            assert import_sessions(store, file).new_sessions == 1
+
+    def test_a_line_that_comes_between_the_passes_is_left_for_the_next_time(self) -> None:
+        file = io.BytesIO(b"one\ntwo\n")
+        with TwiceReadable(file) as source:
+            assert [item.data for item in source.first()] == [b"one\n", b"two\n"]
+            file.write(b"three\n")
+            assert [item.data for item in source.again()] == [b"one\n", b"two\n"]
+
+    @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))
+    def test_both_passes_see_the_same_lines(self, data: list[bytes]) -> None:
+        for lines in (io.BytesIO(b"\n".join(data)), iter([item + b"\n" for item in data])):
+            with TwiceReadable(lines, line_bytes=20) as source:
+                first = {item.number: item.data for item in source.first()}
+                again = {item.number: item.data for item in source.again()}
+            whole = {n: d.strip() for n, d in first.items() if d is not None and d.strip()}
+            assert {n: d.strip() for n, d in again.items() if d is not None} == whole
+
+    def test_memory_does_not_grow_with_the_file(self, store: Store) -> None:
+        text = "x" * 1000
+
+        def lines(count: int) -> Iterator[bytes]:
+            for number in range(count):
+                yield line(*(message(text) for _ in range(50)), session=f"s{number}")
+
+        def peak(count: int) -> int:
+            tracemalloc.start()
+            import_sessions(store, lines(count), dry_run=True)
+            (_, most) = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return most
+
+        peak(5)
+        assert peak(600) < peak(100) + 4_000_000  # the files differ by 26 MB
