@@ -21,6 +21,8 @@ _GREETING = re.compile(
     r"((hi|hey|hello|hallo|hola|bonjour|ciao|good|morning|afternoon|evening|night|day|bye|goodbye"
     r"|thanks|thank|you|very|much|so|ok|okay|sure|welcome|cheers|yes|no|please|there|all|everyone"
     r"|nice|great|cool)( |\Z)){1,6}\Z"
+    r"|(hi|hey|hello|hallo|hola|thanks|welcome|bye|goodbye|good (morning|evening|night))"
+    r"( \w+){1,2}\Z"
 )
 _GREETED = re.compile(
     r"(\S+ ){1,4}(greeted|thanked|(said|says) (hi|hey|hello|thanks|thank you|goodbye|bye|good \w+))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ import pytest
 from edenmem.engine.formation import Former
 from edenmem.engine.reports import FormationReport
 from edenmem.models.formation import Formation, FormationStatus, Trigger
-from edenmem.models.host import Agent, Message, Session
+from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast
-from tests.support.builders import ACTOR, FixedClock, make_message
+from tests.support.builders import ACTOR, FixedClock, make_message, make_session
 from tests.support.memory import facts_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,12 @@ class World:
             clock=self.clock,
             worker=worker,
         )
+
+    def add_session(self, agents: Sequence[Agent], *users: User, **fields: Any) -> Session:
+        """A session of these agents."""
+        session = make_session(agents, users, **fields)
+        assert self.store.put_session(session)
+        return session
 
     def say(self, *contents: str, session: Session | None = None, **fields: Any) -> list[Message]:
         """Messages of Anna (or of ``sender``), a minute apart, put into the store."""

@@ -108,8 +108,8 @@ async def test_9_a_duplicate_in_the_middle_drops_nothing_after_it(world: World) 
     report = await world.form_one()
     assert (report.facts_added, report.facts_skipped) == (2, 1)
     assert world.contents(world.cast.anna_scope) == [
-        "Anna has two cats.",
         LISBON,
+        "Anna has two cats.",
         "Bees need 30 litres.",
     ]
 

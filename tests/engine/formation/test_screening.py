@@ -11,6 +11,7 @@ JUNK = [
     ("Hello!", "a greeting"),
     ("Good morning, everyone", "a greeting"),
     ("Thank you so much!", "a greeting"),
+    ("Hello Eve!", "a greeting"),
     ("Ada said hello to Mira.", "a greeting"),
     ("The user greeted the agent.", "a greeting"),
     ("As an AI language model, I have no body.", "a stock phrase of an agent"),
