@@ -1,0 +1,369 @@
+"""The shape of the house: who may know whom, and what is loaded when."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import edenmem
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "edenmem"
+
+BASE = {"models", "settings", "errors", "text"}
+MIDDLE = {"llm", "embed", "search", "store"}
+
+#: What each part of the package may import of the others.
+ARROWS = {
+    "errors": set[str](),
+    "text": set[str](),
+    "models": {"errors"},
+    "settings": {"errors", "models"},
+    "endpoint": BASE,  # what every client of an OpenAI-compatible endpoint shares
+    "llm": BASE | {"endpoint"},
+    "embed": BASE | {"endpoint"},
+    "search": BASE,
+    "store": BASE,
+    "engine": BASE | MIDDLE,
+    "cli": BASE | {"engine"},
+    "__main__": {"cli"},
+}
+
+#: Libraries that only the named parts may know.
+HOMES = {
+    "typer": {"cli"},
+    "click": set[str](),
+    "rich": {"cli"},
+    "questionary": {"cli"},
+    "tabulate": {"cli"},
+    "pymongo": {"store/mongo"},
+    "bson": {"store/mongo"},
+    "gridfs": set[str](),
+    "mongomock": set[str](),
+    "secantus": set[str](),
+    "sqlite3": {"store/sqlite"},
+    "openai": {"llm", "embed", "endpoint"},
+    "httpx": {"llm", "embed", "endpoint"},
+    "onnxruntime": {"embed"},
+    "tokenizers": {"embed"},
+    "jinja2": {"engine"},
+    "platformdirs": {"settings", "engine"},
+}
+
+#: What costs too much to load before it is known to be needed.
+HEAVY = (
+    "openai",
+    "httpx",
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "pymongo",
+    "bson",
+    "pydantic",
+    "jinja2",
+    "questionary",
+)
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def modules() -> list[str]:
+    """All modules of the package, by name."""
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources())
+    return sorted(name.removesuffix(".__init__") for name in names)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def part_of(path: Path) -> str:
+    """The part of the package that a file belongs to: a folder or a module beside them."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of all imports of a file, those inside functions too."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            module = node.module or ""
+            if module in ("edenmem", "edenmem.cli.commands"):
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, module
+
+
+def shown(path: Path, line: int, what: str) -> str:
+    return f"{path.relative_to(ROOT)}:{line}: {what}"
+
+
+# -- arrows --------------------------------------------------------------------------------------
+
+
+def test_every_part_has_its_place() -> None:
+    parts = {part_of(path) for path in sources()} - {"__init__", "_migrations", "_examples"}
+    assert parts <= ARROWS.keys() | {"prompts"}
+
+
+def test_parts_import_only_what_they_may_know() -> None:
+    wrong = []
+    for path in sources():
+        part = part_of(path)
+        for line, module in imports(path):
+            names = module.split(".")
+            if names[0] != "edenmem" or names[1:2] == ["__version__"] or part == "__init__":
+                continue
+            other = names[1]
+            if part == "cli" and names[2:] == ["protocol"]:
+                continue  # the shape of what the engine hands on
+            if other != part and other not in ARROWS.get(part, set()):
+                wrong.append(shown(path, line, f"{part} may not import {module}"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
+    wrong = []
+    for path in (PACKAGE / "engine").rglob("*.py"):
+        if path.name == "factory.py":
+            continue
+        for line, module in imports(path):
+            names = module.split(".")
+            concrete = names[0] == "edenmem" and names[1] in MIDDLE - {"search"}
+            if concrete and names[2:] not in ([], ["protocol"], ["migrations"]):
+                wrong.append(shown(path, line, module))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_libraries_stay_in_their_homes() -> None:
+    wrong = []
+    for path in sources():
+        place = path.relative_to(PACKAGE).as_posix()
+        for line, module in imports(path):
+            library = module.split(".")[0]
+            homes = HOMES.get(library)
+            if homes is not None and not any(place.startswith(f"{home}/") for home in homes):
+                wrong.append(shown(path, line, f"{library} is not known here"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_models_know_nobody() -> None:
+    allowed = {"edenmem", "msgspec", *sys.stdlib_module_names}
+    for path in (PACKAGE / "models").rglob("*.py"):
+        assert {module.split(".")[0] for _, module in imports(path)} <= allowed
+
+
+# -- imports -------------------------------------------------------------------------------------
+
+#: Imports each module in a fork of a bare interpreter, and says what was loaded, or what failed.
+_IMPORT_EACH = """
+import importlib, json, os, sys, traceback
+heavy = set(sys.argv[1].split(","))
+for name in sys.argv[2:]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            importlib.import_module(name)
+            result = {"heavy": sorted(heavy & sys.modules.keys())}
+        except BaseException:
+            result = {"error": traceback.format_exc(limit=-1)}
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(result, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    print(json.dumps({"module": name, **json.loads(result or '{"error": "died"}')}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, dict[str, object]]:
+    """What importing each module alone, with warnings as errors, led to."""
+    command = [sys.executable, "-W", "error", "-c", _IMPORT_EACH, ",".join(HEAVY), *modules()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [result["module"] for result in results] == modules()
+    return {result["module"]: result for result in results}
+
+
+@pytest.mark.xdist_group("import each")
+class TestEachModule:
+    def test_can_be_imported_alone(self, imported: dict[str, dict[str, object]]) -> None:
+        failed = [f"{name}: {r['error']}" for name, r in imported.items() if "error" in r]
+        assert not failed, "\n".join(failed)
+
+    @pytest.mark.parametrize(
+        "module",
+        [
+            "edenmem",
+            "edenmem.__main__",
+            "edenmem.text",
+            "edenmem.errors",
+            "edenmem.settings.load",
+            "edenmem.store.protocol",
+            "edenmem.store.sqlite",
+            "edenmem.engine.factory",
+            "edenmem.engine.overview",
+            "edenmem.engine.references",
+            "edenmem.cli.app",
+            "edenmem.cli.commands.scope",
+            "edenmem.cli.commands.status",
+        ],
+    )
+    def test_loads_nothing_heavy(self, imported: dict[str, dict[str, object]], module: str) -> None:
+        assert imported[module] == {"module": module, "heavy": []}
+
+    def test_models_and_settings_load_nothing_heavy(
+        self, imported: dict[str, dict[str, object]]
+    ) -> None:
+        heavy = {
+            name: result["heavy"]
+            for name, result in imported.items()
+            if name.startswith(("edenmem.models", "edenmem.settings")) and result.get("heavy")
+        }
+        assert heavy == {}
+
+
+_SCOPE_LIST = """
+import sys
+from edenmem.cli.app import run
+code = run(["scope", "list", "--format", "json"])
+heavy = set(sys.argv[1].split(",")) & sys.modules.keys()
+sys.exit(f"exit code {code}, loaded {sorted(heavy)}" if code or heavy else 0)
+"""
+
+
+def test_listing_scopes_loads_nothing_heavy(tmp_path: Path) -> None:
+    """The promise of a quick start is about a real run, not about imports alone."""
+    from edenmem.store.sqlite import SqliteStore
+
+    path = tmp_path / "memory.db"
+    store = SqliteStore(path)
+    store.initialise()
+    store.close()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _SCOPE_LIST, ",".join(HEAVY)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"EDENMEM_URI": f"sqlite:///{path}", "HOME": str(tmp_path), "PATH": ""},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == []
+
+
+# -- public names --------------------------------------------------------------------------------
+
+
+def test_public_names_are_sorted_documented_and_there() -> None:
+    assert edenmem.__all__ == sorted(edenmem.__all__)
+    assert len(set(edenmem.__all__)) == len(edenmem.__all__)
+    for name in edenmem.__all__:
+        public = getattr(edenmem, name)
+        assert name == "__version__" or not name.startswith("_")
+        if isinstance(public, type) or callable(public):
+            assert public.__doc__, f"{name} has no docstring"
+
+
+def test_everything_public_at_the_root_is_listed() -> None:
+    for name in dir(importlib.import_module("edenmem")):
+        public = getattr(edenmem, name)
+        if not name.startswith("_") and getattr(public, "__module__", "").startswith("edenmem."):
+            assert name in edenmem.__all__
+
+
+#: Façades: one public method after another, each of them short.
+LONG = {"engine/service.py"}
+
+# -- habits --------------------------------------------------------------------------------------
+
+
+def test_only_the_command_line_prints() -> None:
+    streams_of_process = ("sys.stdout", "sys.stderr", "sys.stdin")
+    wrong = []
+    for path in sources():
+        if part_of(path) in ("cli", "__main__"):
+            continue
+        for node in ast.walk(tree(path)):
+            calls = isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "input")
+            streams = isinstance(node, ast.Attribute) and ast.unparse(node) in streams_of_process
+            if calls or streams:
+                wrong.append(shown(path, node.lineno, ast.unparse(node)))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_error_is_swallowed() -> None:
+    """Known failure 29: errors became empty lists, and an outage looked like "no memories"."""
+    wrong = []
+    for path in sources():
+        for node in ast.walk(tree(path)):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = ast.unparse(node.type) if node.type else "everything"
+            broad = re.search(r"\b(everything|Exception|BaseException)\b", caught)
+            told = any(
+                isinstance(inner, ast.Raise)
+                or (isinstance(inner, ast.Name) and node.name and inner.id == node.name)
+                for statement in node.body
+                for inner in ast.walk(statement)
+            )
+            if broad and not told:
+                wrong.append(shown(path, node.lineno, f"except {caught} tells nobody"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_says_what_it_is_for_and_is_short() -> None:
+    wrong = []
+    for path in sources():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if not ast.get_docstring(tree(path)):
+            wrong.append(shown(path, 1, "no docstring"))
+        if lines > 400 and path.relative_to(PACKAGE).as_posix() not in LONG:
+            wrong.append(shown(path, lines, "is where it ends; too long for one responsibility"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_names_the_machine_that_it_was_written_on() -> None:
+    personal = re.compile(r"(?<![\w.:~-])/(?:work|root|Users)/\w|[A-Z]:\\Users")
+    suffixes = {".py", ".md", ".toml", ".j2", ".json", ".jsonl", ".txt", ".sh", ".yaml", ".cron"}
+    folders = ("edenmem", "tests", "examples", "migrations", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.iterdir() if path.is_file()]
+    for path in files:
+        if path.suffix in suffixes or path.parent.name == ".ci":
+            found = personal.search(path.read_text(encoding="utf-8"))
+            assert not found or path == Path(__file__), f"{path}: {found and found.group()}"
+
+
+# -- static checks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy", "--strict", "edenmem"]],
+    ids=["lint", "format", "types"],
+)
+def test_static_checks_find_nothing(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
