@@ -43,9 +43,9 @@ import os
 from edenmem.models.ids import new_id
 new_id()
 child = os.fork()
-print(*(new_id() for _ in range(50)), flush=True)
 if child:
-    os.waitpid(child, 0)
+    os.waitpid(child, 0)  # one after the other, or their output is mixed
+print(*(new_id() for _ in range(50)), flush=True)
 """
 
 
