@@ -43,6 +43,7 @@ _TOOL_TALK = re.compile(
     r"|(http )?(status|error)( code)?[:= ]+\w+\W*\Z|traceback \(most recent call last\)",
     _I | re.DOTALL,
 )
+_FENCE = re.compile(r"<<<[\w ]+ [0-9a-f]{8,}>>>")
 _ORDER_TO_MEMORY = re.compile(
     r"(please )?(delete|remove|forget|erase|overwrite|drop|wipe) "
     r"(all |the |any |every |existing |stored |previous |other )*"
@@ -97,6 +98,8 @@ def objection(text: str, *, orders: bool, prompt: str = "", conversation: str = 
         return "a stock phrase of an agent"
     if _TOOL_TALK.match(text):
         return "what a tool prints as a matter of course"
+    if _FENCE.search(text):
+        return "the marks that fence data in the prompt"
     if _ORDER_TO_MEMORY.match(text):
         return "an order to the memory system"
     if not orders and _ORDER.match(text):

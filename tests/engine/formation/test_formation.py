@@ -6,6 +6,7 @@ import pytest
 
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ConfigError
+from edenmem.models.changes import ReviseFact
 from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.models.host import Message
 from edenmem.models.memory import content_hash
@@ -14,7 +15,7 @@ from edenmem.settings.schema import LLMSettings, ScopeSettings, ScopesSettings, 
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import make_message, make_user
 from tests.support.llm import FakeLLM
-from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
+from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
 
 LISBON = "Anna Duarte lives in Lisbon."
 WALK = "The Lantern Walk is on 12 December 2026."
@@ -403,6 +404,30 @@ async def test_a_merged_text_that_is_the_new_facts_own_is_embedded_once(world: W
     await form_beside(world, new, decision(1, "UPDATE", 1, new))
     assert world.contents(world.cast.anna_scope) == [new]
     assert world.embedder.calls == [(new,)]
+
+
+async def test_if_the_old_fact_changed_meanwhile_the_new_one_is_added(world: World) -> None:
+    embedded = {"embedding": world.embedder.vector(LISBON), "embedding_model": "fake-embedder"}
+    old = add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
+    corrected = "Anna Duarte lives in Sintra."
+
+    def correct(request: object) -> dict[str, Any]:
+        """While the model thinks, a person corrects the fact."""
+        change = ReviseFact(
+            scope=world.cast.anna_scope,
+            fact_id=old.id,
+            expected_version=1,
+            content=corrected,
+            at=world.clock(),
+        )
+        applied(world.store, change)
+        return reflections()
+
+    world.llm.script("reflections", correct)
+    new = "Anna Duarte lives in the Alfama."
+    report = await form_beside(world, new, decision(1, "UPDATE", 1, "Merged from the old text."))
+    assert (report.facts_added, report.facts_revised) == (1, 0)
+    assert world.contents(world.cast.anna_scope) == sorted([corrected, new])
 
 
 async def test_a_fact_that_is_known_in_other_words_is_skipped(world: World) -> None:
