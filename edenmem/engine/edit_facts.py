@@ -106,11 +106,11 @@ class FactEdits(EditRoad):
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Bring back a deleted fact, whole and under its id; or an earlier text as a new version.
+        """Bring back a deleted fact under its id, or an earlier text; either as a new version.
 
         Args:
             fact_id: Of a fact that is, or was.
-            version: Whose text to bring back. A deleted fact needs none: it comes back as it was.
+            version: Whose text to bring back. A deleted fact needs none: it says what it said.
             reason: Kept in the audit entry.
             dry_run: Write nothing.
 
@@ -168,20 +168,19 @@ class FactEdits(EditRoad):
         dry_run: bool,
     ) -> EditReport:
         await in_thread(checks.check_scope_known, self._store, snapshot.home)
-        fact = snapshot
+        # a version that no entry of the history has, made now: what was in between stays true
+        fact = msgspec.structs.replace(
+            snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
+        )
         notices: tuple[str, ...] = ()
-        text = snapshot.content
-        if version is not None:
-            text = version_of(history, version, "fact").content
+        text = version_of(history, version, "fact").content if version else snapshot.content
         if text != snapshot.content:
             vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
             fact = msgspec.structs.replace(
-                snapshot,
+                fact,
                 content=text,
                 hash=content_hash(text),
-                version=snapshot.version + 1,
                 previous_content=snapshot.content,
-                updated_at=self._clock(),
                 embedding=vector,
                 embedding_model=model,
             )

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
+
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.offload import in_thread
@@ -76,6 +78,7 @@ class Searcher:
         exact: bool = False,
         vectors: Sequence[bytes] | None = None,
         vector_model: str | None = None,
+        with_vectors: bool = False,
     ) -> SearchReport:
         """The facts of ``scopes`` that answer the queries best.
 
@@ -97,6 +100,7 @@ class Searcher:
             vectors: The vectors of the queries, if the caller has them.
             vector_model: The model that ``vectors`` are of; None is the embedder's or, without
                 one, the only model that the facts have vectors of.
+            with_vectors: Return the facts with their vectors.
 
         Raises:
             UsageError: a bad argument, or a recipe that was asked for by name and needs an
@@ -133,7 +137,9 @@ class Searcher:
             notices += await self._why_no_vectors(filter)
         with clock.stage("fusion"):
             pools = self._fused(plan, lists, len(texts), ability, depth=depth)
-        pools, facts = await self._staged(plan, pools, filter, model, count=count, clock=clock)
+        pools, facts = await self._staged(
+            plan, pools, filter, model, count=count, with_vectors=with_vectors, clock=clock
+        )
         joined = join(pools)
         if track and joined.hits:
             with clock.stage("track"):
@@ -265,6 +271,7 @@ class Searcher:
         model: str,
         *,
         count: int,
+        with_vectors: bool,
         clock: _Stopwatch,
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """Each pool through the recipe's stages and down to ``count``, with the facts it needs."""
@@ -276,7 +283,7 @@ class Searcher:
                 self._store.facts_by_ids,
                 filter.scopes,
                 ids,
-                with_vectors=Stage.MMR in plan.stages,
+                with_vectors=with_vectors or Stage.MMR in plan.stages,
             )
         # a fact may have been deleted since its list was made
         pools = [keep(pool, facts, stage="load", why="deleted meanwhile") for pool in pools]
@@ -286,6 +293,10 @@ class Searcher:
         if Stage.MMR in plan.stages:
             with clock.stage("mmr"):
                 pools = self._diverse(pools, facts, model, count=count)
+            if not with_vectors:
+                facts = {
+                    id: msgspec.structs.replace(fact, embedding=None) for id, fact in facts.items()
+                }
         return [top(pool, count) for pool in pools], facts
 
     def _recent_first(self, pools: Sequence[Pool], facts: Mapping[str, Fact]) -> list[Pool]:

@@ -143,6 +143,15 @@ class TestFinding:
         report = await searcher.search(["Anna drinks green tea"], [SCOPE], top_k=2, mmr=True)
         assert "Anna drinks wine at parties on Sundays." in contents(report)
         assert [item.stage for item in report.dropped] == ["mmr"]
+        assert all(hit.fact.embedding is None for hit in report.hits)
+
+    @pytest.mark.parametrize("mmr", [False, True])
+    async def test_vectors_come_along_if_asked_for(
+        self, searcher: Searcher, store: Store, embedder: FakeEmbedder, mmr: bool
+    ) -> None:
+        add(store, embedder, TEXTS[:1])
+        report = await searcher.search(["Lisbon"], [SCOPE], mmr=mmr, with_vectors=True)
+        assert report.hits[0].fact.embedding == embedder.vector(TEXTS[0])
 
 
 class TestExplaining:
