@@ -14,6 +14,7 @@ from edenmem import __version__
 from edenmem.cli.failures import guarded
 from edenmem.cli.framework import Group, global_parameters
 from edenmem.cli.invocation import Invocation
+from edenmem.errors import ExitCode
 
 
 class Entry(NamedTuple):
@@ -141,4 +142,6 @@ def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
         )
     finally:
         invocation.close()
+    if result == ExitCode.INTERRUPTED:  # Typer has caught the Ctrl-C
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0

@@ -12,7 +12,7 @@ FORMS = (
     "2025-03-01, 2025-03-01T14:30, 2025-03-01T14:30:00+02:00, or 30m, 12h, 7d, 2w, 6mo, 1y (ago)"
 )
 
-_RELATIVE = re.compile(r"(\d{1,6})\s*(m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
+_RELATIVE = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
 _UNITS = {
     "m": timedelta(minutes=1),
     "min": timedelta(minutes=1),

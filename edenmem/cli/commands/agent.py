@@ -32,7 +32,7 @@ _COLUMNS: list[Column[Agent]] = [
 
 @app.command("list", cls=Command)
 def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the agents."""
+    """List the agents with their switches."""
     run = invocation(ctx)
     run.out.listing(
         run.store.agents(), _COLUMNS, limit=limit, empty="no agents; 'edenmem agent add NAME'"
@@ -41,7 +41,7 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, agent: _Who) -> None:
-    """Show one agent."""
+    """Show one agent with its switches, shards and persona."""
     run = invocation(ctx)
     found = run.resolver.agent(agent)
     run.out.record(

@@ -122,6 +122,7 @@ def import_(
     \b
     {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages":
      [{"role": "user", "name": "lena", "content": "Hi!", "created_at": "2026-11-02T09:14:00Z"}]}
+
     \b
     edenmem session import sessions.jsonl --add-missing
     """

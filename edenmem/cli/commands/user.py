@@ -26,7 +26,7 @@ _COLUMNS: list[Column[User]] = [
 
 @app.command("list", cls=Command)
 def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the users."""
+    """List the people that memory is about."""
     run = invocation(ctx)
     run.out.listing(
         run.store.users(), _COLUMNS, limit=limit, empty="no users; 'edenmem user add NAME'"
@@ -38,7 +38,7 @@ def show(
     ctx: typer.Context,
     user: Annotated[str, typer.Argument(metavar="USER", help="Username, id or its beginning.")],
 ) -> None:
-    """Show one user."""
+    """Show one user, and the id that memory is kept under."""
     run = invocation(ctx)
     found = run.resolver.user(user)
     run.out.record(

@@ -1,0 +1,213 @@
+"""What goes wrong outside: each is one clear message, the documented exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edenmem.cli import app
+from edenmem.errors import (
+    AmbiguousReference,
+    BudgetExceeded,
+    ConfigError,
+    ConflictError,
+    EdenmemError,
+    EmbeddingModelMismatch,
+    InputError,
+    NotFoundError,
+    ProviderAuthError,
+    ScopeError,
+    StoreError,
+    UsageError,
+)
+from tests.cli.conftest import Cli
+
+
+def file_of(cli: Cli) -> Path:
+    return Path(cli.uri.removeprefix("sqlite:///"))
+
+
+READING = ("scope", "list")
+WRITING = ("fact", "add", "--agent", "mira", "--content", "x")
+
+
+def assert_unavailable(cli: Cli, *commands: tuple[str, ...]) -> None:
+    for command in commands:
+        result = cli(*command, env={"EDENMEM_STORE_BUSY_TIMEOUT_SECONDS": "0.2"})
+        assert result.code == 5, (command, result.err)
+        assert result.out == ""
+        assert result.err.startswith("edenmem: error: ")
+
+
+def test_a_missing_file(empty_cli: Cli) -> None:
+    assert_unavailable(empty_cli, READING, WRITING)
+    assert "edenmem init" in empty_cli(*READING).err
+    assert not file_of(empty_cli).exists()
+    assert "init" in empty_cli("status").ok().err
+
+
+def test_a_file_of_something_else(cli: Cli, tmp_path: Path) -> None:
+    file_of(cli).write_bytes(b"this is no database, and long enough to be looked at " * 50)
+    assert_unavailable(cli, READING, WRITING, ("init", "--yes"))
+
+
+def test_a_database_of_somebody_else(cli: Cli) -> None:
+    file_of(cli).unlink()
+    with sqlite3.connect(file_of(cli)) as database:
+        database.execute("CREATE TABLE songs (title)")
+    database.close()
+    assert_unavailable(cli, READING, WRITING, ("init", "--yes"))
+
+
+def test_a_locked_file(cli: Cli) -> None:
+    database = sqlite3.connect(file_of(cli), isolation_level=None)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        assert_unavailable(cli, WRITING)
+        cli(*READING).ok()  # who reads does not wait for who writes
+    finally:
+        database.close()
+    cli(*WRITING).ok()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written(cli: Cli) -> None:
+    file_of(cli).chmod(0o400)
+    assert_unavailable(cli, WRITING)
+
+
+def test_a_folder_in_place_of_a_file(cli: Cli) -> None:
+    file_of(cli).unlink()
+    file_of(cli).mkdir()
+    assert_unavailable(cli, READING)
+
+
+def test_a_uri_that_names_no_store(cli: Cli) -> None:
+    assert cli("status", "--uri", "postgres://x/y").code == 2
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
+def test_a_mongodb_that_does_not_answer(silent: bool, cli: Cli) -> None:
+    """A port that nobody listens on, and one that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if silent:
+            listener.listen()
+        uri = f"mongodb://user:secret@127.0.0.1:{listener.getsockname()[1]}/eden"
+        result = cli("agent", "list", "--uri", uri, "--set", "store.connect_timeout_seconds=0.3")
+    assert result.code == 5
+    assert "secret" not in result.err
+    assert result.err.startswith("edenmem: error: ")
+
+
+def test_no_language_model(cli: Cli) -> None:
+    result = cli("form", "first-visit")
+    assert result.code == 2, result.err
+    assert "OPENAI_API_KEY" in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (EdenmemError("x"), 1),
+        (UsageError("x"), 2),
+        (ConfigError("x"), 2),
+        (ScopeError("x"), 2),
+        (InputError("x", line=3), 2),
+        (AmbiguousReference("fact", "a", ["b", "c"]), 2),
+        (NotFoundError("x"), 3),
+        (ConflictError("x"), 4),
+        (StoreError("x"), 5),
+        (EmbeddingModelMismatch(stored="a", current="b"), 5),
+        (ProviderAuthError("x"), 5),
+        (BudgetExceeded("x"), 5),
+        (KeyboardInterrupt(), 130),
+        (ValueError("[/red]\x1b[31m"), 1),
+    ],
+)
+def test_exit_codes(
+    error: BaseException,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("edenmem.settings.load.load_settings", fail)
+    assert app.run(["config", "show"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "edenmem: error: " in captured.err
+    assert "Traceback" not in captured.err
+    assert "\x1b" not in captured.err
+    assert app.run(["config", "show", "--traceback"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_unforeseen_error_is_called_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("edenmem.settings.load.load_settings", lambda **_: 1 / 0)
+    assert app.run(["config", "show"]) == 1
+    assert "this is a bug in edenmem" in capsys.readouterr().err
+
+
+def test_whoever_reads_may_leave(cli: Cli) -> None:
+    """``edenmem … | head -1`` is no error message and no traceback."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edenmem", "config", "show", "--format", "jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=cli.environment(80, {"PYTHONUNBUFFERED": "1"}),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 1
+
+
+def test_an_interruption_is_130(cli: Cli) -> None:
+    """Ctrl-C while a session is being read from stdin."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edenmem", "session", "import", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=cli.environment(80, {}),
+    )
+    wait_for_read(process.pid)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == b""
+    assert err.decode().strip() == "edenmem: error: interrupted"
+
+
+def wait_for_read(pid: int) -> None:
+    """Until the process is blocked reading its stdin (as the kernel sees it)."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        place = Path(f"/proc/{pid}/wchan")
+        if place.exists() and "pipe" in place.read_text():
+            return
+        time.sleep(0.02)
+    pytest.skip("cannot see what the process waits for")
+
+
+def test_a_terminal_without_unicode_gets_escapes(cli: Cli) -> None:
+    shown = cli(
+        "agent", "show", "mira",
+        env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"},
+    ).ok()  # fmt: skip
+    assert "\\u" in shown.out

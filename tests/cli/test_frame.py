@@ -1,0 +1,196 @@
+"""The frame: help, the version, lazy groups, usage errors, global options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edenmem import __version__
+from edenmem.cli.app import COMMANDS, load, run
+from tests.cli.conftest import Cli
+
+
+def paths() -> Iterator[tuple[str, ...]]:
+    """Every command and group, as words."""
+    for name, entry in COMMANDS.items():
+        yield (name,)
+        if entry.is_group:
+            for sub in load(entry).commands:
+                yield (name, sub)
+
+
+@pytest.mark.parametrize("path", list(paths()), ids=" ".join)
+def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: edenmem {' '.join(path)}")
+    # A sentence of what it does, not only the usage.
+    assert len(shown.splitlines()[2].strip()) > 15
+    assert "\b" not in shown
+
+
+@pytest.mark.parametrize("path", list(paths()), ids=" ".join)
+def test_every_option_is_explained(path: tuple[str, ...]) -> None:
+    command: Any = load(COMMANDS[path[0]])
+    if len(path) == 2:
+        command = command.commands[path[1]]
+    for parameter in command.params:
+        assert parameter.help, f"{' '.join(path)} {parameter.name}"
+
+
+def test_commands_that_write_can_be_tried_and_explained() -> None:
+    """Every change by hand takes --dry-run and --reason, and asks only if it destroys."""
+    writing = {
+        "agent": ("enable", "disable"),
+        "scope": ("policy", "pause", "resume"),
+        "fact": ("add", "edit", "delete", "restore"),
+        "reflection": ("add", "edit", "delete"),
+        "consolidation": ("edit", "restore"),
+    }
+    for group, names in writing.items():
+        commands = load(COMMANDS[group]).commands
+        for name in names:
+            options = {option for p in commands[name].params for option in p.opts}
+            assert {"--dry-run", "--reason"} <= options, f"{group} {name}"
+
+
+def test_the_groups_of_the_help_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table in app.py says of a group which commands it has; it must not be wrong."""
+    for name, entry in COMMANDS.items():
+        if entry.is_group and ":" in entry.help:
+            listed = {word.strip(" .") for word in entry.help.split(":", 1)[1].split(",")}
+            assert listed == set(load(entry).commands), name
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--quiet", "--version"]])
+def test_version(arguments: list[str], shared_cli: Cli) -> None:
+    assert shared_cli(*arguments).ok().out == f"edenmem {__version__}\n"
+
+
+def imported_by(arguments: list[str]) -> set[str]:
+    code = (
+        "import sys\n"
+        f"sys.argv = ['edenmem', *{arguments!r}]\n"
+        "from edenmem.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stderr.splitlines())
+
+
+HEAVY = {"pydantic", "openai", "numpy", "onnxruntime", "pymongo", "asyncio", "jinja2", "tabulate"}
+
+
+def test_version_loads_nothing() -> None:
+    assert not imported_by(["--version"]) & {"typer", "msgspec", *HEAVY}
+
+
+def test_help_of_the_root_loads_no_command() -> None:
+    loaded = imported_by(["--help"])
+    commands = {name for name in loaded if name.startswith("edenmem.cli.commands.")}
+    assert not commands
+    assert not loaded & HEAVY
+    assert "rich" not in loaded
+
+
+def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
+    loaded = imported_by(["--uri", shared_cli.uri, "scope", "list"])
+    assert "edenmem.cli.commands.scope" in loaded
+    assert not loaded & {*HEAVY, "rich", "questionary", "click"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fcat"], "did you mean 'fact'?"),
+        (["fact", "lst"], "did you mean 'list'"),
+        (["nonsense"], "see 'edenmem --help'"),
+        (["fact", "list", "--nope"], "No such option: --nope"),
+        (["fact", "list", "--limit", "x"], "--limit takes a whole number, not 'x'"),
+        (["fact", "list", "--limit", "-1"], "at least 0"),
+        (["search", "x", "--top-k", "101"], "from 1 to 100"),
+        (["fact", "list", "--format", "xml"], "one of table, json, jsonl, csv, markdown"),
+        (["fact", "list", "--scope", "planet"], "one of agent, shard, group, user, session"),
+        (["fact", "show"], "FACT is missing"),
+        (["fact", "list", "--since", "yesterdayish"], "2025-03-01T14:30"),
+        (["fact", "list", "--since", "1d", "--until", "2d"], "--since is not before --until"),
+        (["fact", "list", "--set", "search.top_k"], "KEY=VALUE"),
+        (["fact", "list", "--set", "search.topk=3"], "did you mean search.top_k?"),
+        (["form"], "--all-due"),
+        (["form", "first-visit", "--all-due"], "exclude each other"),
+        (["search", "1", "2", "3", "4", "--agent", "mira"], "three are the most"),
+        (["demo", "--format", "json"], "for reading"),
+        (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),
+        (["user", "add", "   "], "cannot be a username"),
+    ],
+)
+def test_a_wrong_request_is_one_message_and_exit_2(
+    arguments: list[str], said: str, shared_cli: Cli
+) -> None:
+    result = shared_cli(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith("edenmem: error: ")
+    assert said in result.err
+    assert len(result.err.splitlines()) <= 2
+
+
+def test_a_group_alone_shows_its_help(shared_cli: Cli) -> None:
+    result = shared_cli("fact")
+    assert result.code == 2
+    assert "Usage: edenmem fact" in result.err
+
+
+def test_global_options_may_stand_before_or_after_the_command(shared_cli: Cli) -> None:
+    before = shared_cli("--format", "json", "agent", "list").ok().data
+    after = shared_cli("agent", "list", "--format", "json").ok().data
+    between = shared_cli("--format=csv", "agent", "list", "--format", "JSON").ok().data
+    assert before == after == between
+    assert [agent["username"] for agent in before] == ["mira", "otto"]
+
+
+def test_a_flag_is_above_the_environment(shared_cli: Cli, cli: Cli) -> None:
+    cli("agent", "add", "only-here").ok()
+    names = [a["username"] for a in shared_cli.json("agent", "list", "--uri", cli.uri)]
+    assert "only-here" in names
+    shown = shared_cli.json("config", "show", "store.uri", "--uri", cli.uri)
+    assert [(row["key"], row["origin"]) for row in shown] == [("store.uri", "flag")]
+
+
+def test_secrets_are_never_shown(shared_cli: Cli) -> None:
+    secret = "sk-very-secret-indeed"
+    env = {
+        "OPENAI_API_KEY": secret,
+        "EDENMEM_SEARCH_RERANK_API_KEY": secret,
+        "EDENMEM_URI": f"mongodb://root:{secret}@localhost:1/eden",
+        "EDENMEM_STORE_CONNECT_TIMEOUT_SECONDS": "0.2",
+    }
+    for arguments in (
+        ["config", "show"],
+        ["config", "show", "--format", "json"],
+        ["status"],
+        ["agent", "list", "--traceback"],
+        ["init"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "edenmem", *arguments],
+            capture_output=True,
+            text=True,
+            env=shared_cli.environment(200, env),
+            timeout=60,
+            check=False,
+        )
+        assert secret not in done.stdout + done.stderr, arguments
+
+
+def test_quiet_leaves_notes_out_but_no_errors(cli: Cli) -> None:
+    assert cli("session", "list", "--agent", "otto").ok().err == "no sessions\n"
+    assert cli("session", "list", "--agent", "otto", "--quiet").ok().err == ""
+    assert "error" in cli("agent", "show", "nobody", "--quiet").err

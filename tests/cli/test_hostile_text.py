@@ -1,0 +1,141 @@
+"""Text from users and models on screens: shown, never obeyed (known failures 33 and 41).
+
+Each reading command runs on a store in which names, facts, reflections, texts and messages hold
+markup, escape sequences, directional overrides, XML, and 100 KB on one line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from edenmem.cli.tables import display_width
+from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, controls
+
+READING = [
+    ("agent", "list"),
+    ("agent", "show", "mira"),
+    ("user", "list"),
+    ("user", "show", "lena"),
+    ("session", "list"),
+    ("session", "show", "first-visit"),
+    ("scope", "list"),
+    ("scope", "show", "--agent", "mira", "--user", "lena"),
+    ("scope", "policy", "--agent", "mira", "--user", "lena"),
+    ("fact", "list", "--agent", "mira", "--user", "lena"),
+    ("fact", "show", "f" * 23 + "2"),
+    ("fact", "show", "f" * 23 + "3"),
+    ("fact", "history", "f" * 23 + "2"),
+    ("reflection", "list", "--agent", "mira"),
+    ("reflection", "show", "e" * 24),
+    ("consolidation", "list"),
+    ("consolidation", "show", "--agent", "mira", "--user", "lena"),
+    ("consolidation", "history", "--agent", "mira", "--user", "lena"),
+    ("consolidation", "diff", "--agent", "mira", "--user", "lena"),
+    ("search", "loud", "whale", "--agent", "mira", "--user", "lena", "--explain", "--no-track"),
+    ("context", "show", "first-visit"),
+    ("status",),
+]
+IDS = [" ".join(word for word in command if len(word) < 20) for command in READING]
+#: Commands whose result is text in full, not a table.
+WHOLE = {"show", "diff", "policy"}
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("command", READING, ids=IDS)
+def test_in_a_pipe_no_text_is_obeyed(
+    command: tuple[str, ...], columns: int, shared_cli: Cli
+) -> None:
+    result = shared_cli(*command, columns=columns).ok()
+    assert result.out
+    if command[0] != "context":  # its result is the XML itself, which stays exact in a pipe
+        assert not controls(result.out)
+    assert not controls(result.err)
+    if not WHOLE & set(command) and "--explain" not in command:
+        for line in result.out.splitlines():
+            assert display_width(line) <= columns
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("command", READING, ids=IDS)
+def test_on_a_terminal_no_text_is_obeyed(
+    command: tuple[str, ...], columns: int, shared_cli: Cli
+) -> None:
+    result = shared_cli.on_terminal(*command, columns=columns)
+    assert result.code == 0, result.out
+    assert not controls(result.out)
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_markup_is_shown_as_it_was_written(on_terminal: bool, shared_cli: Cli) -> None:
+    command = ("fact", "list", "--agent", "mira", "--user", "lena")
+    runner = shared_cli.on_terminal if on_terminal else shared_cli
+    shown = runner(*command, columns=200).out
+    assert "[/red] [bold]loud[/bold] :smile: ␛]0;owned␇" in shown
+    assert "endless endless" in shown
+
+
+def test_show_has_the_whole_text(shared_cli: Cli) -> None:
+    shown = shared_cli("fact", "show", "f" * 23 + "3").ok().out
+    assert shown.count("endless") == 12_500
+
+
+@pytest.mark.parametrize("command", READING, ids=IDS)
+def test_json_is_valid_exact_and_the_same_twice(command: tuple[str, ...], shared_cli: Cli) -> None:
+    first = shared_cli(*command, "--format", "json").ok()
+    assert isinstance(first.data, list)
+    assert all(isinstance(row, dict) for row in first.data)
+    assert not controls(first.out)
+    again = shared_cli(*command, "--format", "json").ok()
+    assert first.out == again.out or command[0] in ("status", "context")
+    lines = shared_cli(*command, "--format", "jsonl").ok().out.splitlines()
+    assert len(lines) == len(first.data)
+    if first.out == again.out:
+        assert [json.loads(line) for line in lines] == first.data
+
+
+def test_json_keeps_every_character_of_a_fact(shared_cli: Cli) -> None:
+    (fact,) = shared_cli.json("fact", "show", "f" * 23 + "2")
+    assert fact["content"] == HOSTILE
+    assert (fact["user_id"], fact["agent_id"]) == (LENA, MIRA)
+    assert "embedding" not in fact
+
+
+def test_csv_has_a_row_for_each_fact(shared_cli: Cli) -> None:
+    command = ("fact", "list", "--agent", "mira", "--user", "lena")
+    out = shared_cli(*command, "--format", "csv").ok().out
+    rows = list(csv.DictReader(io.StringIO(out, newline="")))
+    assert {row["id"] for row in rows} == {fact["id"] for fact in shared_cli.json(*command)}
+
+
+def test_a_markdown_table_has_one_line_for_each_fact(shared_cli: Cli) -> None:
+    command = ("fact", "list", "--agent", "mira", "--user", "lena")
+    out = shared_cli(*command, "--format", "markdown").ok().out
+    assert len(out.splitlines()) == 2 + len(shared_cli.json(*command))
+    assert not controls(out)
+    assert r"\[/red\]" in out
+
+
+def test_the_context_is_well_formed_whatever_was_stored(shared_cli: Cli) -> None:
+    result = shared_cli("context", "show", "first-visit", "--refresh").ok()
+    root = ElementTree.fromstring(result.out)
+    assert root.tag == "MemoryContext"
+    assert not [element for element in root.iter() if element.tag == "System"]
+    assert "tokens" in result.err
+
+
+def test_hostile_words_of_the_command_line_are_not_obeyed(shared_cli: Cli) -> None:
+    for command in (
+        ("agent", "show", "\x1b]0;x\x07[/red]"),
+        ("search", "\x1b[2J", "--agent", "\x1b[31m"),
+        ("\x1b[31mfact",),
+        ("fact", "list", "--\x1b[31m"),
+        ("fact", "list", "--since", "\x1b[31m"),
+    ):
+        result = shared_cli(*command)
+        assert result.code in (2, 3)
+        assert not controls(result.err)
