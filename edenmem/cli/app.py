@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.main import get_command, get_group
+from typer.main import get_command
 
 from edenmem import __version__
 from edenmem.cli.failures import guarded
-from edenmem.cli.framework import Group, global_parameters
+from edenmem.cli.framework import Group, built, global_parameters
 from edenmem.cli.invocation import Invocation
 from edenmem.errors import ExitCode
 
@@ -63,9 +63,20 @@ COMMANDS: dict[str, Entry] = {
 def load(entry: Entry) -> Any:
     """The parser's command for an entry of the table."""
     app = import_module(entry.module).app
-    command = get_group(app) if entry.is_group else get_command(app)
+    command: Any = built(app) if entry.is_group else get_command(app)
     command.name = entry.name
     return command
+
+
+def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The words of each command, groups left out, and the command; for documentation and tests."""
+    for name, entry in COMMANDS.items():
+        command = load(entry)
+        if not entry.is_group:
+            yield (name,), command
+            continue
+        for sub in command.list_commands(None):
+            yield (name, sub), command.get_command(None, sub)
 
 
 class Root(Group):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+from typer.main import get_command, get_group
 
 from edenmem.cli.invocation import Invocation, command_line
 from edenmem.cli.output import OutputFormat
@@ -23,6 +23,15 @@ from edenmem.errors import ExitCode, UsageError
 def group(help: str) -> typer.Typer:
     """A Typer application for a group of commands."""
     return typer.Typer(cls=Group, help=help, rich_markup_mode=None, add_completion=False)
+
+
+def built(app: typer.Typer) -> Group:
+    """The parser's group for an application that `group` made."""
+    empty = typer.Typer(cls=Group, help=app.info.help, rich_markup_mode=None, add_completion=False)
+    made = get_group(empty)
+    assert isinstance(made, Group)
+    made.app = app
+    return made
 
 
 def single() -> typer.Typer:
@@ -155,7 +164,26 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group that shows its help when it is called alone, and knows near misses."""
+    """A group that shows its help when it is called alone, and knows near misses.
+
+    ``app`` holds its commands as they were registered; each is built when it is asked for, since
+    building all takes longer than running one.
+    """
+
+    app: typer.Typer | None = None
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, in the order of registration."""
+        return [info.name or "" for info in self.app.registered_commands] if self.app else []
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, built now."""
+        for info in self.app.registered_commands if self.app else ():
+            if info.name == cmd_name:
+                holder = single()
+                holder.registered_commands.append(info)
+                return get_command(holder)
+        return None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All parameters, ``--help`` included, with our conversion of values."""

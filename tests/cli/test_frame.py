@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from edenmem import __version__
-from edenmem.cli.app import COMMANDS, load, run
+from edenmem.cli.app import COMMANDS, every_command, run
 from tests.cli.conftest import Cli
 
-
-def paths() -> Iterator[tuple[str, ...]]:
-    """Every command and group, as words."""
-    for name, entry in COMMANDS.items():
-        yield (name,)
-        if entry.is_group:
-            for sub in load(entry).commands:
-                yield (name, sub)
+EVERY = dict(every_command())
 
 
-@pytest.mark.parametrize("path", list(paths()), ids=" ".join)
+@pytest.mark.parametrize("path", list(EVERY), ids=" ".join)
 def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*path, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -33,12 +24,9 @@ def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFix
     assert "\b" not in shown
 
 
-@pytest.mark.parametrize("path", list(paths()), ids=" ".join)
+@pytest.mark.parametrize("path", list(EVERY), ids=" ".join)
 def test_every_option_is_explained(path: tuple[str, ...]) -> None:
-    command: Any = load(COMMANDS[path[0]])
-    if len(path) == 2:
-        command = command.commands[path[1]]
-    for parameter in command.params:
+    for parameter in EVERY[path].params:
         assert parameter.help, f"{' '.join(path)} {parameter.name}"
 
 
@@ -52,9 +40,8 @@ def test_commands_that_write_can_be_tried_and_explained() -> None:
         "consolidation": ("edit", "restore"),
     }
     for group, names in writing.items():
-        commands = load(COMMANDS[group]).commands
         for name in names:
-            options = {option for p in commands[name].params for option in p.opts}
+            options = {option for p in EVERY[group, name].params for option in p.opts}
             assert {"--dry-run", "--reason"} <= options, f"{group} {name}"
 
 
@@ -63,7 +50,7 @@ def test_the_groups_of_the_help_are_those_there_are(capsys: pytest.CaptureFixtur
     for name, entry in COMMANDS.items():
         if entry.is_group and ":" in entry.help:
             listed = {word.strip(" .") for word in entry.help.split(":", 1)[1].split(",")}
-            assert listed == set(load(entry).commands), name
+            assert listed == {path[1] for path in EVERY if path[0] == name}
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--quiet", "--version"]])
