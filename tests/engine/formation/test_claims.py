@@ -323,6 +323,23 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None
     assert world.formation(FormationStatus.CLAIMED).worker == "worker-2"
 
 
+async def test_a_worker_that_lost_its_lease_stops_asking(world: World) -> None:
+    world.say("I live in Lisbon.")
+
+    async def overtaken(request: Any) -> None:
+        [formation] = world.formations()
+        now = world.clock.advance(hours=1)
+        assert world.store.reclaim(
+            formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
+        )
+        await asyncio.Event().wait()
+
+    world.llm.script("facts", overtaken)
+    report = await world.form_one(lease_seconds=0.003)
+    assert report.outcome == "taken"
+    assert world.formation(FormationStatus.CLAIMED).worker == "worker-2"
+
+
 class Leases:
     """A store that only renews leases, ``most`` times, and calls ``at_last`` at the last."""
 

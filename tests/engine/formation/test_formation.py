@@ -220,7 +220,8 @@ async def test_shards_and_groups_take_what_is_theirs(world: World) -> None:
         ),
     )
     world.llm.script(
-        "reflections", reflections(shards={"Festival": ["Money is short."], "closed": ["No."]})
+        "reflections",
+        reflections(shards={"Festival": ["Money is short."], "closed": ["The hall is cold."]}),
     )
     world.say("We have 900 euros.", session=session)
     report = await world.form_one(session=session)
@@ -228,10 +229,28 @@ async def test_shards_and_groups_take_what_is_theirs(world: World) -> None:
     assert world.pending(festival) == ["Money is short."]
     assert world.contents(group) == ["The crew meets at the ferry hall."]
     assert world.contents(closed) == world.pending(closed) == []
-    assert sum(each.action == "REJECTED" for each in report.decisions) == 3
+    assert [each.reason for each in report.decisions if each.action == "REJECTED"] == [
+        "shard 'closed' takes no facts here",
+        "shard 'invented' takes no facts here",
+        "reflection: an unknown shard takes no reflections here",
+    ]
     for request in world.llm.requests:
         assert "Watch for budget lines." in request.user
         assert "Old matters." not in request.user
+
+
+async def test_where_there_is_one_shard_it_need_not_be_named(world: World) -> None:
+    notes = world.cast.add_shard("notes")
+    world.llm.script("facts", facts(fact(WALK, "shard")))
+    world.say("The walk is on 12 December.")
+    await world.form_one()
+    assert world.contents(notes) == [WALK]
+
+
+async def test_a_message_without_sender_is_the_only_persons(world: World) -> None:
+    world.say("I live in Lisbon.", sender=None)
+    await world.form_one()
+    assert "UTC] anna: I live in Lisbon." in world.llm.requests_for("facts")[0].user
 
 
 async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: World) -> None:
@@ -325,6 +344,24 @@ async def test_of_too_many_the_first_are_kept_and_the_rest_is_told(world: World)
     assert rejected[0].reason == "more than 2 facts for the user scope"
 
 
+async def test_of_too_many_reflections_the_first_are_kept(world: World) -> None:
+    thoughts = [f"Anna likes tile {number}." for number in range(6)]
+    world.llm.script("reflections", reflections(user=thoughts, session=["Anna asks."]))
+    world.say("I like tiles.")
+    report = await world.form_one(reflections_per_scope=4)
+    assert world.pending(world.cast.anna_scope) == thoughts[:2]
+    assert report.reflections == {"user": 2, "session": 1}
+    assert {each.reason for each in report.decisions} == {
+        "reflection: too many reflections for the user scope"
+    }
+
+
+async def test_a_cold_run_leaves_no_tail_behind(world: World) -> None:
+    world.say(*["Hm."] * 7)
+    reports = await world.form(trigger=Trigger.COLD, max_messages=5)
+    assert [report.messages for report in reports] == [5, 2]
+
+
 async def test_words_are_limited_whatever_the_model_does(world: World) -> None:
     world.llm.script("facts", facts("word " * 40))
     world.llm.script("reflections", reflections(user=["thought " * 50]))
@@ -355,6 +392,23 @@ async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) 
         "Tile 3 is green.",
     ]
     assert [entry.reason for entry in world.store.audit()].count("retention") == 2
+
+
+async def test_what_is_replaced_makes_room_by_itself(world: World) -> None:
+    cats = "Anna has two cats."
+    for day, content in enumerate((cats, LISBON)):
+        add_fact(
+            world.store,
+            world.cast.anna_scope,
+            content,
+            formed_at=world.clock.advance(days=day),
+            embedding=world.embedder.vector(content),
+            embedding_model=world.embedder.model,
+        )
+    set_policy(world.store, world.cast.anna_scope, fact_buffer_max=2)
+    moved = "Anna Duarte lives in Porto."
+    await form_beside(world, moved, decision(1, "DELETE", 1))
+    assert world.contents(world.cast.anna_scope) == [moved, cats]
 
 
 async def test_retention_may_be_set_for_a_kind(world: World) -> None:
