@@ -117,7 +117,7 @@ def parse(data: bytes) -> ParsedSession:
 def _line(data: bytes) -> _Line:
     try:
         # not msgspec's decoder, which refuses the lone surrogates of chats that were cut short
-        value = json.loads(data)
+        value = json.loads(data.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise BadLine("nested too deeply") from None
     except UnicodeDecodeError as error:

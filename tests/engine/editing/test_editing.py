@@ -391,8 +391,11 @@ class TestDeleteAndRestore:
             await editor.delete_fact(fact.id)
             await editor.restore_fact(fact.id)
         assert world.stored(fact.id).content == fact.content
-        versions = [entry.version for entry in world.store.history("fact", fact.id)]
+        history = world.store.history("fact", fact.id)
+        versions = [entry.version for entry in history if entry.action != "delete"]
+        assert len(versions) == 3
         assert versions == sorted(set(versions))
+        assert len([entry for entry in history if entry.action == "delete"]) == 2
 
     async def test_a_fact_that_is_there_needs_a_version(self, editor: Editor, world: World) -> None:
         fact = world.fact()

@@ -136,8 +136,10 @@ class TestFinding:
         assert "recency" in report.timings_ms
 
     async def test_mmr_leaves_out_what_says_the_same(
-        self, searcher: Searcher, store: Store, embedder: FakeEmbedder
+        self, store: Store, embedder: FakeEmbedder
     ) -> None:
+        settings = Settings(search=SearchSettings(semantic_floor=0.5, mmr_lambda=0.3))
+        searcher = Searcher(store, settings, embedder=embedder)
         same = ["Anna drinks green tea daily.", "Anna drinks green tea daily!"]
         add(store, embedder, [*same, "Anna drinks wine at parties on Sundays."])
         report = await searcher.search(["Anna drinks green tea"], [SCOPE], top_k=2, mmr=True)
