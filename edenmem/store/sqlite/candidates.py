@@ -1,0 +1,111 @@
+"""Candidates for search: the text list from FTS5, the semantic list from codes and vectors."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edenmem.errors import EmbeddingModelMismatch
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.store.sqlite import scopes, vectors
+from edenmem.store.sqlite.fulltext import TextQuery
+from edenmem.store.sqlite.memory import narrowing
+from edenmem.store.sqlite.part import Part, json_array
+
+if TYPE_CHECKING:
+    from edenmem.store.sqlite.nearest import CodeCache
+
+
+class Candidates(Part):
+    """See `edenmem.store.protocol.Store`."""
+
+    _codes: CodeCache | None = None
+
+    def search_ability(self) -> SearchAbility:
+        return SearchAbility(kind="embedded")
+
+    def text_candidates(
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+    ) -> list[list[Candidate]]:
+        conditions, values = narrowing(filter)
+        with self._db.reading() as connection:
+            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            if not numbers or limit < 1:
+                return [[] for _ in queries]
+            text = TextQuery(connection, numbers, conditions, values)
+            return [text.best(query, limit) for query in queries]
+
+    def semantic_candidates(
+        self,
+        filter: FactFilter,
+        vectors_: Sequence[bytes],
+        *,
+        model: str,
+        limit: int,
+        exact: bool = False,
+    ) -> list[list[Candidate]]:
+        for vector in vectors_:
+            vectors.check_vector(vector)
+        if not vectors_ or limit < 1:
+            return [[] for _ in vectors_]
+        with self._db.reading() as connection:
+            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            known = vectors.model_of(connection, model) if model else None
+            if known is not None:
+                for vector in vectors_:
+                    vectors.check_dimensions(model, vector, known[1])
+                found = self._nearest(connection, numbers, known, filter, vectors_, limit, exact)
+                if found is not None:
+                    return found
+            stored = _another_model(connection, numbers, filter, known[0] if known else None)
+        if stored is not None:
+            raise EmbeddingModelMismatch(stored=stored, current=model)
+        return [[] for _ in vectors_]
+
+    def _nearest(
+        self,
+        connection: sqlite3.Connection,
+        numbers: Sequence[int],
+        model: tuple[int, int],
+        filter: FactFilter,
+        queries: Sequence[bytes],
+        limit: int,
+        exact: bool,
+    ) -> list[list[Candidate]] | None:
+        from edenmem.store.sqlite import nearest
+
+        if self._codes is None:
+            self._codes = nearest.CodeCache()
+        conditions, values = narrowing(filter)
+        allowed = None
+        if conditions:
+            rows = connection.execute(
+                "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
+                f" AND f.model_id = ?{conditions}",
+                (json_array(numbers), model[0], *values),
+            )
+            allowed = [number for (number,) in rows]
+        blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
+        search = nearest.Nearest(connection, blocks, model[1], allowed)
+        return search.best(queries, limit, exact=exact) if search.total else None
+
+
+def _another_model(
+    connection: sqlite3.Connection,
+    numbers: Sequence[int],
+    filter: FactFilter,
+    model_id: int | None,
+) -> str | None:
+    """The name of a model, not this one, that the filter's facts have vectors of."""
+    conditions, values = narrowing(filter)
+    row = connection.execute(
+        "SELECT m.name FROM facts f JOIN embedding_models m USING (model_id)"
+        " WHERE f.scope_id IN (SELECT value FROM json_each(?)) AND f.model_id IS NOT ?"
+        f" AND m.name <> ''{conditions} LIMIT 1",
+        (json_array(numbers), model_id, *values),
+    ).fetchone()
+    return row[0] if row else None

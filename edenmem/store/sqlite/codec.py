@@ -1,0 +1,201 @@
+"""Rows to models and back: times as milliseconds, lists as JSON, ids as text."""
+
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, overload
+
+import msgspec
+
+from edenmem.models.ids import as_utc
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+
+Row = tuple[Any, ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@overload
+def to_ms(moment: datetime) -> int: ...
+@overload
+def to_ms(moment: None) -> None: ...
+@overload
+def to_ms(moment: datetime | None) -> int | None: ...
+def to_ms(moment: datetime | None) -> int | None:
+    """Whole milliseconds since 1970."""
+    return None if moment is None else (as_utc(moment) - _EPOCH) // _MILLISECOND
+
+
+def time(ms: int) -> datetime:
+    """The time that a column says."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def optional_time(ms: int | None) -> datetime | None:
+    """The time that a column says, if it says one."""
+    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+
+
+def to_list(items: Sequence[str]) -> str | None:
+    """A JSON array; nothing for an empty list."""
+    return json.dumps(list(items)) if items else None
+
+
+def from_list(column: str | None) -> tuple[str, ...]:
+    """The items of a JSON array."""
+    return tuple(json.loads(column)) if column else ()
+
+
+def optional_bool(column: int | None) -> bool | None:
+    """A truth value, if there is one."""
+    return None if column is None else bool(column)
+
+
+def plain(model: msgspec.Struct) -> dict[str, Any]:
+    """A model as audit entries keep it: JSON values, without the vector."""
+    fields: dict[str, Any] = msgspec.to_builtins(model)
+    fields.pop("embedding", None)
+    return fields
+
+
+def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
+    """The scope that a row of ``scopes`` names."""
+    return Scope(ScopeKind(kind), agent_id, owner)
+
+
+def _owner_fields(kind: str, agent_id: str, owner: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"scope": ScopeKind(kind), "agent_id": agent_id}
+    if kind == "user":
+        fields["user_id"] = owner
+    elif kind == "group":
+        fields["group_id"] = owner
+    elif kind == "shard":
+        fields["shard"] = owner
+    elif kind == "session":
+        fields["session_id"] = owner
+    return fields
+
+
+_SCOPE = "s.kind, s.agent_id, s.owner"
+
+_FACT = (
+    f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
+    " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
+    " f.formation_id, nullif(m.name, ''), {vector} FROM facts f JOIN scopes s USING (scope_id)"
+    " LEFT JOIN embedding_models m USING (model_id)"
+)
+#: The beginning of a query for facts; the table is ``f``.
+FACT = _FACT.replace("{vector}", "NULL")
+FACT_WITH_VECTOR = _FACT.replace("{vector}", "v.vector") + " LEFT JOIN vectors v USING (fact_no)"
+
+
+def fact_from(row: Row) -> Fact:
+    """A row of `FACT` or `FACT_WITH_VECTOR`."""
+    owner = _owner_fields(*row[:3])
+    if row[3] is not None:
+        owner["session_id"] = row[3]
+    return Fact(
+        **owner,
+        id=row[4],
+        content=row[5],
+        hash=row[6],
+        formed_at=time(row[7]),
+        source_message_ids=from_list(row[8]),
+        version=row[9],
+        previous_content=row[10],
+        updated_at=optional_time(row[11]),
+        access_count=row[12],
+        last_accessed_at=optional_time(row[13]),
+        private=bool(row[14]),
+        formation_id=row[15],
+        embedding_model=row[16],
+        embedding=row[17],
+    )
+
+
+#: The beginning of a query for reflections; the table is ``r``.
+REFLECTION = (
+    f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
+    " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
+    " r.formation_id, r.propagated_from FROM reflections r JOIN scopes s USING (scope_id)"
+)
+
+
+def reflection_from(row: Row) -> Reflection:
+    """A row of `REFLECTION`."""
+    owner = _owner_fields(*row[:3])
+    if row[3] is not None:
+        owner["session_id"] = row[3]
+    return Reflection(
+        **owner,
+        id=row[4],
+        content=row[5],
+        formed_at=time(row[6]),
+        source_message_ids=from_list(row[7]),
+        version=row[8],
+        updated_at=optional_time(row[9]),
+        absorbed=bool(row[10]),
+        absorbed_at=optional_time(row[11]),
+        consolidated_into=row[12],
+        private=bool(row[13]),
+        formation_id=row[14],
+        propagated_from=from_list(row[15]),
+    )
+
+
+#: The beginning of a query for consolidated texts; the table is ``c``.
+CONSOLIDATION = (
+    f"SELECT {_SCOPE}, c.id, c.content, c.version, c.word_limit, c.absorbed_ids,"
+    " c.last_consolidated_at, c.updated_at, c.scope_id"
+    " FROM consolidations c JOIN scopes s USING (scope_id)"
+)
+
+
+def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
+    """A row of `CONSOLIDATION` and the ids in the scope's buffer."""
+    return Consolidation(
+        **_owner_fields(*row[:3]),
+        id=row[3],
+        consolidated_content=row[4],
+        version=row[5],
+        word_limit=row[6],
+        unabsorbed_ids=tuple(pending),
+        absorbed_ids=from_list(row[7]),
+        last_consolidated_at=optional_time(row[8]),
+        updated_at=optional_time(row[9]),
+    )
+
+
+#: The beginning of a query for policies; the table is ``p``.
+POLICY = (
+    f"SELECT {_SCOPE}, p.id, p.memory_instructions, p.consolidation_instructions,"
+    " p.consolidate_at, p.word_limit, p.fact_buffer_max, p.fast_model, p.slow_model, p.active,"
+    " p.private, p.propagate, p.version, p.updated_at"
+    " FROM policies p JOIN scopes s USING (scope_id)"
+)
+
+
+def policy_from(row: Row) -> Policy:
+    """A row of `POLICY`."""
+    return Policy(
+        **_owner_fields(*row[:3]),
+        id=row[3],
+        memory_instructions=row[4],
+        consolidation_instructions=row[5],
+        consolidate_at=row[6],
+        word_limit=row[7],
+        fact_buffer_max=row[8],
+        fast_model=row[9],
+        slow_model=row[10],
+        active=bool(row[11]),
+        private=bool(row[12]),
+        propagate=optional_bool(row[13]),
+        version=row[14],
+        updated_at=optional_time(row[15]),
+    )

@@ -1,0 +1,380 @@
+"""What the platform owns: agents, users, sessions, messages, cached contexts, and their names."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import NotFoundError
+from edenmem.models.host import Agent, CachedContext, Message, Session, ToolCall, User
+from edenmem.store.sqlite.codec import (
+    Row,
+    from_list,
+    optional_time,
+    time,
+    to_list,
+    to_ms,
+)
+from edenmem.store.sqlite.part import BATCH, Part, json_array
+
+_AGENT = (
+    "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
+    " created_at FROM agents"
+)
+_USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
+_SESSION = (
+    "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
+    " last_activity, created_at FROM sessions s"
+)
+_MESSAGE = (
+    "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
+    " m.trigger FROM messages m"
+)
+_IN_ORDER = "ORDER BY m.created_at, m.id"
+
+
+def _agent_from(row: Row) -> Agent:
+    return Agent(
+        id=row[0],
+        username=row[1],
+        name=row[2],
+        persona=row[3],
+        owner=row[4],
+        user_memory_enabled=bool(row[5]),
+        agent_memory_enabled=bool(row[6]),
+        created_at=optional_time(row[7]),
+    )
+
+
+def _user_from(row: Row) -> User:
+    return User(
+        id=row[0],
+        username=row[1],
+        eden_user_id=row[2],
+        subscription_tier=row[3],
+        feature_flags=from_list(row[4]),
+        created_at=optional_time(row[5]),
+    )
+
+
+def _message_from(row: Row) -> Message:
+    return Message(
+        id=row[0],
+        session_id=row[1],
+        role=row[2],
+        content=row[3],
+        created_at=time(row[4]),
+        sender=row[5],
+        name=row[6],
+        tool_calls=msgspec.json.decode(row[7], type=tuple[ToolCall, ...]) if row[7] else (),
+        trigger=bool(row[8]),
+    )
+
+
+def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
+    """The agent with this id, unless it is deleted."""
+    row = connection.execute(f"{_AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
+    return _agent_from(row) if row else None
+
+
+def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
+    rows = connection.execute(
+        "SELECT member_id FROM session_members WHERE session_id = ? AND role = ? ORDER BY place",
+        (session_id, role),
+    )
+    return tuple(member for (member,) in rows)
+
+
+def _session_from(connection: sqlite3.Connection, row: Row) -> Session:
+    return Session(
+        id=row[0],
+        agents=_members(connection, row[0], "agent"),
+        users=_members(connection, row[0], "user"),
+        owner=row[1],
+        group_id=row[2],
+        name=row[3],
+        title=row[4],
+        status=row[5],
+        platform=row[6],
+        incognito=bool(row[7]),
+        deleted=bool(row[8]),
+        last_activity=optional_time(row[9]),
+        created_at=optional_time(row[10]),
+    )
+
+
+def _add_members(
+    connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
+) -> None:
+    (place,) = connection.execute(
+        "SELECT coalesce(max(place) + 1, 0) FROM session_members WHERE session_id = ? AND role = ?",
+        (session_id, role),
+    ).fetchone()
+    connection.executemany(
+        "INSERT OR IGNORE INTO session_members VALUES (?, ?, ?, ?)",
+        [(session_id, role, member, place + i) for i, member in enumerate(members)],
+    )
+
+
+def backlog_of(
+    connection: sqlite3.Connection, session_id: str, agent_id: str, limit: int
+) -> tuple[tuple[Message, ...], int]:
+    """The oldest messages that no formation of the agent has, and how many there are."""
+    tail = (
+        "FROM messages m WHERE m.session_id = ? AND NOT EXISTS (SELECT 1 FROM formation_messages f"
+        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id)"
+    )
+    columns = _MESSAGE.removesuffix("FROM messages m")
+    rows = connection.execute(
+        f"{columns} {tail} {_IN_ORDER} LIMIT ?", (session_id, agent_id, max(0, limit))
+    ).fetchall()
+    (total,) = connection.execute(f"SELECT count(*) {tail}", (session_id, agent_id)).fetchone()
+    return tuple(map(_message_from, rows)), total
+
+
+class Host(Part):
+    """See `edenmem.store.protocol.Store`."""
+
+    # -- agents and users --------------------------------------------------------------------
+
+    def agents(self) -> Iterator[Agent]:
+        return map(_agent_from, self._by_username(_AGENT))
+
+    def users(self) -> Iterator[User]:
+        return map(_user_from, self._by_username(_USER))
+
+    def _by_username(self, select: str) -> Iterator[Row]:
+        last = ""
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{select} WHERE NOT deleted AND username > ? ORDER BY username LIMIT ?",
+                    (last, BATCH),
+                ).fetchall()
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][1]
+
+    def agent(self, agent_id: str) -> Agent | None:
+        with self._db.reading() as connection:
+            return agent_of(connection, agent_id)
+
+    def add_agent(self, agent: Agent) -> bool:
+        with self._db.writing() as connection:
+            added = connection.execute(
+                "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                (
+                    agent.id,
+                    agent.username,
+                    agent.username.casefold(),
+                    agent.name,
+                    agent.persona,
+                    agent.owner,
+                    agent.user_memory_enabled,
+                    agent.agent_memory_enabled,
+                    to_ms(agent.created_at),
+                ),
+            )
+            return added.rowcount == 1
+
+    def user(self, user_id: str) -> User | None:
+        with self._db.reading() as connection:
+            row = connection.execute(f"{_USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
+        return _user_from(row) if row else None
+
+    def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{_USER} WHERE id IN (SELECT value FROM json_each(?))", (json_array(user_ids),)
+            ).fetchall()
+        return {user.id: user for user in map(_user_from, rows)}
+
+    def add_user(self, user: User) -> bool:
+        with self._db.writing() as connection:
+            added = connection.execute(
+                "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+                (
+                    user.id,
+                    user.username,
+                    user.username.casefold(),
+                    user.eden_user_id,
+                    user.subscription_tier,
+                    to_list(user.feature_flags) or "[]",
+                    to_ms(user.created_at),
+                ),
+            )
+            return added.rowcount == 1
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def sessions(
+        self,
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        group_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Session]:
+        member = (
+            " AND EXISTS (SELECT 1 FROM session_members x WHERE x.session_id = s.id"
+            " AND x.role = '{}' AND x.member_id = ?)"
+        )
+        where, values = "NOT s.deleted", list[Any]()
+        for condition, value in (
+            (member.format("agent"), agent_id),
+            (member.format("user"), user_id),
+            (" AND s.group_id = ?", group_id),
+        ):
+            if value is not None:
+                where += condition
+                values.append(value)
+        return itertools.islice(self._sessions(where, values), limit)
+
+    def _sessions(self, where: str, values: Sequence[Any]) -> Iterator[Session]:
+        """A batch at a time, by latest activity; sessions without any come last."""
+        last: Row | None = None
+        activity = "coalesce(s.last_activity, -1)"
+        while True:
+            after = "" if last is None else f" AND {activity} <= ? AND ({activity} < ? OR id > ?)"
+            keys = () if last is None else (last[0], last[0], last[1])
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{_SESSION} WHERE {where}{after} ORDER BY {activity} DESC, id LIMIT ?",
+                    (*values, *keys, BATCH),
+                ).fetchall()
+                sessions = [_session_from(connection, row) for row in rows]
+            yield from sessions
+            if len(rows) < BATCH:
+                return
+            last = (-1 if rows[-1][9] is None else rows[-1][9], rows[-1][0])
+
+    def session(self, session_id: str) -> Session | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                f"{_SESSION} WHERE id = ? AND NOT deleted", (session_id,)
+            ).fetchone()
+            return _session_from(connection, row) if row else None
+
+    def put_session(self, session: Session) -> bool:
+        with self._db.writing() as connection:
+            added = connection.execute(
+                "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
+                " title_folded, status, platform, incognito, deleted, last_activity, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    session.id,
+                    session.owner,
+                    session.group_id,
+                    session.name,
+                    session.name and session.name.casefold(),
+                    session.title,
+                    session.title and session.title.casefold(),
+                    session.status,
+                    session.platform,
+                    session.incognito,
+                    session.deleted,
+                    to_ms(session.last_activity),
+                    to_ms(session.created_at),
+                ),
+            )
+            _add_members(connection, session.id, "agent", session.agents)
+            _add_members(connection, session.id, "user", session.users)
+            return added.rowcount == 1
+
+    def set_session_status(self, session_id: str, status: str) -> None:
+        with self._db.writing() as connection:
+            connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        if not messages:
+            return 0
+        rows = [
+            (
+                message.id,
+                session_id,
+                message.role,
+                message.content,
+                to_ms(message.created_at),
+                message.sender,
+                message.name,
+                msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
+                message.trigger,
+            )
+            for message in messages
+        ]
+        with self._db.writing() as connection:
+            known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
+            if known.fetchone() is None:
+                raise NotFoundError(f"there is no session {session_id}")
+            added = connection.executemany(
+                "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            ).rowcount
+            connection.execute(
+                "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1)"
+                " WHERE id = ?2",
+                (max(row[4] for row in rows), session_id),
+            )
+        return added
+
+    def messages(
+        self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
+    ) -> Iterator[Message]:
+        if ids is not None:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{_MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
+                    f" AND m.session_id = ? {_IN_ORDER}",
+                    (json_array(ids), session_id),
+                ).fetchall()
+            return map(_message_from, rows)
+        if newest is not None:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{_MESSAGE} WHERE m.session_id = ?"
+                    " ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
+                    (session_id, max(0, newest)),
+                ).fetchall()
+            return map(_message_from, reversed(rows))
+        return map(_message_from, self._all_messages(session_id))
+
+    def _all_messages(self, session_id: str) -> Iterator[Row]:
+        last: Row = (-(2**63), "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{_MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
+                    f" {_IN_ORDER} LIMIT ?",
+                    (session_id, *last, BATCH),
+                ).fetchall()
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = (rows[-1][4], rows[-1][0])
+
+    # -- the cached context ------------------------------------------------------------------
+
+    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                "SELECT xml, fingerprint, built_at FROM cached_contexts"
+                " WHERE session_id = ? AND agent_id = ?",
+                (session_id, agent_id),
+            ).fetchone()
+        return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
+
+    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
+                (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
+            )

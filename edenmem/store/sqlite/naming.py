@@ -1,0 +1,77 @@
+"""What a typed name or the beginning of an id may mean."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from edenmem.models.ids import is_id
+from edenmem.store.protocol import Reference, ReferenceKind
+from edenmem.store.sqlite.part import Part
+
+#: From so many digits on, the beginning of an id is taken as one.
+SHORTEST_PREFIX = 4
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
+
+
+class _Named(NamedTuple):
+    """Where the things of a kind are: table, what a person knows them by, columns with names
+    (each has a twin ``…_folded`` for comparing without case), and a condition."""
+
+    table: str
+    label: str
+    names: tuple[str, ...] = ()
+    condition: str = "1"
+
+
+_KINDS: dict[ReferenceKind, _Named] = {
+    "agent": _Named("agents", "username", ("username",), "NOT deleted"),
+    "user": _Named("users", "username", ("username",), "NOT deleted"),
+    "session": _Named("sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"),
+    "fact": _Named("facts", "content"),
+    "reflection": _Named("reflections", "content"),
+    "formation": _Named("formations", "status || ' #' || seq || ' of session ' || session_id"),
+}
+
+
+class Naming(Part):
+    """See `edenmem.store.protocol.Store`."""
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        named = _KINDS[kind]
+        digits = text.lower()
+        if _SURROGATE.search(text):  # no stored name has any, and SQLite cannot be asked
+            return []
+        with self._db.reading() as connection:
+            if is_id(digits):
+                found = _where(connection, named, "id = ?", [digits], 1)
+                if found:
+                    return found
+            for suffix, value in (("", text), ("_folded", text.casefold())):
+                for name in named.names:
+                    found = _where(connection, named, f"{name}{suffix} = ?", [value], limit)
+                    if found:
+                        return found
+            if _PREFIX.match(digits):
+                return _where(
+                    connection, named, "id >= ? AND id < ?", [digits, digits + "g"], limit
+                )
+        return []
+
+
+def _where(
+    connection: sqlite3.Connection, named: _Named, where: str, values: list[Any], limit: int
+) -> list[Reference]:
+    rows = connection.execute(
+        f"SELECT id, {named.label} FROM {named.table} WHERE {named.condition} AND {where}"
+        " ORDER BY id LIMIT ?",
+        (*values, limit),
+    )
+    return [Reference(id=row_id, label=label) for row_id, label in rows]

@@ -1,0 +1,201 @@
+"""The semantic list: a first pass over one-bit codes, then exact cosines of those that are left.
+
+The first pass compares each code with the query at four bits a dimension, which ranks far better
+than comparing signs with signs: on MiniLM vectors of 16,000 sentences the ten nearest are all
+among its first 200 (signs alone: 98.9 %). Few candidates are compared exactly at once.
+
+Imports numpy, so it is itself imported only when something is searched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edenmem.models.search import Candidate
+from edenmem.store.sqlite.part import json_array
+
+#: So many times the limit, and at least so many, are compared exactly.
+OVERSAMPLING = 4
+FEWEST_EXACT = 300
+
+_QUERY_BITS = 4
+#: Vectors that an exact scan holds at a time.
+_SCAN = 2048
+#: Scores closer than this are equal: it is what float32 can tell apart, whatever the order in
+#: which a processor adds.
+_DECIMALS = 6
+
+Numbers = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Scores = npt.NDArray[np.float32]
+
+
+class Block(NamedTuple):
+    """The codes of one scope and model: facts' numbers, and 64 dimensions to a row of words."""
+
+    facts: Numbers
+    words: Words
+    ones: Scores
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.facts.nbytes + self.words.nbytes + self.ones.nbytes
+
+
+class CodeCache:
+    """Codes as arrays, by scope and model, as long as the scope's revision is the same.
+
+    The revision is read in the same transaction as everything else, so that what another process
+    wrote is never missed. Bounded; the least recently used goes first.
+    """
+
+    def __init__(self, limit: int = 128 * 1024 * 1024) -> None:
+        self._limit = limit
+        self._size = 0
+        self._blocks: OrderedDict[tuple[int, int], tuple[int, Block]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def block(self, connection: sqlite3.Connection, scope_id: int, model_id: int) -> Block:
+        """The codes of a scope."""
+        key = (scope_id, model_id)
+        (revision,) = connection.execute(
+            "SELECT revision FROM scopes WHERE scope_id = ?", (scope_id,)
+        ).fetchone()
+        with self._lock:
+            known = self._blocks.get(key)
+            if known is not None and known[0] == revision:
+                self._blocks.move_to_end(key)
+                return known[1]
+        block = _read_block(connection, scope_id, model_id)
+        with self._lock:
+            self._drop(key)
+            if block.size <= self._limit:
+                self._blocks[key] = (revision, block)
+                self._size += block.size
+            while self._size > self._limit:
+                self._drop(next(iter(self._blocks)))
+        return block
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        dropped = self._blocks.pop(key, None)
+        if dropped is not None:
+            self._size -= dropped[1].size
+
+
+def _read_block(connection: sqlite3.Connection, scope_id: int, model_id: int) -> Block:
+    rows = connection.execute(
+        "SELECT fact_no, code FROM vector_codes WHERE scope_id = ? AND model_id = ?",
+        (scope_id, model_id),
+    ).fetchall()
+    facts = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
+    if not rows:
+        return Block(facts, np.zeros((0, 0), np.uint64), np.zeros(0, np.float32))
+    codes = np.frombuffer(b"".join([row[1] for row in rows]), np.uint8).reshape(len(rows), -1)
+    words = _words(codes)
+    ones = np.bitwise_count(words).sum(axis=0, dtype=np.float32)
+    return Block(facts, words, ones)
+
+
+def _words(codes: npt.NDArray[np.uint8]) -> Words:
+    """Rows of code bytes as columns of 64-bit words: sums then run along memory."""
+    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 8)))
+    return np.ascontiguousarray(padded.view(np.uint64).T)
+
+
+def _first_scores(block: Block, query: Scores) -> Scores:
+    """About the sum of the query's numbers over each code's ones, in units of a query step."""
+    reach = float(np.quantile(np.abs(query), 0.98)) or float(np.abs(query).max())
+    steps = (1 << _QUERY_BITS) - 1
+    levels = np.clip(np.rint((query / reach + 1) / 2 * steps), 0, steps).astype(np.uint8)
+    scores = block.ones * np.float32(-steps / 2)
+    for bit in range(_QUERY_BITS):
+        plane = _words(np.packbits((levels >> bit) & 1)[None, :])
+        hits = np.bitwise_count(block.words & plane).sum(axis=0, dtype=np.uint16)
+        scores += hits * np.float32(1 << bit)
+    return scores
+
+
+class Nearest:
+    """The nearest facts among some blocks, in one read transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        blocks: Sequence[Block],
+        dimensions: int,
+        allowed: Sequence[int] | None,
+    ) -> None:
+        self._db = connection
+        self._dimensions = dimensions
+        self._blocks = [block for block in blocks if len(block.facts)]
+        if allowed is not None:
+            only = np.sort(np.array(allowed, dtype=np.int64))
+            self._blocks = [
+                narrowed for block in self._blocks if len((narrowed := _among(block, only)).facts)
+            ]
+        self.total = sum(len(block.facts) for block in self._blocks)
+
+    def best(self, vectors: Sequence[bytes], limit: int, *, exact: bool) -> list[list[Candidate]]:
+        """For each vector the nearest, best first, equal ones by id."""
+        queries = np.stack([np.frombuffer(vector, "<f4") for vector in vectors])
+        queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+        depth = max(OVERSAMPLING * limit, FEWEST_EXACT)
+        facts = np.concatenate([block.facts for block in self._blocks])
+        if not exact and self.total > depth:
+            first = [self._first_pass(query, depth) for query in queries]
+            facts = facts[np.unique(np.concatenate(first))]
+        facts, scores = self._exact_scores(np.sort(facts), queries)
+        return [self._ranked(facts, column, limit) for column in scores.T]
+
+    def _first_pass(self, query: Scores, depth: int) -> Numbers:
+        """Places of the facts to compare exactly."""
+        scores = np.concatenate([_first_scores(block, query) for block in self._blocks])
+        places: Numbers = np.argpartition(scores, len(scores) - depth)[-depth:]
+        return places
+
+    def _exact_scores(self, facts: Numbers, queries: Scores) -> tuple[Numbers, Scores]:
+        """(1 + cosine) / 2 of each fact (row) with each query (column)."""
+        numbers, scores = [], []
+        for rows in self._vectors(facts):
+            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4")
+            matrix = matrix.reshape(len(rows), self._dimensions)
+            cosines = (matrix @ queries.T) / np.linalg.norm(matrix, axis=1, keepdims=True)
+            numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
+            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, _DECIMALS))
+        return np.concatenate(numbers), np.concatenate(scores)
+
+    def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
+        for start in range(0, len(facts), _SCAN):
+            part: list[int] = facts[start : start + _SCAN].tolist()
+            yield self._db.execute(
+                "SELECT fact_no, vector FROM vectors"
+                " WHERE fact_no IN (SELECT value FROM json_each(?))",
+                (json_array(part),),
+            ).fetchall()
+
+    def _ranked(self, facts: Numbers, scores: Scores, limit: int) -> list[Candidate]:
+        if len(scores) > limit:  # keep also those that are equal to the last one
+            bar = np.partition(scores, len(scores) - limit)[-limit]
+            facts, scores = facts[scores >= bar], scores[scores >= bar]
+        known = dict(zip(facts.tolist(), scores.tolist(), strict=True))
+        rows = self._db.execute(
+            "SELECT id, fact_no FROM facts WHERE fact_no IN (SELECT value FROM json_each(?))",
+            (json_array(known),),
+        )
+        found = [Candidate(fact_id, known[number]) for fact_id, number in rows]
+        found.sort(key=lambda one: (-one.score, one.fact_id))
+        return found[:limit]
+
+
+def _among(block: Block, only: Numbers) -> Block:
+    """The part of a block whose facts are in a sorted list."""
+    kept = np.isin(block.facts, only, assume_unique=True)
+    return Block(block.facts[kept], block.words[:, kept], block.ones[kept])

@@ -1,0 +1,59 @@
+"""Scopes as numbers: every row of memory carries one, and every query is held to some."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from edenmem.models.scope import Scope
+
+
+def number_of(connection: sqlite3.Connection, scope: Scope) -> int | None:
+    """The scope's number, if anything was ever in it."""
+    row = connection.execute(
+        "SELECT scope_id FROM scopes WHERE agent_id = ? AND kind = ? AND owner = ?",
+        (scope.agent_id, scope.kind.value, scope.owner),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def numbers_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[Scope, int]:
+    """The numbers of those that have one, in the order given, each once."""
+    found = {}
+    for scope in scopes:
+        if scope not in found:
+            number = number_of(connection, scope)
+            if number is not None:
+                found[scope] = number
+    return found
+
+
+def make_number(connection: sqlite3.Connection, scope: Scope) -> int:
+    """The scope's number, a new one if it has none."""
+    number = number_of(connection, scope)
+    if number is not None:
+        return number
+    made = connection.execute(
+        "INSERT INTO scopes (agent_id, kind, owner) VALUES (?, ?, ?)",
+        (scope.agent_id, scope.kind.value, scope.owner),
+    )
+    assert made.lastrowid is not None
+    return made.lastrowid
+
+
+def touch(
+    connection: sqlite3.Connection,
+    number: int,
+    at: int,
+    *,
+    facts: int = 0,
+    reflections: int = 0,
+    pending: int = 0,
+) -> None:
+    """Note a change in a scope: its revision, when, and by how much its counts differ."""
+    connection.execute(
+        "UPDATE scopes SET revision = revision + 1, updated_at = max(coalesce(updated_at, ?), ?),"
+        " facts = facts + ?, reflections = reflections + ?, pending = pending + ?"
+        " WHERE scope_id = ?",
+        (at, at, facts, reflections, pending, number),
+    )

@@ -1,0 +1,136 @@
+"""The store itself: its parts put together, and what is about the file as a whole."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from edenmem.models.changes import ChangeResult, ChangeSet
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import StoreInfo
+from edenmem.store.sqlite import facts, scopes
+from edenmem.store.sqlite.candidates import Candidates
+from edenmem.store.sqlite.changes import apply_changes
+from edenmem.store.sqlite.chronicle import Chronicle
+from edenmem.store.sqlite.codec import to_ms
+from edenmem.store.sqlite.database import Database
+from edenmem.store.sqlite.formations import Formations
+from edenmem.store.sqlite.header import FileState, file_state
+from edenmem.store.sqlite.host import Host
+from edenmem.store.sqlite.memory import MemoryReads
+from edenmem.store.sqlite.naming import Naming
+from edenmem.store.sqlite.part import json_array
+
+_COUNTED = (
+    "agents",
+    "users",
+    "sessions",
+    "messages",
+    "facts",
+    "reflections",
+    "consolidations",
+    "policies",
+    "formations",
+    "history",
+    "audit",
+)
+
+
+class SqliteStore(Host, Naming, MemoryReads, Chronicle, Formations, Candidates):
+    """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
+
+    Nothing is opened before it is needed, and the file is made by `initialise` alone. Threads may
+    share a store; after a fork the child opens connections of its own.
+    """
+
+    def __init__(self, path: Path, *, busy_timeout: float = 10.0, read_only: bool = False) -> None:
+        self._db = Database(Path(path), busy_timeout=busy_timeout, read_only=read_only)
+
+    # -- the file ----------------------------------------------------------------------------
+
+    def info(self) -> StoreInfo:
+        path = self._db.path
+        there = StoreInfo(
+            kind="sqlite",
+            location=str(path),
+            initialised=False,
+            server_version=f"SQLite {sqlite3.sqlite_version}",
+        )
+        if file_state(path) in (FileState.MISSING, FileState.EMPTY):
+            return there
+        with self._db.reading() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+            counts = {
+                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in _COUNTED
+            }
+        return StoreInfo(
+            kind="sqlite",
+            location=str(path),
+            initialised=True,
+            schema_version=str(version),
+            server_version=there.server_version,
+            size_bytes=pages * page_size,
+            counts=counts,
+        )
+
+    def initialise(self) -> Sequence[str]:
+        return self._db.create()
+
+    def close(self) -> None:
+        self._db.close()
+
+    # -- changing memory ---------------------------------------------------------------------
+
+    def apply(self, changes: ChangeSet) -> list[ChangeResult]:
+        if not changes.changes:
+            return []
+        with self._db.writing() as connection:
+            return apply_changes(connection, changes)
+
+    def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
+        if not fact_ids:
+            return
+        with self._db.writing() as connection:
+            connection.execute(
+                "UPDATE facts SET access_count = access_count + 1,"
+                " last_accessed_at = max(coalesce(last_accessed_at, ?1), ?1)"
+                " WHERE id IN (SELECT value FROM json_each(?2))",
+                (to_ms(at), json_array(fact_ids)),
+            )
+
+    def set_vectors(self, vectors: Mapping[str, tuple[str, bytes]], *, model: str) -> int:
+        if not vectors:
+            return 0
+        written, now = 0, to_ms(utc_now())
+        with self._db.writing() as connection:
+            for fact_id, (digest, vector) in vectors.items():
+                stored = facts.find_fact(connection, fact_id)
+                if stored is not None and stored.fact.hash == digest:
+                    facts.replace_vector(connection, stored, model, vector, now)
+                    written += 1
+        return written
+
+    def vector_models(self, scopes_: Sequence[Scope] | None = None) -> dict[str, int]:
+        select = (
+            "SELECT coalesce(m.name, '') AS model, count(*) FROM facts f"
+            " LEFT JOIN embedding_models m USING (model_id)"
+        )
+        with self._db.reading() as connection:
+            if scopes_ is None:
+                return dict(connection.execute(f"{select} GROUP BY model"))
+            numbers = scopes.numbers_of(connection, scopes_).values()
+            return dict(
+                connection.execute(
+                    f"{select} WHERE f.scope_id IN (SELECT value FROM json_each(?)) GROUP BY model",
+                    (json_array(numbers),),
+                )
+            )
