@@ -1,0 +1,188 @@
+"""A collection whose every command raises our errors, cursors included.
+
+It is also the seam between the store and the driver: nothing else in the package calls pymongo's
+collections, so what this class cannot do the store does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pymongo import ReturnDocument, UpdateMany, UpdateOne
+from pymongo.errors import BulkWriteError
+
+from edenmem.errors import StoreError
+from edenmem.store.mongo.errors import mapped
+
+Document = dict[str, Any]
+Sort = Sequence[tuple[str, int]]
+
+#: Documents that one batch of a cursor brings; vectors make them large.
+BATCH = 500
+
+_DUPLICATE_KEY = 11000
+
+
+class Collection:
+    """One collection of one database at ``location``."""
+
+    def __init__(self, raw: Any, location: str) -> None:
+        self._raw = raw
+        self._location = location
+
+    def __repr__(self) -> str:
+        return f"Collection({self._location!r})"
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def find(
+        self,
+        filter: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        sort: Sort = (),
+        limit: int = 0,
+    ) -> Iterator[Document]:
+        """Documents in batches. A sort that no index gives may use the server's disk."""
+        with mapped(self._location):
+            cursor = self._raw.find(filter, projection, limit=limit, batch_size=BATCH)
+            if sort:
+                cursor = cursor.sort(list(sort)).allow_disk_use(True)
+        return self._drained(cursor)
+
+    def find_one(
+        self,
+        filter: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        sort: Sort = (),
+    ) -> Document | None:
+        """The first document, or None."""
+        return next(self.find(filter, projection, sort=sort, limit=1), None)
+
+    def aggregate(self, pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Document]:
+        """The result of a pipeline."""
+        with mapped(self._location):
+            cursor = self._raw.aggregate(list(pipeline))
+        return self._drained(cursor)
+
+    def distinct(self, field: str, filter: Mapping[str, Any] | None = None) -> list[Any]:
+        """The values that a field has."""
+        with mapped(self._location):
+            return list(self._raw.distinct(field, filter or {}))
+
+    def count(self, filter: Mapping[str, Any], *, limit: int = 0) -> int:
+        """How many documents match, counted no further than ``limit``."""
+        options = {"limit": limit} if limit else {}
+        with mapped(self._location):
+            return int(self._raw.count_documents(filter, **options))
+
+    def estimated_count(self) -> int:
+        """How many documents there are, from the collection's metadata."""
+        with mapped(self._location):
+            return int(self._raw.estimated_document_count())
+
+    def indexes(self) -> dict[str, Any]:
+        """Name → description of each index."""
+        with mapped(self._location):
+            return dict(self._raw.index_information())
+
+    def _drained(self, cursor: Any) -> Iterator[Document]:
+        with mapped(self._location), cursor:
+            yield from cursor
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def insert_one(self, document: Document) -> None:
+        """Insert. Raises pymongo's DuplicateKeyError."""
+        with mapped(self._location):
+            self._raw.insert_one(document)
+
+    def insert_new(self, documents: Sequence[Document]) -> set[int]:
+        """Insert all that break no unique index, in one round trip; the places of those that do.
+
+        Raises:
+            StoreError: a document was refused for another reason.
+        """
+        if not documents:
+            return set()
+        try:
+            with mapped(self._location):
+                self._raw.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            return self._duplicates(error)
+        return set()
+
+    def update_one(
+        self, filter: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
+    ) -> int:
+        """How many documents matched or were made. Raises pymongo's DuplicateKeyError."""
+        with mapped(self._location):
+            result = self._raw.update_one(filter, update, upsert=upsert)
+        return int(result.matched_count) + (result.upserted_id is not None)
+
+    def update_many(self, filter: Mapping[str, Any], update: Mapping[str, Any]) -> int:
+        """How many documents matched."""
+        with mapped(self._location):
+            return int(self._raw.update_many(filter, update).matched_count)
+
+    def find_and_update(
+        self,
+        filter: Mapping[str, Any],
+        update: Mapping[str, Any],
+        *,
+        projection: Mapping[str, Any] | None = None,
+    ) -> Document | None:
+        """Change one document in one step; it as it is afterwards, or None if none matched."""
+        with mapped(self._location):
+            found: Document | None = self._raw.find_one_and_update(
+                filter, update, projection=projection, return_document=ReturnDocument.AFTER
+            )
+        return found
+
+    def delete_one(self, filter: Mapping[str, Any]) -> bool:
+        """Whether there was one."""
+        with mapped(self._location):
+            return int(self._raw.delete_one(filter).deleted_count) > 0
+
+    def delete_many(self, filter: Mapping[str, Any]) -> int:
+        """How many there were."""
+        with mapped(self._location):
+            return int(self._raw.delete_many(filter).deleted_count)
+
+    def bulk(self, operations: Sequence[UpdateOne | UpdateMany]) -> tuple[int, set[int]]:
+        """Updates in one round trip, in any order: how many documents matched or were made, and
+        the places of those that broke a unique index (two upserts of one document at once)."""
+        if not operations:
+            return 0, set()
+        try:
+            with mapped(self._location):
+                result = self._raw.bulk_write(list(operations), ordered=False)
+        except BulkWriteError as error:
+            failed = self._duplicates(error)
+            return int(error.details.get("nMatched", 0)), failed
+        return int(result.matched_count) + int(result.upserted_count), set()
+
+    def _duplicates(self, error: BulkWriteError) -> set[int]:
+        failures = error.details.get("writeErrors") or []
+        others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
+        if others or error.details.get("writeConcernErrors") or not failures:
+            reason = str(others[0].get("errmsg", "")) if others else "not acknowledged"
+            raise StoreError(
+                f"MongoDB at {self._location} refused a part of a bulk write: {reason}",
+                hint="apply the same changes again; what was written is recognised",
+            ) from error
+        return {int(failure["index"]) for failure in failures}
+
+    # -- indexes -----------------------------------------------------------------------------
+
+    def create_index(self, keys: Sort, **options: Any) -> None:
+        """Make an index. Raises pymongo's DuplicateKeyError for a unique one that cannot be."""
+        with mapped(self._location):
+            self._raw.create_index(list(keys), **options)
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index."""
+        with mapped(self._location):
+            self._raw.drop_index(name)

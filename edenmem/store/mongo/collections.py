@@ -1,0 +1,212 @@
+"""The collections, their ordinary indexes and the definitions of their search indexes, as data.
+
+Every query that the store makes is served by one of these indexes. An index that a query needs is
+added here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from edenmem.settings.schema import StoreSettings
+
+FACTS = "memory2_facts"
+REFLECTIONS = "memory2_reflections"
+CONSOLIDATED = "memory2_consolidated"
+POLICIES = "memory2_policies"
+HISTORY = "memory2_history"
+AUDIT = "memory2_audit"
+FORMATIONS = "memory2_formations"
+MIGRATIONS = "memory2_migrations"
+
+#: Collections with memory in them, in the order in which ``status`` shows them.
+OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, MIGRATIONS)
+
+VECTOR_INDEX = "memory2_facts_vector"
+TEXT_INDEX = "memory2_facts_text"
+
+#: The fields that the vector index can filter by.
+VECTOR_FILTERS = (
+    "agent_id",
+    "user_id",
+    "group_id",
+    "shard",
+    "scope",
+    "session_id",
+    "formed_at",
+    "embedding_model",
+)
+
+Keys = tuple[tuple[str, int], ...]
+
+
+class Index(msgspec.Struct, frozen=True):
+    """An ordinary index. ``partial`` is a partialFilterExpression."""
+
+    collection: str
+    name: str
+    keys: Keys
+    unique: bool = False
+    partial: dict[str, Any] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What ``create_index`` takes beside the keys."""
+        options: dict[str, Any] = {"name": self.name}
+        if self.unique:
+            options["unique"] = True
+        if self.partial is not None:
+            options["partialFilterExpression"] = self.partial
+        return options
+
+
+class SearchIndex(msgspec.Struct, frozen=True):
+    """An Atlas search index: ``type`` is "vectorSearch" or "search"."""
+
+    collection: str
+    name: str
+    type: str
+    definition: dict[str, Any]
+
+
+def _asc(*fields: str) -> Keys:
+    return tuple((field, 1) for field in fields)
+
+
+_OWNER = _asc("agent_id", "scope", "user_id", "group_id", "shard")
+
+#: The key by which a scope has one fact of each text. It takes the place of the platform's
+#: ``fact_dedup_idx``, which lets an agent know a sentence about one of its users only.
+FACT_KEY = Index(FACTS, "edenmem_fact_key", (*_OWNER, ("hash", 1)), unique=True)
+
+#: The platform's key, by its fields: the name may differ.
+NARROW_FACT_KEYS: Sequence[frozenset[str]] = (frozenset({"hash", "agent_id"}), frozenset({"hash"}))
+
+#: One consolidated document for each scope. The platform's own unique index on (agent_id,
+#: user_id, session_id, scope) may stay: documents of groups and shards carry an id derived from
+#: their scope in ``session_id`` (see `filters.consolidated_key`), so that they never meet there.
+CONSOLIDATED_KEY = Index(
+    CONSOLIDATED,
+    "edenmem_scope_key",
+    _asc("scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
+    unique=True,
+)
+
+MEMORY_INDEXES: tuple[Index, ...] = (
+    FACT_KEY,
+    # Most recently made or corrected: corrected ones by updated_at, then, among those with none,
+    # by formed_at. One index serves both walks.
+    Index(
+        FACTS,
+        "edenmem_fact_recent",
+        (*_OWNER, ("updated_at", -1), ("formed_at", -1), ("_id", 1)),
+    ),
+    Index(FACTS, "edenmem_fact_formed", (*_OWNER, ("formed_at", -1))),
+    Index(FACTS, "edenmem_fact_vector", _asc("embedding_model", "embedding.0")),
+    Index(
+        REFLECTIONS,
+        "edenmem_reflection_recent",
+        (*_OWNER, ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
+    ),
+    Index(
+        REFLECTIONS,
+        "edenmem_reflection_session",
+        (
+            *_asc("agent_id", "scope", "session_id", "absorbed"),
+            ("formed_at", -1),
+            ("_id", 1),
+        ),
+    ),
+    CONSOLIDATED_KEY,
+    Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),
+    Index(HISTORY, "edenmem_history_target", _asc("target_type", "target_id", "version")),
+    Index(HISTORY, "edenmem_history_scope", _asc("scope_key", "target_type", "at", "version")),
+    Index(AUDIT, "edenmem_audit_time", (("at", -1), ("_id", -1))),
+    Index(AUDIT, "edenmem_audit_agent", (("agent_id", 1), ("at", -1), ("_id", -1))),
+    Index(AUDIT, "edenmem_audit_target", (("target_id", 1), ("at", -1), ("_id", -1))),
+    Index(AUDIT, "edenmem_audit_scope", _asc("scope_key", "action", "at")),
+    Index(FORMATIONS, "edenmem_formation_seq", _asc("session_id", "agent_id", "seq"), unique=True),
+    # A multikey unique index holds between documents: no message is in two formations.
+    Index(
+        FORMATIONS,
+        "edenmem_formation_messages",
+        _asc("session_id", "agent_id", "message_ids"),
+        unique=True,
+    ),
+    Index(
+        FORMATIONS,
+        "edenmem_formation_unfinished",
+        _asc("session_id", "agent_id"),
+        unique=True,
+        partial={"unfinished": True},
+    ),
+    Index(FORMATIONS, "edenmem_formation_latest", (("created_at", -1), ("_id", -1))),
+    Index(
+        FORMATIONS,
+        "edenmem_formation_agent",
+        (("agent_id", 1), ("created_at", -1), ("_id", -1)),
+    ),
+    Index(
+        FORMATIONS,
+        "edenmem_formation_status",
+        (("status", 1), ("created_at", -1), ("_id", -1)),
+    ),
+)
+
+
+def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
+    """The indexes that reading the platform's own collections needs."""
+    sessions, messages = settings.sessions_collection, settings.messages_collection
+    activity: Keys = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
+    return (
+        Index(settings.users_collection, "edenmem_username", _asc("type", "username"), unique=True),
+        Index(sessions, "edenmem_session_activity", activity),
+        Index(sessions, "edenmem_session_agents", (("agents", 1), *activity)),
+        Index(sessions, "edenmem_session_users", (("users", 1), *activity)),
+        Index(sessions, "edenmem_session_group", (("group_id", 1), *activity)),
+        Index(sessions, "edenmem_session_name", _asc("name")),
+        Index(sessions, "edenmem_session_title", _asc("title")),
+        Index(messages, "edenmem_message_order", _asc("session", "createdAt", "_id")),
+    )
+
+
+def search_indexes(
+    *, dimensions: int, similarity: str = "cosine", analyzer: str = "lucene.english"
+) -> tuple[SearchIndex, SearchIndex]:
+    """The vector index and the text index over facts.
+
+    Args:
+        dimensions: The length of the embedder's vectors.
+        similarity: "cosine" gives (1 + cosine) / 2, which every threshold is measured in.
+        analyzer: Lucene's, for the text of facts and of queries.
+    """
+    vector: list[Mapping[str, Any]] = [
+        {
+            "type": "vector",
+            "path": "embedding",
+            "numDimensions": dimensions,
+            "similarity": similarity,
+        }
+    ]
+    vector.extend({"type": "filter", "path": path} for path in VECTOR_FILTERS)
+    text = {
+        "mappings": {
+            "dynamic": False,
+            "fields": {
+                "content": {"type": "string", "analyzer": analyzer, "searchAnalyzer": analyzer},
+                "agent_id": {"type": "objectId"},
+                "user_id": {"type": "objectId"},
+                "session_id": {"type": "objectId"},
+                "group_id": {"type": "token"},
+                "shard": {"type": "token"},
+                "scope": {"type": "token"},
+                "formed_at": {"type": "date"},
+            },
+        }
+    }
+    return (
+        SearchIndex(FACTS, VECTOR_INDEX, "vectorSearch", {"fields": vector}),
+        SearchIndex(FACTS, TEXT_INDEX, "search", text),
+    )

@@ -1,0 +1,147 @@
+"""The only place where a filter is built from a scope.
+
+Every filter names the agent, the kind and each owner field, the unused ones as null, so that it is
+never wider than its scopes. Scopes of one agent and kind share a filter; so a reader's whole view
+is a handful of queries, each with bounds on an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from bson import ObjectId
+
+from edenmem.models.ids import derived_id, is_id
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
+from edenmem.models.search import FactFilter
+
+Filter = dict[str, Any]
+
+#: The owner fields of facts and reflections; for these, ``session_id`` is the source.
+_OWNER_FIELDS = ("user_id", "group_id", "shard")
+
+#: Values in one ``$in``; larger sets are asked in parts.
+IN_LIMIT = 1000
+
+
+def object_id(text: str) -> ObjectId | str:
+    """The stored form of an id. What is not an id stays text, and so matches nothing else."""
+    return ObjectId(text) if is_id(text) else text
+
+
+def object_ids(texts: Iterable[str]) -> list[ObjectId | str]:
+    """The stored form of several ids."""
+    return [object_id(text) for text in texts]
+
+
+def optional_id(text: str | None) -> ObjectId | str | None:
+    """The stored form of an id that may be missing."""
+    return None if text is None else object_id(text)
+
+
+def id_parts(texts: Iterable[str]) -> Iterator[list[ObjectId | str]]:
+    """Stored ids, each once, in lists short enough for one ``$in``."""
+    ids = object_ids(dict.fromkeys(texts))
+    for start in range(0, len(ids), IN_LIMIT):
+        yield ids[start : start + IN_LIMIT]
+
+
+def stored_owner(scope: Scope) -> Any:
+    """The value of the owner's field: an ObjectId for users and sessions, else text."""
+    if scope.kind in (ScopeKind.USER, ScopeKind.SESSION):
+        return object_id(scope.owner)
+    return scope.owner
+
+
+def owner_fields(scope: Scope) -> Filter:
+    """All fields of the scope as its documents have them; also a filter for them."""
+    fields: Filter = {"agent_id": object_id(scope.agent_id), "scope": scope.kind.value}
+    fields.update(dict.fromkeys(_OWNER_FIELDS))
+    owner = OWNER_FIELD[scope.kind]
+    if owner is not None:
+        fields[owner] = stored_owner(scope)
+    return fields
+
+
+def fact_fields(scope: Scope) -> Filter:
+    """`owner_fields` for facts.
+
+    A fact's ``session_id`` is its source and no part of the unique key, so a fact of a session's
+    own scope (which the engine never makes) names its owner in ``group_id``.
+    """
+    fields = owner_fields(scope)
+    if scope.kind is ScopeKind.SESSION:
+        del fields["session_id"]
+        fields["group_id"] = scope.owner
+    return fields
+
+
+def grouped(
+    scopes: Iterable[Scope], fields_of: Callable[[Scope], Filter] = owner_fields
+) -> list[Filter]:
+    """One filter for all of an agent's scopes of one kind, in a fixed order."""
+    groups: dict[tuple[ScopeKind, str], dict[Scope, None]] = {}
+    for scope in scopes:
+        groups.setdefault((scope.kind, scope.agent_id), {})[scope] = None
+    return [
+        filter
+        for members in groups.values()
+        for start in range(0, len(members), IN_LIMIT)
+        for filter in [_group_filter(list(members)[start : start + IN_LIMIT], fields_of)]
+    ]
+
+
+def _group_filter(members: Sequence[Scope], fields_of: Callable[[Scope], Filter]) -> Filter:
+    """The fields that all members have alike, and a list of values for the one that differs."""
+    first, *others = (fields_of(scope) for scope in members)
+    if not others:
+        return first
+    (owner,) = (name for name in first if first[name] != others[0][name])
+    return {**first, owner: {"$in": [first[owner], *(fields[owner] for fields in others)]}}
+
+
+def fact_filters(filter: FactFilter) -> list[Filter]:
+    """The filters whose results together are what ``filter`` means; none for no scopes."""
+    extra: Filter = {}
+    if filter.since is not None or filter.until is not None:
+        bounds = {"$gte": filter.since, "$lt": filter.until}
+        extra["formed_at"] = {op: value for op, value in bounds.items() if value is not None}
+    if filter.session_id is not None:
+        extra["session_id"] = object_id(filter.session_id)
+    return [{**owner, **extra} for owner in grouped(filter.scopes, fact_fields)]
+
+
+def consolidated_key(scope: Scope) -> Filter:
+    """The unique key of the scope's consolidated document, with which it is also made.
+
+    On live databases the platform holds (agent_id, user_id, session_id, scope) unique. Groups and
+    shards would all be (agent, null, null, kind) there, so they carry an id derived from the scope
+    in ``session_id``, which no session has; the platform does not read these kinds.
+    """
+    key = {**owner_fields(scope), "session_id": None}
+    if scope.kind is ScopeKind.SESSION:
+        key["session_id"] = object_id(scope.owner)
+    elif scope.kind in (ScopeKind.GROUP, ScopeKind.SHARD):
+        key["session_id"] = ObjectId(derived_id("consolidated", scope.key))
+    return key
+
+
+def consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
+    """Filters for the documents of many scopes: the agents' own in one, others by agent and kind.
+
+    The order of the unique index lets each end in its one list of values.
+    """
+    wanted = list(dict.fromkeys(scopes))
+    agents = [scope for scope in wanted if scope.kind is ScopeKind.AGENT]
+    filters: list[Filter] = []
+    for start in range(0, len(agents), IN_LIMIT):
+        ids = object_ids(scope.agent_id for scope in agents[start : start + IN_LIMIT])
+        filters.append({"scope": "agent", "agent_id": ids[0] if len(ids) == 1 else {"$in": ids}})
+    filters.extend(grouped(scope for scope in wanted if scope.kind is not ScopeKind.AGENT))
+    return filters
+
+
+def policy_id(scope: Scope) -> ObjectId:
+    """The ``_id`` of the scope's document among the policies."""
+    return ObjectId(derived_id("policy", scope.key))

@@ -1,0 +1,358 @@
+"""Formations: who works on which messages, what came of it, and the session's progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from bson.binary import Binary
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.errors import StoreError
+from edenmem.models.changes import ChangeResult, ChangeSet
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Trigger,
+)
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.contexts import ContextsPart
+from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.host_codec import message_from, sub_document
+from edenmem.store.protocol import Backlog
+
+#: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
+#: 2,000 facts with vectors of 1,536 dimensions fit.
+RECORD_LIMIT = 15 * 1024 * 1024
+
+_LATEST = (("created_at", -1), ("_id", -1))
+_FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
+
+
+class FormationsPart(ContextsPart):
+    """Moves formations from state to state, each time by one compare-and-set.
+
+    Three unique indexes keep the promises of `Store.claim`: on ``seq``, on each of the messages,
+    and on ``unfinished``, a field that only a claimed, recorded or released formation has.
+    """
+
+    # -- what is left to do ------------------------------------------------------------------
+
+    def backlog(self, session_id: str, agent_id: str, *, limit: int) -> Backlog:
+        """See `edenmem.store.protocol.Store.backlog`."""
+        formed: set[Any] = set()
+        pair = _pair(session_id, agent_id)
+        for document in self._formations.find(pair, {"message_ids": 1}):
+            formed.update(document.get("message_ids") or ())
+        # Ids alone, in order and from the index: exact for messages that came late with an old
+        # time, and for those that were deleted, which no count would be.
+        order = (("createdAt", 1), ("_id", 1))
+        rows = self._messages.find({"session": object_id(session_id)}, {"_id": 1}, sort=order)
+        waiting = [row["_id"] for row in rows if row["_id"] not in formed]
+        filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
+        found = {
+            document["_id"]: message_from(document, session_id)
+            for document in self._find_all(self._messages, filters)
+        }
+        messages = tuple(found[key] for key in waiting[:limit] if key in found)
+        return Backlog(messages=messages, total=len(waiting))
+
+    # -- states ------------------------------------------------------------------------------
+
+    def claim(self, formation: Formation) -> bool:
+        """See `edenmem.store.protocol.Store.claim`."""
+        pair = _pair(formation.session_id, formation.agent_id)
+        for part in id_parts(formation.message_ids):
+            taken = {**pair, "message_ids": {"$in": part}}
+            if self._formations.find_one(taken, {"_id": 1}) is not None:
+                return False
+        try:
+            self._formations.insert_one(_document(formation))
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def reclaim(
+        self, formation_id: str, *, worker: str, now: datetime, lease_until: datetime
+    ) -> Formation | None:
+        """See `edenmem.store.protocol.Store.reclaim`."""
+        held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
+        free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
+        due: list[Filter] = [{"not_before": None}, {"not_before": {"$lte": now}}]
+        takeovers: list[tuple[Filter, Filter]] = [
+            *(({"status": "claimed", **f}, {}) for f in free),
+            *(({"status": "recorded", **f}, {}) for f in free),
+            *(({"status": "released", **f}, {"status": "claimed"}) for f in due),
+        ]
+        for condition, fields in takeovers:
+            found = self._move(formation_id, condition, {**held, **fields}, unset=("not_before",))
+            if found is not None:
+                return _formation(found)
+        return None
+
+    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
+        """See `edenmem.store.protocol.Store.renew`."""
+        held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
+        return self._move(formation_id, held, {"lease_until": lease_until}) is not None
+
+    def record(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        changes: ChangeSet,
+        decisions: Sequence[Decision],
+        usage: Sequence[CallUsage],
+        counts: Mapping[str, Any],
+        now: datetime,
+    ) -> bool:
+        """See `edenmem.store.protocol.Store.record`.
+
+        Raises:
+            StoreError: the changes are larger than one document can be.
+        """
+        packed = msgspec.msgpack.encode(changes)
+        if len(packed) > RECORD_LIMIT:
+            raise StoreError(
+                f"the outcome of formation {formation_id} has {len(packed):,} bytes; one document "
+                f"holds {RECORD_LIMIT:,}",
+                hint="lower formation.max_messages, so that one range brings less",
+            )
+        fields = {
+            "status": "recorded",
+            "changes": Binary(packed),
+            "decisions": msgspec.to_builtins(list(decisions)),
+            "counts": dict(counts),
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        return self._end(formation_id, worker, fields, usage) is not None
+
+    def release(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        not_before: datetime | None = None,
+        error: str | None = None,
+        count: bool = True,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """See `edenmem.store.protocol.Store.release`."""
+        fields = {
+            "status": "released",
+            "worker": None,
+            "lease_until": None,
+            "not_before": not_before,
+            "error": error,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        return self._end(formation_id, worker, fields, usage, attempts=int(count)) is not None
+
+    def fail(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        error: str,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """See `edenmem.store.protocol.Store.fail`."""
+        fields = {
+            "status": "failed",
+            "worker": None,
+            "lease_until": None,
+            "not_before": None,
+            "error": error,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        ended = self._end(formation_id, worker, fields, usage, attempts=1, unset=("unfinished",))
+        return ended is not None
+
+    def retry(self, formation_id: str, *, now: datetime) -> bool:
+        """See `edenmem.store.protocol.Store.retry`."""
+        fields = {
+            "status": "released",
+            "unfinished": True,
+            "attempts": 0,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        try:
+            return self._move(formation_id, {"status": "failed"}, fields) is not None
+        except DuplicateKeyError:  # the session and agent have an unfinished one
+            return False
+
+    def _end(
+        self,
+        formation_id: str,
+        worker: str,
+        fields: Document,
+        usage: Sequence[CallUsage],
+        *,
+        attempts: int = 0,
+        unset: Sequence[str] = (),
+    ) -> Document | None:
+        """End the worker's claim with these fields; its calls are added to earlier tries'."""
+        update: Document = {
+            "$set": fields,
+            "$push": {"usage": {"$each": msgspec.to_builtins(list(usage))}},
+            "$inc": {"attempts": attempts},
+        }
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        key = {"_id": object_id(formation_id), "status": "claimed", "worker": worker}
+        return self._formations.find_and_update(key, update, projection={"_id": 1})
+
+    def _move(
+        self,
+        formation_id: str,
+        condition: Filter,
+        fields: Document,
+        *,
+        unset: Sequence[str] = (),
+    ) -> Document | None:
+        update: Document = {"$set": fields}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        return self._formations.find_and_update(
+            {"_id": object_id(formation_id), **condition}, update
+        )
+
+    # -- the outcome -------------------------------------------------------------------------
+
+    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+        """See `edenmem.store.protocol.Store.apply_formation`."""
+        formation = self.formation(formation_id)
+        if formation is None or formation.status is not FormationStatus.RECORDED:
+            return []
+        results = self.apply(formation.changes) if formation.changes is not None else []
+        self._advance_session(formation)
+        self._move(
+            formation_id,
+            {"status": "recorded"},
+            {"status": "applied", "updated_at": now, "updatedAt": now},
+            unset=("unfinished", "changes", "worker", "lease_until", "error"),
+        )
+        return results
+
+    def _advance_session(self, formation: Formation) -> None:
+        """Move the platform's own progress of the session, which follows its first agent."""
+        session = self._sessions.find_one(
+            {"_id": object_id(formation.session_id)}, {"agents": 1, "memory_context": 1}
+        )
+        if session is None or not formation.message_ids:
+            return
+        if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
+            return
+        context = sub_document(session.get("memory_context"))
+        if self._is_later(context.get("last_memory_message_id"), formation):
+            return
+        fields = {
+            "last_memory_message_id": object_id(formation.message_ids[-1]),
+            "messages_since_memory_formation": 0,
+            "weighted_tokens_since_memory_formation": 0,
+        }
+        self._set_in_context(formation.session_id, "$set", fields)
+
+    def _is_later(self, message_id: Any, formation: Formation) -> bool:
+        """Whether progress is beyond this formation already: an older range may be retried."""
+        if message_id is None:
+            return False
+        message = self._messages.find_one({"_id": object_id(str(message_id))}, {"createdAt": 1})
+        at = codec.moment(message.get("createdAt")) if message else None
+        return at is not None and at > formation.last_message_at
+
+    # -- looking at them ---------------------------------------------------------------------
+
+    def formation(self, formation_id: str) -> Formation | None:
+        """See `edenmem.store.protocol.Store.formation`."""
+        found = self._formations.find_one({"_id": object_id(formation_id)})
+        return None if found is None else _formation(found)
+
+    def formations(
+        self,
+        *,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        statuses: Sequence[FormationStatus] = (),
+        limit: int | None = None,
+    ) -> Iterator[Formation]:
+        """See `edenmem.store.protocol.Store.formations`."""
+        filter: Filter = {}
+        if session_id is not None:
+            filter["session_id"] = object_id(session_id)
+        if agent_id is not None:
+            filter["agent_id"] = object_id(agent_id)
+        if statuses:
+            filter["status"] = {"$in": [status.value for status in statuses]}
+        found = self._formations.find(filter, {"changes": 0}, sort=_LATEST)
+        return islice(map(_formation, found), limit)
+
+
+def _pair(session_id: str, agent_id: str) -> Filter:
+    return {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
+
+
+def _document(formation: Formation) -> Document:
+    document: Document = {
+        "_id": object_id(formation.id),
+        **_pair(formation.session_id, formation.agent_id),
+        "seq": formation.seq,
+        "status": formation.status.value,
+        "trigger": formation.trigger.value,
+        "message_ids": object_ids(formation.message_ids),
+        "last_message_at": formation.last_message_at,
+        "created_at": formation.created_at,
+        "updated_at": formation.updated_at,
+        "worker": formation.worker,
+        "lease_until": formation.lease_until,
+        "not_before": formation.not_before,
+        "attempts": formation.attempts,
+        "error": formation.error,
+        "decisions": msgspec.to_builtins(list(formation.decisions)),
+        "usage": msgspec.to_builtins(list(formation.usage)),
+        "counts": dict(formation.counts),
+        "createdAt": formation.created_at,
+        "updatedAt": formation.updated_at,
+    }
+    if formation.status not in _FINISHED:
+        document["unfinished"] = True
+    if formation.changes is not None:
+        document["changes"] = Binary(msgspec.msgpack.encode(formation.changes))
+    return document
+
+
+def _formation(document: Document) -> Formation:
+    changes = document.get("changes")
+    return Formation(
+        id=str(document["_id"]),
+        session_id=str(document["session_id"]),
+        agent_id=str(document["agent_id"]),
+        seq=codec.number(document.get("seq")),
+        status=FormationStatus(document["status"]),
+        trigger=Trigger(document["trigger"]),
+        message_ids=codec.text_ids(document.get("message_ids")),
+        last_message_at=codec.required_moment(document, "last_message_at"),
+        created_at=codec.required_moment(document, "created_at"),
+        updated_at=codec.required_moment(document, "updated_at"),
+        worker=codec.optional_text(document.get("worker")),
+        lease_until=codec.moment(document.get("lease_until")),
+        not_before=codec.moment(document.get("not_before")),
+        attempts=codec.number(document.get("attempts")),
+        error=codec.optional_text(document.get("error")),
+        decisions=msgspec.convert(tuple(document.get("decisions") or ()), tuple[Decision, ...]),
+        usage=msgspec.convert(tuple(document.get("usage") or ()), tuple[CallUsage, ...]),
+        counts=sub_document(document.get("counts")),
+        changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
+    )

@@ -1,0 +1,334 @@
+"""History and audit: every version, every change, and memory as it was at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from bson import ObjectId
+from bson.binary import Binary
+
+from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.filters import (
+    Filter,
+    consolidated_key,
+    id_parts,
+    object_id,
+    object_ids,
+    optional_id,
+)
+from edenmem.store.mongo.overview import OverviewPart
+
+#: The action of a fact's tombstone.
+DELETED = "delete"
+
+_TYPES = {"fact", "consolidation"}
+
+
+def history_id(target_type: str, target_id: str, version: int) -> ObjectId:
+    """The ``_id`` of a version, so that writing it twice is writing it once."""
+    return ObjectId(derived_id("history", target_type, target_id, str(version)))
+
+
+def history_document(entry: HistoryEntry) -> Document:
+    """The stored form of a version. A fact's snapshot is kept whole, in MessagePack."""
+    document: Document = {
+        "_id": history_id(entry.target_type, entry.target_id, entry.version),
+        "target_type": entry.target_type,
+        "target_id": object_id(entry.target_id),
+        "agent_id": object_id(entry.scope.agent_id),
+        **_scope_fields(entry.scope),
+        "version": entry.version,
+        "content": entry.content,
+        "at": entry.at,
+        "action": entry.action,
+        "actor": entry.actor,
+        "change_id": optional_id(entry.change_id),
+        "absorbed_ids": object_ids(entry.absorbed_ids),
+        "createdAt": entry.at,
+        "updatedAt": entry.at,
+    }
+    if entry.snapshot is not None:
+        document["snapshot"] = Binary(msgspec.msgpack.encode(entry.snapshot))
+    return document
+
+
+def history_from(document: Document) -> HistoryEntry:
+    """A version as it is stored."""
+    snapshot = document.get("snapshot")
+    return HistoryEntry(
+        id=str(document["_id"]),
+        target_type=codec.text(document.get("target_type")),
+        target_id=str(document["target_id"]),
+        scope=_scope_from(document),
+        version=codec.number(document.get("version")),
+        content=codec.text(document.get("content")),
+        at=codec.required_moment(document, "at"),
+        action=codec.text(document.get("action")),
+        actor=codec.text(document.get("actor")),
+        change_id=codec.text_id(document.get("change_id")),
+        absorbed_ids=codec.text_ids(document.get("absorbed_ids")),
+        snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
+    )
+
+
+def audit_document(entry: AuditEntry) -> Document:
+    """The stored form of an audit entry."""
+    return {
+        "_id": object_id(entry.id),
+        "change_set_id": object_id(entry.change_set_id),
+        "at": entry.at,
+        "actor": msgspec.to_builtins(entry.actor),
+        "action": entry.action,
+        "target_type": entry.target_type,
+        "target_id": object_id(entry.target_id),
+        "agent_id": object_id(entry.agent_id),
+        **({} if entry.scope is None else _scope_fields(entry.scope)),
+        "before": entry.before,
+        "after": entry.after,
+        "reason": entry.reason,
+        "status": entry.status,
+        "createdAt": entry.at,
+        "updatedAt": entry.at,
+    }
+
+
+def audit_from(document: Document) -> AuditEntry:
+    """An audit entry as it is stored."""
+    return AuditEntry(
+        id=str(document["_id"]),
+        change_set_id=str(document["change_set_id"]),
+        at=codec.required_moment(document, "at"),
+        actor=msgspec.convert(document.get("actor"), Actor),
+        action=codec.text(document.get("action")),
+        target_type=codec.text(document.get("target_type")),
+        target_id=str(document["target_id"]),
+        agent_id=str(document["agent_id"]),
+        scope=_scope_from(document) if document.get("scope_key") else None,
+        before=document.get("before"),
+        after=document.get("after"),
+        reason=codec.text(document.get("reason")),
+        status=codec.text(document.get("status")),
+    )
+
+
+def plain(model: Any) -> dict[str, Any]:
+    """A whole model as an audit entry keeps it: stored field names, JSON values, no vector."""
+    document: dict[str, Any] = msgspec.to_builtins(model)
+    document.pop("embedding", None)
+    return document
+
+
+def _scope_fields(scope: Scope) -> Document:
+    return {"scope_key": scope.key, "scope": scope.kind.value, "owner": scope.owner}
+
+
+def _scope_from(document: Document) -> Scope:
+    owner = codec.text(document.get("owner"))
+    return Scope(ScopeKind(document["scope"]), str(document["agent_id"]), owner)
+
+
+class HistoryPart(OverviewPart):
+    """Reads what was, and what was done."""
+
+    def history(
+        self, target_type: str, target_id: str, *, scope: Scope | None = None
+    ) -> list[HistoryEntry]:
+        """See `edenmem.store.protocol.Store.history`."""
+        if target_type not in _TYPES:
+            return []
+        key: Filter = {"target_type": target_type}
+        if target_type == "consolidation" and scope is not None:
+            key = {"scope_key": scope.key, **key}
+        else:
+            key["target_id"] = object_id(target_id)
+        entries = {e.version: e for e in map(history_from, self._history.find(key))}
+        current = self._current_version(target_type, target_id, scope)
+        if current is not None:
+            # A tombstone of a removal that was cut off stands after the version that still is.
+            entries = {v: e for v, e in entries.items() if v <= current.version}
+            entries.setdefault(current.version, current)
+        listed = [entries[version] for version in sorted(entries)]
+        return [entry for entry in listed if scope is None or entry.scope == scope]
+
+    def _current_version(
+        self, target_type: str, target_id: str, scope: Scope | None
+    ) -> HistoryEntry | None:
+        """What history would say of the version that is, had it been written down."""
+        if target_type == "fact":
+            found = self._facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
+            return None if found is None else fact_version(found)
+        filter = consolidated_key(scope) if scope else {"_id": object_id(target_id)}
+        found = self._consolidated.find_one(filter)
+        if found is None or codec.stored_version(found) == 0:
+            return None
+        return text_version(found)
+
+    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
+        """See `edenmem.store.protocol.Store.consolidation_at`."""
+        past = [e for e in self.history("consolidation", "", scope=scope) if e.at <= moment]
+        return past[-1] if past else None
+
+    def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
+        """See `edenmem.store.protocol.Store.facts_at`."""
+        if limit < 1:
+            return []
+        standing: list[Fact] = []
+        changed: dict[str, Fact] = {}
+        for fact in self.facts(FactFilter(scopes=tuple(scopes))):
+            if fact.recent_at <= moment:
+                standing.append(fact)
+                if len(standing) == limit:
+                    break
+            elif fact.formed_at <= moment:
+                changed[fact.id] = fact
+        for entry in self._removed_after(scopes, moment):
+            if entry.snapshot is not None and entry.snapshot.formed_at <= moment:
+                changed.setdefault(entry.target_id, entry.snapshot)
+        standing.extend(self._versions_at(changed, moment))
+        standing.sort(key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
+        return standing[:limit]
+
+    def _removed_after(self, scopes: Sequence[Scope], moment: datetime) -> Iterator[HistoryEntry]:
+        filters = [
+            {"scope_key": scope.key, "target_type": "fact", "at": {"$gt": moment}}
+            for scope in dict.fromkeys(scopes)
+        ]
+        entries = map(history_from, self._find_all(self._history, filters))
+        return (entry for entry in entries if entry.action == DELETED)
+
+    def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
+        """Each fact as it was; those that were gone at the moment are left out."""
+        latest: dict[str, HistoryEntry] = {}
+        filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
+        for entry in map(history_from, self._find_all(self._history, filters)):
+            known = latest.get(entry.target_id)
+            if entry.at <= moment and (known is None or entry.version > known.version):
+                latest[entry.target_id] = entry
+        for fact_id, fact in facts.items():
+            then = latest.get(fact_id)
+            if then is None:
+                yield _before_history(fact)
+            elif then.action != DELETED:
+                yield _fact_as(fact, then)
+
+    def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
+        """See `edenmem.store.protocol.Store.pending_at`."""
+        then: dict[str, Reflection] = {}
+        for reflection in self.reflections((scope,)):
+            waiting = not reflection.absorbed or (
+                reflection.absorbed_at is not None and reflection.absorbed_at > moment
+            )
+            if reflection.formed_at <= moment and waiting:
+                then[reflection.id] = reflection
+        # Newest first, so that what stands in the end is from the first change after the moment.
+        for entry in self._reflection_changes_after(scope, moment):
+            before = msgspec.convert(entry.before, Reflection)
+            if before.formed_at <= moment and not before.absorbed:
+                then[before.id] = before
+        return sorted(then.values(), key=lambda reflection: (reflection.formed_at, reflection.id))
+
+    def _reflection_changes_after(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
+        filters = [
+            {"scope_key": scope.key, "action": action, "at": {"$gt": moment}}
+            for action in ("revise_reflection", "remove_reflection")
+        ]
+        found = map(audit_from, self._find_all(self._audit, filters))
+        done = (entry for entry in found if entry.status == "done" and entry.before)
+        return sorted(done, key=lambda entry: entry.at, reverse=True)
+
+    def audit(
+        self,
+        *,
+        agent_id: str | None = None,
+        target_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AuditEntry]:
+        """See `edenmem.store.protocol.Store.audit`."""
+        filter: Filter = {}
+        if target_id is not None:
+            filter["target_id"] = object_id(target_id)
+        if agent_id is not None:
+            filter["agent_id"] = object_id(agent_id)
+        found = self._audit.find(filter, sort=[("at", -1), ("_id", -1)])
+        return islice(map(audit_from, found), limit)
+
+    def audit_entry(self, entry_id: str) -> AuditEntry | None:
+        """See `edenmem.store.protocol.Store.audit_entry`."""
+        found = self._audit.find_one({"_id": object_id(entry_id)})
+        return None if found is None else audit_from(found)
+
+
+def fact_version(document: Document) -> HistoryEntry:
+    """The version that a fact's document holds, as history would have it."""
+    fact = codec.fact_from(document)
+    made = codec.made_by(document, fact.version)
+    return HistoryEntry(
+        id=str(history_id("fact", fact.id, fact.version)),
+        target_type="fact",
+        target_id=fact.id,
+        scope=fact.home,
+        version=fact.version,
+        content=fact.content,
+        at=fact.recent_at,
+        action=codec.text(made.get("action")) or ("form" if fact.formation_id else "add"),
+        actor=codec.text(made.get("actor")),
+        change_id=codec.text_id(made.get("change_id")),
+    )
+
+
+def text_version(document: Document) -> HistoryEntry:
+    """The version that a consolidated document holds, as history would have it."""
+    text = codec.consolidation_from(document)
+    made = codec.made_by(document, text.version)
+    return HistoryEntry(
+        id=str(history_id("consolidation", text.id, text.version)),
+        target_type="consolidation",
+        target_id=text.id,
+        scope=text.home,
+        version=text.version,
+        content=text.consolidated_content,
+        at=text.updated_at or text.last_consolidated_at or codec.created(document),
+        action=codec.text(made.get("action")) or "consolidate",
+        actor=codec.text(made.get("actor")),
+        change_id=codec.text_id(made.get("change_id")),
+        absorbed_ids=text.absorbed_ids,
+    )
+
+
+def _fact_as(fact: Fact, entry: HistoryEntry) -> Fact:
+    """``fact`` with the text of an older version."""
+    return msgspec.structs.replace(
+        fact,
+        content=entry.content,
+        hash=content_hash(entry.content),
+        version=entry.version,
+        previous_content=None,
+        updated_at=entry.at if entry.at > fact.formed_at else None,
+        embedding=None,
+        embedding_model=None,
+    )
+
+
+def _before_history(fact: Fact) -> Fact:
+    """The best that is known of a fact which others than edenmem changed since."""
+    content = fact.previous_content or fact.content
+    return msgspec.structs.replace(
+        fact,
+        content=content,
+        hash=content_hash(content),
+        version=max(fact.version - 1, 1),
+        previous_content=None,
+        updated_at=None,
+        embedding=None,
+        embedding_model=None,
+    )

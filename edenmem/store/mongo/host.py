@@ -1,0 +1,191 @@
+"""What the platform owns: agents, users, sessions, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from bson import ObjectId
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.ids import utc_now
+from edenmem.store.mongo import host_codec as codec
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.connection import Connected
+from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.merging import EPOCH
+from edenmem.store.protocol import batched
+
+_LIVING: Filter = {"deleted": {"$ne": True}}
+_IN_ORDER = (("createdAt", 1), ("_id", 1))
+_INSERT_BATCH = 1000
+
+
+class HostPart(Connected):
+    """Reads and, carefully, writes the platform's documents: only ever the fields it is about."""
+
+    # -- agents and users --------------------------------------------------------------------
+
+    def agents(self) -> Iterator[Agent]:
+        """See `edenmem.store.protocol.Store.agents`."""
+        return map(codec.agent_from, self._accounts("agent"))
+
+    def users(self) -> Iterator[User]:
+        """See `edenmem.store.protocol.Store.users`."""
+        return map(codec.user_from, self._accounts("user"))
+
+    def _accounts(self, kind: str) -> Iterator[Document]:
+        return self._users.find({"type": kind, **_LIVING}, sort=[("username", 1)])
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """See `edenmem.store.protocol.Store.agent`."""
+        found = self._users.find_one({"_id": object_id(agent_id), "type": "agent", **_LIVING})
+        return None if found is None else codec.agent_from(found)
+
+    def user(self, user_id: str) -> User | None:
+        """See `edenmem.store.protocol.Store.user`."""
+        found = self._users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
+        return None if found is None else codec.user_from(found)
+
+    def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
+        """See `edenmem.store.protocol.Store.users_by_ids`."""
+        filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]
+        users = map(codec.user_from, self._find_all(self._users, filters))
+        return {user.id: user for user in users}
+
+    def add_agent(self, agent: Agent) -> bool:
+        """See `edenmem.store.protocol.Store.add_agent`."""
+        return self._add_account(codec.agent_document(agent))
+
+    def add_user(self, user: User) -> bool:
+        """See `edenmem.store.protocol.Store.add_user`."""
+        return self._add_account(codec.user_document(user))
+
+    def _add_account(self, document: Document) -> bool:
+        # The unique index on (type, username) decides a race; the look-up stands in for it on a
+        # database whose old accounts break that index.
+        key = {"type": document["type"], "username": document["username"]}
+        if self._users.find_one(key, {"_id": 1}) is not None:
+            return False
+        try:
+            self._users.insert_one(document)
+        except DuplicateKeyError:
+            return False
+        return True
+
+    # -- sessions ----------------------------------------------------------------------------
+
+    def sessions(
+        self,
+        *,
+        agent_id: str | None = None,
+        user_id: str | None = None,
+        group_id: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Session]:
+        """See `edenmem.store.protocol.Store.sessions`."""
+        named: Filter = {}
+        if agent_id is not None:
+            named["agents"] = object_id(agent_id)
+        if user_id is not None:
+            named["users"] = object_id(user_id)
+        if group_id is not None:
+            named["group_id"] = group_id
+        activity = "memory_context.last_activity"
+        recorded = self._sessions.find(
+            {**named, activity: {"$gte": EPOCH}, **_LIVING}, sort=[(activity, -1), ("_id", 1)]
+        )
+        silent = self._sessions.find(
+            {**named, activity: None, **_LIVING}, sort=[("updatedAt", -1), ("_id", 1)]
+        )
+        both = merge(
+            map(codec.session_from, recorded), map(codec.session_from, silent), key=_latest_first
+        )
+        return islice(both, limit)
+
+    def session(self, session_id: str) -> Session | None:
+        """See `edenmem.store.protocol.Store.session`."""
+        found = self._sessions.find_one({"_id": object_id(session_id), **_LIVING})
+        return None if found is None else codec.session_from(found)
+
+    def put_session(self, session: Session) -> bool:
+        """See `edenmem.store.protocol.Store.put_session`."""
+        try:
+            self._sessions.insert_one(codec.session_document(session))
+        except DuplicateKeyError:
+            pass
+        else:
+            return True
+        for field, ids in (("agents", session.agents), ("users", session.users)):
+            if ids:
+                self._add_to_list(object_id(session.id), field, ids)
+        return False
+
+    def _add_to_list(self, session_id: ObjectId | str, field: str, ids: Sequence[str]) -> None:
+        added = {"$addToSet": {field: {"$each": object_ids(ids)}}, "$set": {"updatedAt": utc_now()}}
+        if not self._sessions.update_one({"_id": session_id, field: {"$type": "array"}}, added):
+            # An old document holds null or a dict here, to which nothing can be added.
+            self._sessions.update_one(
+                {"_id": session_id, field: {"$not": {"$type": "array"}}}, {"$set": {field: []}}
+            )
+            self._sessions.update_one({"_id": session_id}, added)
+
+    def set_session_status(self, session_id: str, status: str) -> None:
+        """See `edenmem.store.protocol.Store.set_session_status`."""
+        self._sessions.update_one(
+            {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
+        )
+
+    def _set_in_context(self, session_id: str, operator: str, fields: Mapping[str, Any]) -> None:
+        """Write subfields of ``memory_context``, which may be missing or null."""
+        key = object_id(session_id)
+        dotted = {f"memory_context.{name}": value for name, value in fields.items()}
+        here = {"_id": key, "memory_context": {"$type": "object"}}
+        if self._sessions.update_one(here, {operator: dotted}):
+            return
+        self._sessions.update_one(
+            {"_id": key, "memory_context": {"$not": {"$type": "object"}}},
+            {"$set": {"memory_context": {}}},
+        )
+        self._sessions.update_one(here, {operator: dotted})
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        """See `edenmem.store.protocol.Store.add_messages`."""
+        added = 0
+        for batch in batched(messages, _INSERT_BATCH):
+            documents = [codec.message_document(message) for message in batch]
+            for document in documents:
+                document["session"] = [object_id(session_id)]
+            added += len(documents) - len(self._messages.insert_new(documents))
+        if messages:
+            latest = max(message.created_at for message in messages)
+            self._set_in_context(session_id, "$max", {"last_activity": latest})
+        return added
+
+    def messages(
+        self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
+    ) -> Iterator[Message]:
+        """See `edenmem.store.protocol.Store.messages`."""
+        of_session: Filter = {"session": object_id(session_id)}
+        documents: Iterator[Document]
+        if ids is not None:
+            filters = [{**of_session, "_id": {"$in": part}} for part in id_parts(ids)]
+            found = list(self._find_all(self._messages, filters))
+            documents = iter(sorted(found, key=lambda d: (d["createdAt"], d["_id"])))
+        elif newest is not None:
+            backwards = [(field, -order) for field, order in _IN_ORDER]
+            last = self._messages.find(of_session, sort=backwards, limit=newest) if newest else ()
+            documents = reversed(list(last))
+        else:
+            documents = self._messages.find(of_session, sort=_IN_ORDER)
+        return (codec.message_from(document, session_id) for document in documents)
+
+
+def _latest_first(session: Session) -> tuple[float, str]:
+    moment = session.last_activity or session.created_at or EPOCH
+    return -moment.timestamp(), session.id

@@ -1,0 +1,250 @@
+"""The audit entry of each change: written first, finished last.
+
+MongoDB is used without transactions, as a standalone server has none. A change is therefore a row
+of steps that each may be done again: its audit entry is inserted as "pending"; history gets the
+version that will be replaced; one conditional write changes the one document, and leaves the
+change's id on it; history gets the new version; the scope's revision grows and the entry becomes
+"done". A set that was cut off anywhere is completed by applying it again: an entry that is done
+means that nothing is left to do, a pending one that each step must find out whether it was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+from bson import ObjectId
+from pymongo import UpdateOne
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.models.changes import (
+    AddFact,
+    AuditEntry,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    ChangeStatus,
+    HistoryEntry,
+    WriteConsolidation,
+)
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.store.mongo.filters import (
+    IN_LIMIT,
+    id_parts,
+    object_id,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.history import (
+    HistoryPart,
+    audit_document,
+    audit_from,
+    history_document,
+    history_from,
+)
+from edenmem.store.protocol import batched
+
+DONE = "done"
+PENDING = "pending"
+
+_ACTIONS = ("form", "consolidate", "edit", "restore", "migrate", "add", "import", "undo")
+
+
+class Begun(Enum):
+    """How the audit entry of a change was found when it was to be inserted."""
+
+    FRESH = "fresh"
+    RESUMED = "resumed"
+    DONE = "done"
+
+
+class Run:
+    """One application of a set: what is known of its changes, and what is left to finish.
+
+    ``resumed`` are the changes that had a pending entry: another run has taken, or takes, some of
+    their steps.
+    """
+
+    def __init__(self, changes: ChangeSet, statuses: Mapping[str, AuditEntry]) -> None:
+        self.set = changes
+        self.done = {id: e for id, e in statuses.items() if e.status == DONE}
+        self.resumed = {id for id, e in statuses.items() if e.status != DONE}
+        self.entries: dict[str, AuditEntry] = {}
+        self.finished: list[str] = []
+        self.touched: dict[Scope, None] = {}
+
+    def entry(
+        self,
+        change: Change,
+        *,
+        target_type: str,
+        target_id: str,
+        agent_id: str,
+        scope: Scope | None,
+        before: dict[str, object] | None = None,
+        after: dict[str, object] | None = None,
+    ) -> AuditEntry:
+        """The change's audit entry, pending."""
+        return AuditEntry(
+            id=change.id,
+            change_set_id=self.set.id,
+            at=self.set.at,
+            actor=self.set.actor,
+            action=str(type(change).__struct_config__.tag),
+            target_type=target_type,
+            target_id=target_id,
+            agent_id=agent_id,
+            scope=scope,
+            before=before,
+            after=after,
+            reason=change.reason,
+            status=PENDING,
+        )
+
+    def action(self, change: Change) -> str:
+        """How history names what this change does: by the actor's command if that says it."""
+        words = self.set.actor.command.split()
+        named = next((word for word in words if word in _ACTIONS), None)
+        if named is not None:
+            return named
+        if isinstance(change, AddFact):
+            return "add"
+        if isinstance(change, WriteConsolidation) and change.absorbed_ids:
+            return "consolidate"
+        return "edit"
+
+    def finish(self, change: Change, scope: Scope | None) -> None:
+        """All steps are taken; the entry will be marked at the end of the run."""
+        self.finished.append(change.id)
+        if scope is not None:
+            self.touched[scope] = None
+
+    def applied(self, change: Change, target_id: str, scope: Scope | None) -> ChangeResult:
+        """The change was made now."""
+        self.finish(change, scope)
+        return result(change, ChangeStatus.APPLIED, target_id)
+
+    def already(self, change: Change, target_id: str, scope: Scope | None) -> ChangeResult:
+        """The change was made by another run, which may not have finished it."""
+        self.finish(change, scope)
+        return result(change, ChangeStatus.ALREADY, target_id)
+
+
+def result(change: Change, status: ChangeStatus, target_id: str, detail: str = "") -> ChangeResult:
+    """What became of a change."""
+    return ChangeResult(change_id=change.id, status=status, target_id=target_id, detail=detail)
+
+
+class LedgerPart(HistoryPart):
+    """Keeps audit entries, history and revisions in step with the changes."""
+
+    def _known_entries(self, ids: Iterable[str]) -> dict[str, AuditEntry]:
+        filters = [{"_id": {"$in": part}} for part in id_parts(ids)]
+        entries = map(audit_from, self._find_all(self._audit, filters))
+        return {entry.id: entry for entry in entries}
+
+    def _begin(self, run: Run, entry: AuditEntry) -> Begun:
+        """Write the entry as pending; an older pending one is brought up to date."""
+        run.entries[entry.id] = entry
+        document = audit_document(entry)
+        if entry.id not in run.resumed:
+            try:
+                self._audit.insert_one(document)
+            except DuplicateKeyError:
+                run.resumed.add(entry.id)
+            else:
+                return Begun.FRESH
+        fields = {name: value for name, value in document.items() if name != "_id"}
+        pending = {"_id": document["_id"], "status": PENDING}
+        if self._audit.update_one(pending, {"$set": fields}):
+            return Begun.RESUMED
+        if self._audit.find_one({"_id": document["_id"]}, {"_id": 1}) is not None:
+            return Begun.DONE
+        run.resumed.discard(entry.id)  # withdrawn by another run meanwhile
+        return self._begin(run, entry)
+
+    def _begin_many(self, run: Run, entries: Sequence[AuditEntry]) -> list[Begun]:
+        """`_begin` for entries of which most are new, in one round trip for those."""
+        new = [entry for entry in entries if entry.id not in run.resumed]
+        refused = self._audit.insert_new([audit_document(entry) for entry in new])
+        fresh = {entry.id for place, entry in enumerate(new) if place not in refused}
+        run.resumed.update(new[place].id for place in refused)
+        run.entries.update((entry.id, entry) for entry in new)
+        return [Begun.FRESH if entry.id in fresh else self._begin(run, entry) for entry in entries]
+
+    def _withdraw(self, run: Run, change_ids: Iterable[str]) -> None:
+        """Take back entries of changes that turned out not to be possible."""
+        for part in id_parts(change_ids):
+            self._audit.delete_many({"_id": {"$in": part}, "status": PENDING})
+            for change_id in part:
+                run.entries.pop(str(change_id), None)
+                run.resumed.discard(str(change_id))
+
+    def _finish(self, run: Run) -> None:
+        """Grow the revisions of what was touched, then mark the entries."""
+        if not run.finished:
+            return
+        self._touch(run.touched)
+        for part in id_parts(run.finished):
+            marked = {"$set": {"status": DONE, "updatedAt": utc_now()}}
+            if self._audit.update_many({"_id": {"$in": part}}, marked) < len(part):
+                self._restore_entries(run, part)
+
+    def _restore_entries(self, run: Run, ids: Iterable[ObjectId | str]) -> None:
+        """Write entries again that a twin of this run took back although the change was made."""
+        entries = (run.entries.get(str(change_id)) for change_id in ids)
+        self._audit.insert_new(
+            [
+                audit_document(msgspec.structs.replace(entry, status=DONE))
+                for entry in entries
+                if entry is not None
+            ]
+        )
+
+    def _touch(self, scopes: Iterable[Scope]) -> None:
+        """Let the revision of each scope grow."""
+        for part in batched(scopes, IN_LIMIT):
+            operations = [self._revision_update(scope) for scope in part]
+            while operations:
+                # Two first touches of a scope at once: the loser finds the document there.
+                _, failed = self._policies.bulk(operations)
+                operations = [operations[place] for place in sorted(failed)]
+
+    @staticmethod
+    def _revision_update(scope: Scope) -> UpdateOne:
+        now = utc_now()
+        made = {**owner_fields(scope), "createdAt": now}
+        return UpdateOne(
+            {"_id": policy_id(scope)},
+            {"$inc": {"revision": 1}, "$setOnInsert": made, "$set": {"updatedAt": now}},
+            upsert=True,
+        )
+
+    # -- history -----------------------------------------------------------------------------
+
+    def _keep_version(self, entry: HistoryEntry) -> None:
+        """Write a version that a document holds; what it says stands over what is there."""
+        document = history_document(entry)
+        key = {"_id": document.pop("_id")}
+        update = {"$set": document}
+        if entry.snapshot is None:
+            update["$unset"] = {"snapshot": ""}
+        self._upsert_history(key, update)
+
+    def _upsert_history(self, key: dict[str, ObjectId], update: Mapping[str, object]) -> None:
+        try:
+            self._history.update_one(key, update, upsert=True)
+        except DuplicateKeyError:  # two upserts at once: it is there now
+            self._history.update_one(key, update)
+
+    def _history_by(self, target_type: str, target_id: str, change_id: str) -> HistoryEntry | None:
+        """The version that a change made, if history has it."""
+        key = {"target_type": target_type, "target_id": object_id(target_id)}
+        entries = map(history_from, self._history.find(key))
+        return next((entry for entry in entries if entry.change_id == change_id), None)
+
+    def _has_removed_reflection(self, reflection_id: str) -> bool:
+        entries = self._audit.find({"target_id": object_id(reflection_id)}, {"action": 1})
+        return any(entry.get("action") == "remove_reflection" for entry in entries)

@@ -1,0 +1,92 @@
+"""What a typed name or a prefix of an id may mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bson import ObjectId
+
+from edenmem.models.ids import is_id
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Collection, Document
+from edenmem.store.mongo.filters import Filter
+from edenmem.store.mongo.formations import FormationsPart
+from edenmem.store.mongo.host_codec import session_from
+from edenmem.store.protocol import Reference, ReferenceKind
+
+_PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
+_LIVING: Filter = {"deleted": {"$ne": True}}
+
+
+class ReferencesPart(FormationsPart):
+    """Finds things by what a person types."""
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        """See `edenmem.store.protocol.Store.find`."""
+        collection, always, names, label = self._kinds()[kind]
+        if not text.strip() or "\x00" in text:
+            return []
+        for condition in _meanings(text, names):
+            found = list(
+                collection.find(
+                    {**condition, **always}, _LABEL_FIELDS, sort=_order(condition), limit=limit
+                )
+            )
+            if found:
+                return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
+        return []
+
+    def _kinds(
+        self,
+    ) -> dict[str, tuple[Collection, Filter, Sequence[str], Callable[[Document], str]]]:
+        return {
+            "agent": (self._users, {"type": "agent", **_LIVING}, ["username"], _username),
+            "user": (self._users, {"type": "user", **_LIVING}, ["username"], _username),
+            "session": (self._sessions, _LIVING, ["name", "title"], _session_label),
+            "fact": (self._facts, {}, [], _content),
+            "reflection": (self._reflections, {}, [], _content),
+            "formation": (self._formations, {}, [], _formation_label),
+        }
+
+
+#: Fields that labels are made of.
+_LABEL_FIELDS = dict.fromkeys(
+    ("username", "name", "title", "content", "session_id", "seq", "status", "createdAt"), 1
+)
+
+
+def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
+    """Filters in the order of what is meant most: the first that finds something counts."""
+    meanings: list[Filter] = []
+    if is_id(text):
+        meanings.append({"_id": ObjectId(text)})
+    meanings.extend({name: text} for name in names)
+    # A regular expression matches names in any case; its text is taken literally.
+    anycase: dict[str, Any] = {"$regex": f"^{re.escape(text)}$", "$options": "i"}
+    meanings.extend({name: anycase} for name in names)
+    if _PREFIX.match(text):
+        low, high = text.ljust(24, "0"), text.ljust(24, "f")
+        meanings.append({"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}})
+    return meanings
+
+
+def _order(condition: Filter) -> list[tuple[str, int]]:
+    return [("_id", 1)] if "_id" in condition else []
+
+
+def _username(document: Document) -> str:
+    return codec.text(document.get("username"))
+
+
+def _session_label(document: Document) -> str:
+    return session_from(document).label
+
+
+def _content(document: Document) -> str:
+    return codec.text(document.get("content"))
+
+
+def _formation_label(document: Document) -> str:
+    return f"{document['session_id']} #{document['seq']} {document['status']}"

@@ -1,0 +1,14 @@
+"""The store: all parts in one object."""
+
+from __future__ import annotations
+
+from edenmem.store.mongo.schema import SchemaPart
+from edenmem.store.mongo.search import SearchPart
+
+
+class MongoStore(SearchPart, SchemaPart):
+    """Memory in MongoDB; implements `edenmem.store.protocol.Store`.
+
+    Safe to share between threads. Documents keep the platform's names and types, so that it can
+    be pointed at a live database; it needs no transactions, and so no replica set.
+    """

@@ -1,0 +1,155 @@
+"""The one atomic write by which a scope gets its next consolidated text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.models.changes import ChangeResult, ChangeStatus, WriteConsolidation
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Consolidation
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.absorbing import MARK
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.filters import consolidated_key, object_id, object_ids
+from edenmem.store.mongo.history import plain, text_version
+from edenmem.store.mongo.ledger import Begun, Run, result
+from edenmem.store.mongo.reflection_changes import ReflectionChangesPart
+
+
+class TextChangesPart(ReflectionChangesPart):
+    """Writes consolidated texts.
+
+    Text, VERSION line, version, buffer and the list of what was absorbed change in one update that
+    is conditional on the text as it was read and on the buffer still holding all that is absorbed.
+    The reflections' own flags follow (see `absorbing`).
+    """
+
+    def _write_consolidation(self, run: Run, change: WriteConsolidation) -> ChangeResult:
+        document = self._buffer(change.scope)
+        found = self._written_before(run, change, document)
+        if found is not None:
+            return found
+        version = 0 if document is None else codec.stored_version(document)
+        if version != change.expected_version:
+            return _conflict(change, document, f"the text is at version {version}")
+        waiting = codec.text_ids(document[_BUFFER]) if document is not None else ()
+        gone = set(change.absorbed_ids) - set(waiting)
+        if gone:
+            return _conflict(change, document, f"{len(gone)} of the reflections do not wait here")
+        if document is None:
+            return self._first_text(run, change)
+        return self._next_text(run, change, document)
+
+    def _written_before(
+        self, run: Run, change: WriteConsolidation, document: Document | None
+    ) -> ChangeResult | None:
+        """For a change that another run may have made: complete and answer it if it was."""
+        if change.id not in run.resumed or document is None:
+            return None
+        document_id = str(document["_id"])
+        if codec.text_id(document.get("last_change_id")) == change.id:
+            self._keep_version(text_version(document))
+        elif self._history_by("consolidation", document_id, change.id) is None:
+            return None
+        return run.already(change, document_id, change.scope)
+
+    def _first_text(self, run: Run, change: WriteConsolidation) -> ChangeResult:
+        now = utc_now()
+        document = {
+            "_id": object_id(new_id()),
+            **consolidated_key(change.scope),
+            _BUFFER: [],
+            "createdAt": now,
+            **self._text_fields(run, change),
+        }
+        if self._begin_text(run, change, None, document) is Begun.DONE:
+            return result(change, ChangeStatus.ALREADY, str(document["_id"]))
+        try:
+            self._consolidated.insert_one(document)
+        except DuplicateKeyError:  # a buffer was begun, or a text written, at the same time
+            return self._write_consolidation(run, change)
+        return self._completed(run, change, document)
+
+    def _next_text(self, run: Run, change: WriteConsolidation, document: Document) -> ChangeResult:
+        fields = self._text_fields(run, change)
+        if self._begin_text(run, change, document, {**document, **fields}) is Begun.DONE:
+            return result(change, ChangeStatus.ALREADY, str(document["_id"]))
+        if change.expected_version > 0:
+            self._keep_version(text_version(document))
+        # The ids as the buffer has them: an old document may hold them as text.
+        stored = {str(value): value for value in document[_BUFFER]}
+        absorbed = [stored[reflection_id] for reflection_id in change.absorbed_ids]
+        unchanged = {
+            **codec.version_filter(document),
+            "consolidated_content": document.get("consolidated_content"),
+        }
+        update: dict[str, Any] = {"$set": fields}
+        if absorbed:
+            unchanged[_BUFFER] = {"$all": absorbed}
+            update["$pull"] = {_BUFFER: {"$in": absorbed}}
+        written = self._consolidated.find_and_update(unchanged, update)
+        if written is None:
+            run.resumed.add(change.id)  # by now it may have been made by a twin of this run
+            return self._write_again(run, change)
+        return self._completed(run, change, written)
+
+    def _write_again(self, run: Run, change: WriteConsolidation) -> ChangeResult:
+        found = self._write_consolidation(run, change)
+        if not found.ok:
+            self._withdraw(run, [change.id])
+        return found
+
+    def _completed(self, run: Run, change: WriteConsolidation, document: Document) -> ChangeResult:
+        self._finish_absorbing(document)
+        self._keep_version(text_version(document))
+        return run.applied(change, str(document["_id"]), change.scope)
+
+    def _text_fields(self, run: Run, change: WriteConsolidation) -> Document:
+        version = change.expected_version + 1
+        fields: Document = {
+            "consolidated_content": codec.with_version_line(change.content, version),
+            "version": version,
+            "word_limit": change.word_limit,
+            "absorbed_ids": object_ids(change.absorbed_ids),
+            "updated_at": change.at,
+            "updatedAt": utc_now(),
+            **codec.mark(change.id, version, action=run.action(change), actor=run.set.actor.name),
+        }
+        if change.absorbed_ids:
+            fields["last_consolidated_at"] = change.at
+            fields[MARK] = object_id(change.id)
+        return fields
+
+    def _begin_text(
+        self,
+        run: Run,
+        change: WriteConsolidation,
+        before: Document | None,
+        after: Document,
+    ) -> Begun:
+        entry = run.entry(
+            change,
+            target_type="consolidation",
+            target_id=str(after["_id"]),
+            agent_id=change.scope.agent_id,
+            scope=change.scope,
+            before=plain(codec.consolidation_from(before)) if before is not None else None,
+            after=plain(_without(codec.consolidation_from(after), change.absorbed_ids)),
+        )
+        return self._begin(run, entry)
+
+
+_BUFFER = "unabsorbed_ids"
+
+
+def _without(text: Consolidation, absorbed_ids: tuple[str, ...]) -> Consolidation:
+    left = tuple(id for id in text.unabsorbed_ids if id not in absorbed_ids)
+    return msgspec.structs.replace(text, unabsorbed_ids=left)
+
+
+def _conflict(change: WriteConsolidation, document: Document | None, detail: str) -> ChangeResult:
+    target = str(document["_id"]) if document is not None else ""
+    return result(change, ChangeStatus.CONFLICT, target, detail)
