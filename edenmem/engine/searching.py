@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace as _replace
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
@@ -28,6 +28,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.search.diversity import mmr as choose_diverse
+from edenmem.search.diversity import narrow
 from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join, keep, top
 from edenmem.search.recency import recency as prefer_recent
@@ -275,29 +276,31 @@ class Searcher:
         clock: _Stopwatch,
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """Each pool through the recipe's stages and down to ``count``, with the facts it needs."""
-        if not plan.stages:
-            pools = [top(pool, count) for pool in pools]
-        with clock.stage("load"):
-            ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
-            facts = await in_thread(
-                self._store.facts_by_ids,
-                filter.scopes,
-                ids,
-                with_vectors=with_vectors or Stage.MMR in plan.stages,
-            )
-        # a fact may have been deleted since its list was made
-        pools = [keep(pool, facts, stage="load", why="deleted meanwhile") for pool in pools]
+        diverse = Stage.MMR in plan.stages
         if Stage.RECENCY in plan.stages:
             with clock.stage("recency"):
+                pools, facts = await self._loaded(pools, filter)
                 pools = self._recent_first(pools, facts)
-        if Stage.MMR in plan.stages:
+        pools = [(narrow if diverse else top)(pool, top_k=count) for pool in pools]
+        with clock.stage("load"):
+            pools, facts = await self._loaded(pools, filter, with_vectors=diverse or with_vectors)
+        if diverse:
             with clock.stage("mmr"):
                 pools = self._diverse(pools, facts, model, count=count)
             if not with_vectors:
-                facts = {
-                    id: msgspec.structs.replace(fact, embedding=None) for id, fact in facts.items()
-                }
-        return [top(pool, count) for pool in pools], facts
+                facts = {id: _replace(fact, embedding=None) for id, fact in facts.items()}
+        return pools, facts
+
+    async def _loaded(
+        self, pools: Sequence[Pool], filter: FactFilter, *, with_vectors: bool = False
+    ) -> tuple[list[Pool], dict[str, Fact]]:
+        """The facts of all pools, and the pools without those that are gone."""
+        ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
+        facts = await in_thread(
+            self._store.facts_by_ids, filter.scopes, ids, with_vectors=with_vectors
+        )
+        why = "deleted since its list was made"
+        return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
 
     def _recent_first(self, pools: Sequence[Pool], facts: Mapping[str, Fact]) -> list[Pool]:
         now = self._clock()

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 POOL_FACTOR = 3
 
 
+def narrow(pool: Pool, *, top_k: int) -> Pool:
+    """The hits that `mmr` chooses from, so that only their vectors need to be read."""
+    size = POOL_FACTOR * top_k
+    why = f"not among the best {POOL_FACTOR} × top_k"
+    cuts = tuple(_cut(hit, why) for hit in pool.hits[size:])
+    return Pool(hits=pool.hits[:size], cuts=pool.cuts + cuts)
+
+
 def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float) -> Pool:
     """Choose ``top_k``, one by one, each for what it adds to those chosen before.
 
@@ -28,13 +36,13 @@ def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: floa
 
     ``vectors`` are of one model. A fact without one is taken to be like no other.
     """
-    considered, late = pool.hits[: POOL_FACTOR * top_k], pool.hits[POOL_FACTOR * top_k :]
-    chosen, rest = _choose(considered, vectors, top_k=top_k, trade_off=trade_off)
-    cuts = [_cut(hit, f"not among the best {POOL_FACTOR} × top_k") for hit in late]
-    for hit, redundancy in rest:
-        why = f"others add more: cosine {redundancy:.3f} with a result"
-        cuts.append(_cut(hit, why))
-    return Pool(hits=tuple(chosen), cuts=pool.cuts + tuple(cuts))
+    pool = narrow(pool, top_k=top_k)
+    chosen, rest = _choose(pool.hits, vectors, top_k=top_k, trade_off=trade_off)
+    cuts = tuple(
+        _cut(hit, f"others add more: cosine {redundancy:.3f} with a result")
+        for hit, redundancy in rest
+    )
+    return Pool(hits=tuple(chosen), cuts=pool.cuts + cuts)
 
 
 def _choose(

@@ -65,7 +65,7 @@ def by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(best.values())
 
 
-def top(pool: Pool, top_k: int) -> Pool:
+def top(pool: Pool, *, top_k: int) -> Pool:
     """The first ``top_k``; what comes after them is cut."""
     total = len(pool.hits)
     late = tuple(

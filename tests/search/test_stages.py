@@ -107,7 +107,7 @@ class TestMmr:
 
 class TestTop:
     def test_what_is_cut_is_told_with_its_rank(self) -> None:
-        pool = top(pool_of(a=0.9, b=0.8, c=0.7), 2)
+        pool = top(pool_of(a=0.9, b=0.8, c=0.7), top_k=2)
         assert order(pool) == ["a", "b"]
         assert pool.cuts == (Cut(fact_id="c", stage="top_k", why="rank 3 of 3, top_k is 2"),)
 
@@ -135,13 +135,13 @@ class TestJoin:
         assert query["rank"] == 2
 
     def test_top_k_is_for_each_query(self) -> None:
-        first = top(pool_of(a=0.9, b=0.8, c=0.7), 2)
-        second = top(pool_of(d=0.3, e=0.2, f=0.1), 2)
+        first = top(pool_of(a=0.9, b=0.8, c=0.7), top_k=2)
+        second = top(pool_of(d=0.3, e=0.2, f=0.1), top_k=2)
         assert order(join([first, second])) == ["a", "b", "d", "e"]
 
     def test_what_another_query_found_is_not_cut(self) -> None:
-        first = top(pool_of(a=0.9, b=0.8), 1)
-        second = top(pool_of(b=0.9, a=0.8, c=0.1), 1)
+        first = top(pool_of(a=0.9, b=0.8), top_k=1)
+        second = top(pool_of(b=0.9, a=0.8, c=0.1), top_k=1)
         joined = join([first, second])
         assert order(joined) == ["a", "b"]
         assert [cut.fact_id for cut in joined.cuts] == ["c"]

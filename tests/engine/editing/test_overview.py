@@ -85,13 +85,18 @@ class TestScopeStatuses:
     def test_texts_and_the_oldest_pending(self, store: Store) -> None:
         reflect(store, OF_ANNA, 3)
         text = WriteConsolidation(
-            scope=OF_ANNA, expected_version=0, content="Anna is kind.", word_limit=300, at=NOW
+            scope=OF_ANNA,
+            expected_version=0,
+            content="Anna is kind.",
+            word_limit=300,
+            at=NOW,
+            absorbed_ids=(store.pending(OF_ANNA)[0].id,),
         )
         store.apply(change_set(text))
         (status,) = scope_statuses(store, SETTINGS, details=True)
         assert (status.version, status.words) == (1, 3)
         assert status.last_consolidated_at == NOW
-        assert status.oldest_pending_at == ago(hours=3)
+        assert status.oldest_pending_at == ago(hours=2)
         (plain,) = scope_statuses(store, SETTINGS)
         assert plain.oldest_pending_at is None
 
