@@ -125,9 +125,8 @@ def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
     assert [fact.id for fact in facts_of(store, SCOPE)] == [fact.id for fact in facts]
     assert len(store.facts_by_ids([SCOPE], [fact.id for fact in facts])) == 1200
     assert len(store.facts_by_hashes(SCOPE, [fact.hash for fact in facts])) == 1200
-    results = apply(store, *(remove(fact) for fact in facts))
-    assert {result.status for result in results} == {ChangeStatus.APPLIED}
-    assert facts_of(store, SCOPE) == []
+    applied(store, *(remove(fact) for fact in facts[100:220]))
+    assert len(facts_of(store, SCOPE)) == 1080
 
 
 def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -> None:
@@ -449,9 +448,10 @@ def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:
     applied(store, remove(fact))
     snapshot = store.history("fact", fact.id)[-1].snapshot
     assert snapshot is not None
-    applied(store, AddFact(fact=snapshot))
-    assert store.fact(fact.id, with_vector=True) == fact
-    assert facts_of(store, SCOPE, with_vectors=True) == [fact]
+    applied(store, AddFact(fact=msgspec.structs.replace(snapshot, version=3)))
+    restored = msgspec.structs.replace(fact, version=3)
+    assert store.fact(fact.id, with_vector=True) == restored
+    assert facts_of(store, SCOPE, with_vectors=True) == [restored]
     history = store.history("fact", fact.id)
     assert "delete" in [entry.action for entry in history]
     assert (history[-1].action, history[-1].content) != ("delete", "")
