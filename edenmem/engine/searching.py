@@ -9,19 +9,19 @@ outage never looks like "no memories".
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace as _replace
 
-from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.engine.search_request import checked_queries, checked_top_k, planned
+from edenmem.engine.search_request import vector_model as model_of_vectors
+from edenmem.engine.stopwatch import Stopwatch
+from edenmem.engine.together import together
 from edenmem.errors import StoreError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
@@ -32,16 +32,9 @@ from edenmem.search.diversity import narrow
 from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join, keep, top
 from edenmem.search.recency import recency as prefer_recent
-from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage, fuse
-from edenmem.search.recipes import recipe as named_recipe
+from edenmem.search.recipes import Recipe, Stage, fuse
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
-from edenmem.text import clean
-
-T = TypeVar("T")
-
-#: The most results that one query may have.
-MAX_TOP_K = 100
 
 _DAY = 86_400.0
 
@@ -110,17 +103,18 @@ class Searcher:
             ProviderError: the query could not be embedded.
             StoreError: the store could not be searched.
         """
-        texts = _checked_queries(queries)
-        count = _checked_top_k(self._settings.top_k if top_k is None else top_k)
+        texts = checked_queries(queries)
+        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
         if rerank:
             raise UsageError("this version has no reranking", hint="search without --rerank")
         wanted = [stage for stage, on in ((Stage.RECENCY, recency), (Stage.MMR, mmr)) if on]
-        notices: list[str] = []
-        plan = self._plan(recipe, wanted, notices, has_vectors=vectors is not None)
+        can_embed = vectors is not None or self._embedder is not None
+        plan, notice = planned(recipe, self._settings.recipe, wanted, can_embed=can_embed)
+        notices = [notice] if notice else []
         if not scopes:
             notices.append("there is no scope to search in")
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
-        clock = _Stopwatch()
+        clock = Stopwatch()
         ability = await in_thread(self._store.search_ability)
         if ability.notice:
             notices.append(ability.notice)
@@ -129,7 +123,9 @@ class Searcher:
         )
         model = ""
         if plan.semantic:
-            model = await self._vector_model(filter, texts, vectors, vector_model)
+            model = await model_of_vectors(
+                self._store, self._embedder, filter, texts, vectors, vector_model
+            )
         depth = plan.depth(self._settings, count)
         lists = await self._lists(
             plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
@@ -159,52 +155,6 @@ class Searcher:
             notices=tuple(notices),
         )
 
-    def _plan(
-        self, name: str | None, stages: Sequence[Stage], notices: list[str], *, has_vectors: bool
-    ) -> Recipe:
-        plan = named_recipe(name or self._settings.recipe, stages=stages)
-        if not plan.semantic or has_vectors or self._embedder is not None:
-            return plan
-        if name is not None:
-            raise UsageError(
-                f"recipe {name!r} needs an embedding model, and there is none",
-                hint=f"{EMBEDDER_HINT}; or search with recipe 'text'",
-            )
-        notices.append(f"no embedding model, so words alone were searched; {EMBEDDER_HINT}")
-        return named_recipe("text", stages=stages)
-
-    async def _vector_model(
-        self,
-        filter: FactFilter,
-        texts: Sequence[str],
-        vectors: Sequence[bytes] | None,
-        named: str | None,
-    ) -> str:
-        """The model of the query's vectors; facts with vectors of another are not compared."""
-        embedder = self._embedder
-        if vectors is None:
-            assert embedder is not None
-            return embedder.model
-        if len(vectors) != len(texts):
-            raise UsageError(f"{len(texts)} queries need as many vectors, not {len(vectors)}")
-        if embedder is not None and named in (None, embedder.model):
-            for vector in vectors:
-                if len(vector) != 4 * embedder.dimensions:
-                    raise UsageError(
-                        f"a vector of {embedder.model!r} has {embedder.dimensions} numbers, "
-                        f"one that was given has {len(vector) / 4:g}"
-                    )
-            return embedder.model
-        if named is not None:
-            return named
-        stored = sorted(set(await in_thread(self._store.vector_models, filter.scopes)) - {""})
-        if len(stored) > 1:
-            raise UsageError(
-                f"the facts have vectors of several models ({', '.join(stored)}); "
-                "name the one that the given vectors are of"
-            )
-        return stored[0] if stored else ""
-
     async def _lists(
         self,
         plan: Recipe,
@@ -215,7 +165,7 @@ class Searcher:
         model: str,
         depth: int,
         exact: bool,
-        clock: _Stopwatch,
+        clock: Stopwatch,
     ) -> dict[ListName, list[list[Candidate]]]:
         """The candidates of each list and query; the lists are asked for at the same time."""
 
@@ -241,7 +191,7 @@ class Searcher:
 
         ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
         ways = {"semantic": semantic, "text": text}
-        found = await _together([ways[name]() for name in plan.lists])
+        found = await together([ways[name]() for name in plan.lists])
         return dict(zip(plan.lists, found, strict=True))
 
     def _fused(
@@ -273,7 +223,7 @@ class Searcher:
         *,
         count: int,
         with_vectors: bool,
-        clock: _Stopwatch,
+        clock: Stopwatch,
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """Each pool through the recipe's stages and down to ``count``, with the facts it needs."""
         diverse = Stage.MMR in plan.stages
@@ -344,49 +294,3 @@ class Searcher:
         except StoreError as error:
             return [f"accesses were not counted: {error.message}"]
         return []
-
-
-class _Stopwatch:
-    """Milliseconds of each stage; stages that run at the same time are each measured whole."""
-
-    def __init__(self) -> None:
-        self._begun = time.perf_counter()
-        self._stages: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._stages[name] = (time.perf_counter() - begun) * 1000
-
-    def timings(self) -> dict[str, float]:
-        return {**self._stages, "total": (time.perf_counter() - self._begun) * 1000}
-
-
-def _checked_queries(queries: Sequence[str]) -> tuple[str, ...]:
-    texts = tuple(clean(query).strip() for query in queries)
-    if not texts or not all(texts):
-        raise UsageError("a query is needed, and it must not be blank")
-    if len(texts) > MAX_QUERIES:
-        raise UsageError(f"at most {MAX_QUERIES} queries go together, {len(texts)} were given")
-    return texts
-
-
-def _checked_top_k(top_k: int) -> int:
-    if not 1 <= top_k <= MAX_TOP_K:
-        raise UsageError(f"top_k is {top_k}, and may be 1 to {MAX_TOP_K}")
-    return top_k
-
-
-async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; the first failure stops the others, waits for them, and is raised."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
