@@ -2,7 +2,8 @@
 
 Only facts of exactly the same scope are ever compared. The model is shown small numbers, each new
 fact with its own neighbours; a decision that names anything else, or nothing, counts as ADD. So
-does every decision if the call fails: a fact kept twice does less harm than one that is lost.
+does every decision if the call fails: a fact kept twice does less harm than one that is lost. Only
+a model that will not answer any later call either ends the work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from edenmem.engine.material import Material, NewFact
 from edenmem.engine.offload import in_thread
 from edenmem.engine.screening import flat
 from edenmem.engine.verdicts import Compared, Neighbour, Verdict, judge
-from edenmem.errors import ProviderError
+from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderError, ReplayMiss
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
@@ -51,7 +52,8 @@ class Deduplicator:
         """The changes that bring ``facts`` into memory.
 
         Raises:
-            ProviderError: the embedder failed (the language model's failure means ADD).
+            ProviderError: the embedder failed, or the language model will not be asked any more
+                (any other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
         known = await self._known(facts)
@@ -158,6 +160,8 @@ class Deduplicator:
                 facts=asked,
                 fact_words=self._settings.fact_words,
             )
+        except (ProviderAuthError, BudgetExceeded, ReplayMiss):
+            raise  # no later call of this run will be answered either: the range is kept whole
         except ProviderError as error:
             why = f"not compared: {error.message}"
             return verdicts | {item.number: Verdict("ADD", why) for item in asked}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.errors import ProviderError
+from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderError, ReplayMiss
 from edenmem.models.formation import FormationStatus
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -163,6 +163,24 @@ async def test_18_without_decisions_every_fact_is_added(world: World, answer: An
     assert report.outcome == "applied"
     assert report.facts_added == 2
     assert all(each.reason for each in report.decisions)
+
+
+@pytest.mark.parametrize("error", [ProviderAuthError, BudgetExceeded, ReplayMiss])
+async def test_29_an_outage_does_not_look_like_nothing_to_compare(
+    world: World, error: type[ProviderError]
+) -> None:
+    """Known failure 29: a model that will not be asked any more ends the run, with nothing lost."""
+    remember(world, world.cast.anna_scope, LISBON)
+    world.llm.script("facts", facts(PORTO))
+    world.llm.script("dedup", [error])
+    world.say("I moved.")
+    with pytest.raises(error):
+        await world.form()
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.formation(FormationStatus.RELEASED).attempts == 0
+    world.llm.script("dedup", decisions(decision(1, "DELETE", 1)))
+    await world.form_one()
+    assert world.contents(world.cast.anna_scope) == [PORTO]
 
 
 async def test_19_a_changed_text_has_its_own_vector(world: World) -> None:
