@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from edenmem.errors import ConflictError
@@ -36,17 +36,26 @@ class People:
             self._users[name] = self._look_up("user", name, self._store.user)
         return self._users[name] or self.new_users.get(name)
 
-    def plan_agent(self, name: str) -> Agent:
-        """The agent called so, to be added if there is none."""
+    def agent_or_new(self, name: str) -> Agent:
+        """The agent called so, or the one that `add` would make."""
         id = name if is_id(name) else derived_id("agent", name)
-        return self.agent(name) or self.new_agents.setdefault(name, Agent(id=id, username=name))
+        return self.agent(name) or Agent(id=id, username=name)
 
-    def plan_user(self, name: str) -> User:
-        """The account called so, to be added if there is none."""
+    def user_or_new(self, name: str) -> User:
+        """The account called so, or the one that `add` would make."""
         id = name if is_id(name) else derived_id("user", name)
-        return self.user(name) or self.new_users.setdefault(name, User(id=id, username=name))
+        return self.user(name) or User(id=id, username=name)
 
-    def add_planned(self) -> None:
+    def plan(self, agents: Iterable[str], users: Iterable[str]) -> None:
+        """Note which of these are to be added."""
+        for name in agents:
+            if self.agent(name) is None:
+                self.new_agents[name] = self.agent_or_new(name)
+        for name in users:
+            if self.user(name) is None:
+                self.new_users[name] = self.user_or_new(name)
+
+    def add(self) -> None:
         """Add those that were planned.
 
         Raises:

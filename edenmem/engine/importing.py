@@ -67,7 +67,7 @@ def import_sessions(
         if not skip_bad:
             judged.refuse()
         if not dry_run:
-            job.people.add_planned()
+            job.people.add()
         totals = _Totals()
         for line in source.again():
             try:
@@ -143,6 +143,7 @@ class _Import:
             _check_same(stored, parsed)
         agents, users = self._people(parsed)
         speakers = user_speakers(parsed, users, self.people)
+        self.people.plan(parsed.agents, parsed.users)
         return _Plan(parsed, session_id, stored, agents, users, speakers)
 
     def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
@@ -172,8 +173,8 @@ class _Import:
     def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
         if self._add_missing:
             return (
-                [self.people.plan_agent(name) for name in parsed.agents],
-                [self.people.plan_user(name) for name in parsed.users],
+                [self.people.agent_or_new(name) for name in parsed.agents],
+                [self.people.user_or_new(name) for name in parsed.users],
             )
         agents = {name: self.people.agent(name) for name in parsed.agents}
         users = {name: self.people.user(name) for name in parsed.users}

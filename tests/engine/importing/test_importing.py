@@ -394,6 +394,12 @@ class TestUnknownNames:
         again = import_sessions(store, [data], add_missing=True)
         assert (again.agents_added, again.users_added) == ((), ())
 
+    def test_nobody_is_added_for_a_line_that_is_skipped(self, store: Store) -> None:
+        bad = line(message(name="a"), message(name="b"), agent="nova", users=["zoe"])
+        report = import_sessions(store, [bad, GOOD], add_missing=True, skip_bad=True)
+        assert [number for number, _ in report.problems] == [1]
+        assert (report.agents_added, report.users_added) == ((), ())
+
     def test_their_lines_can_be_skipped(self, store: Store) -> None:
         data = [line(message(), agent="nova"), line(message(), session="two")]
         report = import_sessions(store, data, skip_bad=True)
