@@ -25,7 +25,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
 from edenmem.settings.load import load_settings
-from edenmem.settings.schema import LLMSettings, Settings, StoreSettings
+from edenmem.settings.schema import FormationSettings, LLMSettings, Settings, StoreSettings
 
 COMMUNITY = Path(__file__).parent / "community"
 VISITS = ("lena-first-visit", "lena-progress")
@@ -44,8 +44,11 @@ def configure(database: Path) -> Settings:
     endpoint = settings.llm.api_key or settings.llm.base_url or settings.llm.provider == "replay"
     if endpoint or not answers.exists():
         return settings
-    scripted = LLMSettings(provider="replay", replay=str(answers))
-    return msgspec.structs.replace(settings, llm=scripted)
+    return msgspec.structs.replace(
+        settings,
+        llm=LLMSettings(provider="replay", replay=str(answers)),
+        formation=FormationSettings(dedup=False),  # written answers cannot compare with a database
+    )
 
 
 async def reply(settings: Settings, context: str, history: list[Message], scripted: str) -> str:

@@ -26,7 +26,7 @@ from edenmem.engine.visibility import SessionView, current_view
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent, CachedContext, Session
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Consolidation, Fact
+from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
@@ -188,14 +188,16 @@ class ContextBuilder:
             s for s, document in documents.items() if 0 < len(document.unabsorbed_ids) <= limit
         ]
         long = [s for s, document in documents.items() if len(document.unabsorbed_ids) > limit]
-        found: dict[Scope, list[str]] = {}
+        found: dict[Scope, list[Reflection]] = {}
         if short:
             for reflection in self._store.reflections(short, absorbed=False):
-                found.setdefault(reflection.home, []).append(reflection.content)
+                found.setdefault(reflection.home, []).append(reflection)
         for scope in long:
-            newest = self._store.reflections((scope,), absorbed=False, limit=limit)
-            found[scope] = [reflection.content for reflection in newest]
-        return {scope: tuple(reversed(texts[:limit])) for scope, texts in found.items()}
+            found[scope] = list(self._store.reflections((scope,), absorbed=False, limit=limit))
+        return {
+            scope: _in_buffer_order(reflections, documents[scope])
+            for scope, reflections in found.items()
+        }
 
     def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:
         limit = self._settings.context.facts_limit
@@ -234,6 +236,15 @@ class ContextBuilder:
             version=version.version if version else 0,
             reflections=tuple(reflection.content for reflection in pending),
         )
+
+
+def _in_buffer_order(reflections: Sequence[Reflection], document: Consolidation) -> tuple[str, ...]:
+    """The texts as the buffer has them: those of one formation have one time, but an order. One
+    that was taken out of the buffer since it was read is left out."""
+    place = {reflection_id: index for index, reflection_id in enumerate(document.unabsorbed_ids)}
+    pending = [reflection for reflection in reflections if reflection.id in place]
+    pending.sort(key=lambda reflection: place[reflection.id])
+    return tuple(reflection.content for reflection in pending)
 
 
 def _fingerprint(state: str, xml: str) -> str:

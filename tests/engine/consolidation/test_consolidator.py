@@ -70,7 +70,7 @@ async def test_pending_reflections_become_the_text(cast: Cast, llm: FakeLLM) -> 
     assert [entry.content for entry in history] == ["[PREFERENCES]\n- teal"]
 
     (request,) = llm.requests
-    assert (request.key, request.model) == ("user/anna/0", "slow")
+    assert (request.key, request.model) == ("user/eve/anna/0", "slow")
     assert request.user.index("Reflection 0.") < request.user.index("Reflection 3.")
 
 

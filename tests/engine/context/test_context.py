@@ -112,6 +112,19 @@ async def test_known_failure_36_recent_reflections_are_the_newest(cast: Cast) ->
     assert reflections_in(xml, "SessionMemory") == ["Old 0.", "Old 1.", "Old 2."]
 
 
+@pytest.mark.parametrize("limit", [20, 4])
+async def test_reflections_of_one_moment_stay_in_the_order_of_the_buffer(
+    cast: Cast, limit: int
+) -> None:
+    for text in "edcba":
+        add_reflection(cast.store, cast.session_scope, text, session_id=cast.session.id)
+    contexts = builder(cast, reflections_limit=limit)
+    xml = (await contexts.build(cast.session, cast.eve)).xml
+    shown = reflections_in(xml, "SessionMemory")
+    assert shown == [text for text in "edcba" if text in shown]
+    assert len(shown) == min(limit, 5)
+
+
 async def test_known_failure_38_an_old_fact_corrected_today_is_recent(cast: Cast) -> None:
     """Known failure 38: recent facts go by the time formed: an old one corrected stays out."""
     old = add_fact(cast.store, cast.agent_scope, "Gate A is open.", formed_at=ago(days=60))
@@ -324,7 +337,8 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
     marks = {scope: f"mark{number}x" for number, scope in enumerate(scopes)}
     for scope, mark in marks.items():
         consolidate(cast.store, scope, f"text {mark}", expected_version=0)
-        add_reflection(cast.store, scope, f"reflection {mark}", session_id=cast.session.id)
+        source = scope.session_id or cast.session.id
+        add_reflection(cast.store, scope, f"reflection {mark}", session_id=source)
         if scope.session_id is None:
             add_fact(cast.store, scope, f"fact {mark}")
 
