@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, wraps
+from threading import RLock
 from typing import Any
 
 
@@ -27,24 +28,52 @@ def mongomock_client() -> Any:
     """A client of a new, empty mock server."""
     import mongomock
 
-    _accept_bulk_options()
+    _mend_mongomock()
     return mongomock.MongoClient(tz_aware=True)
 
 
-def _accept_bulk_options() -> None:
-    """Let mongomock take the ``sort`` that newer drivers pass with every bulk update.
+@cache
+def _mend_mongomock() -> None:
+    """Let the mock do what every server does and it does not.
 
-    It is None unless asked for, and the store never asks.
+    It refuses the ``sort`` that newer drivers pass with every bulk update (None, as the store
+    never asks for one), and it changes a document in several steps that other threads can see.
     """
-    from mongomock.collection import BulkOperationBuilder
+    from mongomock.collection import BulkOperationBuilder, Collection
 
-    original = BulkOperationBuilder.add_update
-    if "sort" in inspect.signature(original).parameters:
-        return
+    add_update = BulkOperationBuilder.add_update
 
-    def add_update(self: Any, *args: Any, sort: Any = None, **options: Any) -> Any:
+    def add_unsorted_update(self: Any, *args: Any, sort: Any = None, **options: Any) -> Any:
         if sort is not None:
             raise NotImplementedError("mongomock does not sort bulk updates")
-        return original(self, *args, **options)
+        return add_update(self, *args, **options)
 
-    BulkOperationBuilder.add_update = add_update
+    BulkOperationBuilder.add_update = add_unsorted_update
+
+    lock = RLock()
+
+    def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def locked(*args: Any, **options: Any) -> Any:
+            with lock:
+                return method(*args, **options)
+
+        return locked
+
+    for name in (
+        "_insert",
+        "_update",
+        "_delete",
+        "_find_and_modify",
+        "aggregate",
+        "count_documents",
+        "distinct",
+    ):
+        setattr(Collection, name, one_at_a_time(getattr(Collection, name)))
+    read = Collection._get_dataset
+
+    def read_at_once(*args: Any) -> Iterator[Any]:
+        with lock:
+            return iter(list(read(*args)))
+
+    Collection._get_dataset = read_at_once

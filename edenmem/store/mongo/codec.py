@@ -169,13 +169,14 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         "formed_at": fact.formed_at,
         "source_message_ids": object_ids(fact.source_message_ids),
         "access_count": fact.access_count,
-        "last_accessed_at": fact.last_accessed_at,
         "version": fact.version,
         "previous_content": fact.previous_content,
         "updated_at": fact.updated_at,
         "private": fact.private,
         "formation_id": optional_id(fact.formation_id),
     }
+    if fact.last_accessed_at is not None:
+        document["last_accessed_at"] = fact.last_accessed_at
     document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
     return _stamped(document, at)
 

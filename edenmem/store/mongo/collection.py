@@ -133,11 +133,16 @@ class Collection:
         update: Mapping[str, Any],
         *,
         projection: Mapping[str, Any] | None = None,
+        upsert: bool = False,
     ) -> Document | None:
         """Change one document in one step; it as it is afterwards, or None if none matched."""
         with mapped(self._location):
             found: Document | None = self._raw.find_one_and_update(
-                filter, update, projection=projection, return_document=ReturnDocument.AFTER
+                filter,
+                update,
+                projection=projection,
+                upsert=upsert,
+                return_document=ReturnDocument.AFTER,
             )
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 from pymongo.errors import DuplicateKeyError
@@ -12,7 +13,6 @@ from edenmem.models.changes import (
     AddFact,
     ChangeResult,
     ChangeStatus,
-    HistoryEntry,
     RemoveFact,
     ReviseFact,
 )
@@ -22,7 +22,14 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import id_parts, object_id, object_ids
-from edenmem.store.mongo.history import DELETED, fact_version, history_id, plain
+from edenmem.store.mongo.history import (
+    DELETED,
+    Kept,
+    fact_version,
+    history_from,
+    kept,
+    plain,
+)
 from edenmem.store.mongo.ledger import Begun, LedgerPart, Run, result
 
 
@@ -65,15 +72,19 @@ class FactChangesPart(LedgerPart):
         return None
 
     def _insert_facts(self, run: Run, additions: Sequence[Addition]) -> list[ChangeResult]:
-        buried = self._tombstones([addition.fact.id for addition in additions])
+        buried = self._buried([addition.fact.id for addition in additions])
         facts: list[Fact] = []
         for addition in additions:
-            version = buried.get(addition.fact.id, -1) + 1 or addition.fact.version
+            tombstone = buried.get(addition.fact.id)
+            version = max(addition.fact.version, tombstone.entry.version if tombstone else 0)
             facts.append(msgspec.structs.replace(addition.fact, version=version))
         begun = self._begin_all(run, additions, facts)
-        refused = self._facts.insert_new(
-            [self._new_fact(run, a, fact) for a, fact in zip(additions, facts, strict=True)]
-        )
+        documents = [self._new_fact(run, a, f) for a, f in zip(additions, facts, strict=True)]
+        for document in documents:
+            tombstone = buried.get(str(document["_id"]))
+            if tombstone is not None:
+                document["life"] = tombstone.life + 1
+        refused = self._facts.insert_new(documents)
         results: list[ChangeResult] = []
         for place, (addition, fact) in enumerate(zip(additions, facts, strict=True)):
             change = addition.change
@@ -83,7 +94,7 @@ class FactChangesPart(LedgerPart):
                 results.append(self._refused(run, addition))
             else:
                 if fact.id in buried:
-                    self._keep_version(self._version_by(run, addition, fact))
+                    self._keep_version(_restored(fact_version(documents[place]), run.set.at))
                 results.append(run.applied(change, fact.id, fact.home))
         self._withdraw(run, (r.change_id for r in results if not _stands(r)))
         return results
@@ -114,18 +125,18 @@ class FactChangesPart(LedgerPart):
         storage = self._settings.embedding_storage
         return {**codec.fact_document(fact, at=utc_now(), storage=storage), **made}
 
-    def _tombstones(self, fact_ids: Sequence[str]) -> dict[str, int]:
-        """Version of the tombstone of each fact that was removed."""
-        latest: dict[str, tuple[int, str]] = {}
-        projection = {"target_id": 1, "version": 1, "action": 1}
+    def _buried(self, fact_ids: Sequence[str]) -> dict[str, Kept]:
+        """The tombstone of each fact that was removed. Adding such a fact restores it: its
+        numbers of versions go on."""
+        latest: dict[str, Kept] = {}
         filters = [
             {"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(fact_ids)
         ]
-        for found in self._find_all(self._history, filters, projection):
-            entry = (codec.number(found["version"]), codec.text(found["action"]))
-            key = str(found["target_id"])
-            latest[key] = max(latest.get(key, entry), entry)
-        return {key: version for key, (version, action) in latest.items() if action == DELETED}
+        for version in map(history_from, self._find_all(self._history, filters)):
+            known = latest.get(version.entry.target_id)
+            if known is None or version.place > known.place:
+                latest[version.entry.target_id] = version
+        return {key: version for key, version in latest.items() if version.is_tombstone}
 
     def _refused(self, run: Run, addition: Addition) -> ChangeResult:
         """Why a unique index refused a fact."""
@@ -145,20 +156,6 @@ class FactChangesPart(LedgerPart):
             return result(change, ChangeStatus.DUPLICATE, same.id)
         detail = "the same fact was there and is gone again"
         return result(change, ChangeStatus.CONFLICT, fact.id, detail)
-
-    def _version_by(self, run: Run, addition: Addition, fact: Fact) -> HistoryEntry:
-        return HistoryEntry(
-            id=str(history_id("fact", fact.id, fact.version)),
-            target_type="fact",
-            target_id=fact.id,
-            scope=fact.home,
-            version=fact.version,
-            content=fact.content,
-            at=run.set.at,
-            action="restore",
-            actor=run.set.actor.name,
-            change_id=addition.change.id,
-        )
 
     # -- revising ----------------------------------------------------------------------------
 
@@ -232,8 +229,8 @@ class FactChangesPart(LedgerPart):
         if document is not None and codec.text_id(document.get("last_change_id")) == change.id:
             self._keep_version(fact_version(document))
             return run.already(change, change.fact_id, change.scope)
-        kept = self._history_by("fact", change.fact_id, change.id)
-        if kept is not None and (kept.action != DELETED or document is None):
+        made = self._history_by("fact", change.fact_id, change.id)
+        if made is not None and (not made.is_tombstone or document is None):
             return run.already(change, change.fact_id, change.scope)
         if change.or_add is None or change.id not in run.resumed:
             return None
@@ -283,8 +280,10 @@ class FactChangesPart(LedgerPart):
         if document is None:
             return result(change, ChangeStatus.MISSING, change.fact_id, "there is no such fact")
         fact = codec.fact_from(document, with_vector=True)
-        if fact.version != change.expected_version:
-            return self._removed_and_back(run, change, fact) or _changed(change, fact)
+        life = codec.number(document.get("life"))
+        back = self._removed_and_back(run, change, fact, life) if change.id in run.resumed else None
+        if back is not None or fact.version != change.expected_version:
+            return back or _changed(change, fact)
         entry = run.entry(
             cause or change,
             target_type="fact",
@@ -295,12 +294,14 @@ class FactChangesPart(LedgerPart):
         )
         if self._begin(run, entry) is Begun.DONE:
             return result(change, ChangeStatus.ALREADY, fact.id)
-        # Both versions are there before the fact goes. Until it does, readers leave the tombstone
-        # out; should the removal lose to another write, that write's version replaces it.
+        # Version and tombstone are there before the fact goes; until then readers of history leave
+        # the tombstone out, and for ever if the removal loses to another write.
         self._keep_version(fact_version(document))
-        tombstone = _tombstone(run, change, fact)
-        self._keep_version(tombstone)
+        tombstone = _tombstone(run, change, fact, life)
+        mine = self._keep_tombstone(tombstone)
         if self._facts.delete_one(codec.version_filter(document)):
+            if not mine:
+                self._keep_version(tombstone)
             return run.applied(change, fact.id, fact.home)
         return self._not_removed(run, change, fact)
 
@@ -311,15 +312,14 @@ class FactChangesPart(LedgerPart):
         self._withdraw(run, [change.id])
         if current is None:
             return result(change, ChangeStatus.MISSING, fact.id, "it was removed meanwhile")
-        self._keep_version(fact_version(current))
         return _changed(change, codec.fact_from(current))
 
-    def _removed_and_back(self, run: Run, change: RemoveFact, fact: Fact) -> ChangeResult | None:
+    def _removed_and_back(
+        self, run: Run, change: RemoveFact, fact: Fact, life: int
+    ) -> ChangeResult | None:
         """A removal that was made, after which somebody restored the fact."""
-        if change.id not in run.resumed:
-            return None
         tombstone = self._history_by("fact", fact.id, change.id)
-        if tombstone is None or tombstone.version >= fact.version:
+        if tombstone is None or tombstone.life >= life:
             return None
         return run.already(change, fact.id, change.scope)
 
@@ -366,13 +366,13 @@ def _revised(fact: Fact, change: ReviseFact) -> Fact:
     )
 
 
-def _tombstone(run: Run, change: RemoveFact, fact: Fact) -> HistoryEntry:
-    return HistoryEntry(
-        id=str(history_id("fact", fact.id, fact.version + 1)),
+def _tombstone(run: Run, change: RemoveFact, fact: Fact, life: int) -> Kept:
+    return kept(
+        life,
         target_type="fact",
         target_id=fact.id,
         scope=fact.home,
-        version=fact.version + 1,
+        version=fact.version,
         content=fact.content,
         at=change.at,
         action=DELETED,
@@ -380,6 +380,10 @@ def _tombstone(run: Run, change: RemoveFact, fact: Fact) -> HistoryEntry:
         change_id=change.id,
         snapshot=fact,
     )
+
+
+def _restored(version: Kept, at: datetime) -> Kept:
+    return Kept(msgspec.structs.replace(version.entry, at=at, action="restore"), version.life)
 
 
 def _changed(change: ReviseFact | RemoveFact, fact: Fact) -> ChangeResult:

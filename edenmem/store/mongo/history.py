@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
-from bson import ObjectId
 from bson.binary import Binary
 
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
@@ -34,20 +33,42 @@ DELETED = "delete"
 _TYPES = {"fact", "consolidation"}
 
 
-def history_id(target_type: str, target_id: str, version: int) -> ObjectId:
-    """The ``_id`` of a version, so that writing it twice is writing it once."""
-    return ObjectId(derived_id("history", target_type, target_id, str(version)))
+class Kept(msgspec.Struct, frozen=True):
+    """A version in history. ``life`` counts how often a fact was restored before it: a removal
+    and a restoration leave the number of the version as it is."""
+
+    entry: HistoryEntry
+    life: int = 0
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it says that the fact was removed."""
+        return self.entry.action == DELETED
+
+    @property
+    def place(self) -> tuple[int, int, bool]:
+        """Where it stands among the versions of its target."""
+        return self.entry.version, self.life, self.is_tombstone
 
 
-def history_document(entry: HistoryEntry) -> Document:
+def kept(life: int, **fields: Any) -> Kept:
+    """A version with an id of its own, so that writing it twice is writing it once."""
+    parts = (fields["target_type"], fields["target_id"], str(fields["version"]), str(life))
+    end = (DELETED,) if fields["action"] == DELETED else ()
+    return Kept(HistoryEntry(id=derived_id("history", *parts, *end), **fields), life)
+
+
+def history_document(version: Kept) -> Document:
     """The stored form of a version. A fact's snapshot is kept whole, in MessagePack."""
+    entry = version.entry
     document: Document = {
-        "_id": history_id(entry.target_type, entry.target_id, entry.version),
+        "_id": object_id(entry.id),
         "target_type": entry.target_type,
         "target_id": object_id(entry.target_id),
         "agent_id": object_id(entry.scope.agent_id),
         **_scope_fields(entry.scope),
         "version": entry.version,
+        "life": version.life,
         "content": entry.content,
         "at": entry.at,
         "action": entry.action,
@@ -62,10 +83,10 @@ def history_document(entry: HistoryEntry) -> Document:
     return document
 
 
-def history_from(document: Document) -> HistoryEntry:
+def history_from(document: Document) -> Kept:
     """A version as it is stored."""
     snapshot = document.get("snapshot")
-    return HistoryEntry(
+    entry = HistoryEntry(
         id=str(document["_id"]),
         target_type=codec.text(document.get("target_type")),
         target_id=str(document["target_id"]),
@@ -79,6 +100,7 @@ def history_from(document: Document) -> HistoryEntry:
         absorbed_ids=codec.text_ids(document.get("absorbed_ids")),
         snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
     )
+    return Kept(entry, codec.number(document.get("life")))
 
 
 def audit_document(entry: AuditEntry) -> Document:
@@ -151,18 +173,16 @@ class HistoryPart(OverviewPart):
             key = {"scope_key": scope.key, **key}
         else:
             key["target_id"] = object_id(target_id)
-        entries = {e.version: e for e in map(history_from, self._history.find(key))}
+        versions = {v.place: v for v in map(history_from, self._history.find(key))}
         current = self._current_version(target_type, target_id, scope)
         if current is not None:
-            # A tombstone of a removal that was cut off stands after the version that still is.
-            entries = {v: e for v, e in entries.items() if v <= current.version}
-            entries.setdefault(current.version, current)
-        listed = [entries[version] for version in sorted(entries)]
-        return [entry for entry in listed if scope is None or entry.scope == scope]
+            versions.setdefault(current.place, current)
+        entries = (version.entry for version in _in_order(versions.values(), current))
+        return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def _current_version(
         self, target_type: str, target_id: str, scope: Scope | None
-    ) -> HistoryEntry | None:
+    ) -> Kept | None:
         """What history would say of the version that is, had it been written down."""
         if target_type == "fact":
             found = self._facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
@@ -182,44 +202,46 @@ class HistoryPart(OverviewPart):
         """See `edenmem.store.protocol.Store.facts_at`."""
         if limit < 1:
             return []
-        standing: list[Fact] = []
+        then: dict[str, Fact] = {}
         changed: dict[str, Fact] = {}
         for fact in self.facts(FactFilter(scopes=tuple(scopes))):
             if fact.recent_at <= moment:
-                standing.append(fact)
-                if len(standing) == limit:
+                then[fact.id] = fact
+                if len(then) == limit:
                     break
             elif fact.formed_at <= moment:
                 changed[fact.id] = fact
         for entry in self._removed_after(scopes, moment):
-            if entry.snapshot is not None and entry.snapshot.formed_at <= moment:
-                changed.setdefault(entry.target_id, entry.snapshot)
-        standing.extend(self._versions_at(changed, moment))
-        standing.sort(key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
-        return standing[:limit]
+            fact_then = entry.snapshot
+            if fact_then is not None and fact_then.formed_at <= moment:
+                changed.setdefault(entry.target_id, fact_then)
+        changed = {key: fact for key, fact in changed.items() if key not in then}
+        then.update((fact.id, fact) for fact in self._versions_at(changed, moment))
+        newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
+        return newest[:limit]
 
     def _removed_after(self, scopes: Sequence[Scope], moment: datetime) -> Iterator[HistoryEntry]:
         filters = [
             {"scope_key": scope.key, "target_type": "fact", "at": {"$gt": moment}}
             for scope in dict.fromkeys(scopes)
         ]
-        entries = map(history_from, self._find_all(self._history, filters))
-        return (entry for entry in entries if entry.action == DELETED)
+        versions = map(history_from, self._find_all(self._history, filters))
+        return (version.entry for version in versions if version.is_tombstone)
 
     def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
         """Each fact as it was; those that were gone at the moment are left out."""
-        latest: dict[str, HistoryEntry] = {}
+        latest: dict[str, Kept] = {}
         filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
-        for entry in map(history_from, self._find_all(self._history, filters)):
-            known = latest.get(entry.target_id)
-            if entry.at <= moment and (known is None or entry.version > known.version):
-                latest[entry.target_id] = entry
+        for version in map(history_from, self._find_all(self._history, filters)):
+            known = latest.get(version.entry.target_id)
+            if version.entry.at <= moment and (known is None or version.place > known.place):
+                latest[version.entry.target_id] = version
         for fact_id, fact in facts.items():
             then = latest.get(fact_id)
             if then is None:
                 yield _before_history(fact)
-            elif then.action != DELETED:
-                yield _fact_as(fact, then)
+            elif not then.is_tombstone:
+                yield _fact_as(fact, then.entry)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         """See `edenmem.store.protocol.Store.pending_at`."""
@@ -268,12 +290,25 @@ class HistoryPart(OverviewPart):
         return None if found is None else audit_from(found)
 
 
-def fact_version(document: Document) -> HistoryEntry:
+def _in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
+    """Versions as they followed each other, without tombstones of removals that never were.
+
+    A tombstone is written before its fact goes. If the removal then lost to another write, or was
+    cut off, the fact is in the same life still, or ended that life at a later version.
+    """
+    ordered = sorted(versions, key=lambda version: version.place)
+    ends = {version.life: version.place for version in ordered if version.is_tombstone}
+    if current is not None:
+        ends = {life: place for life, place in ends.items() if life < current.life}
+    return [v for v in ordered if not v.is_tombstone or ends.get(v.life) == v.place]
+
+
+def fact_version(document: Document) -> Kept:
     """The version that a fact's document holds, as history would have it."""
     fact = codec.fact_from(document)
     made = codec.made_by(document, fact.version)
-    return HistoryEntry(
-        id=str(history_id("fact", fact.id, fact.version)),
+    return kept(
+        codec.number(document.get("life")),
         target_type="fact",
         target_id=fact.id,
         scope=fact.home,
@@ -286,12 +321,12 @@ def fact_version(document: Document) -> HistoryEntry:
     )
 
 
-def text_version(document: Document) -> HistoryEntry:
+def text_version(document: Document) -> Kept:
     """The version that a consolidated document holds, as history would have it."""
     text = codec.consolidation_from(document)
     made = codec.made_by(document, text.version)
-    return HistoryEntry(
-        id=str(history_id("consolidation", text.id, text.version)),
+    return kept(
+        0,
         target_type="consolidation",
         target_id=text.id,
         scope=text.home,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 from bson import ObjectId
@@ -25,11 +26,12 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeSet,
     ChangeStatus,
-    HistoryEntry,
     WriteConsolidation,
 )
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import (
     IN_LIMIT,
     id_parts,
@@ -39,6 +41,7 @@ from edenmem.store.mongo.filters import (
 )
 from edenmem.store.mongo.history import (
     HistoryPart,
+    Kept,
     audit_document,
     audit_from,
     history_document,
@@ -224,26 +227,31 @@ class LedgerPart(HistoryPart):
 
     # -- history -----------------------------------------------------------------------------
 
-    def _keep_version(self, entry: HistoryEntry) -> None:
-        """Write a version that a document holds; what it says stands over what is there."""
-        document = history_document(entry)
-        key = {"_id": document.pop("_id")}
-        update = {"$set": document}
-        if entry.snapshot is None:
-            update["$unset"] = {"snapshot": ""}
-        self._upsert_history(key, update)
+    def _keep_version(self, version: Kept) -> None:
+        """Write the version that a document holds; what it says stands over what is there."""
+        document = history_document(version)
+        self._upsert_history(document.pop("_id"), {"$set": document})
 
-    def _upsert_history(self, key: dict[str, ObjectId], update: Mapping[str, object]) -> None:
+    def _keep_tombstone(self, version: Kept) -> bool:
+        """Write a tombstone unless another removal has written one; whether it is this one's."""
+        document = history_document(version)
+        found = self._upsert_history(document.pop("_id"), {"$setOnInsert": document})
+        return codec.text_id(found.get("change_id")) == version.entry.change_id
+
+    def _upsert_history(self, key: Any, update: Document) -> Document:
+        own = {"_id": key}
+        seen = {"change_id": 1}
         try:
-            self._history.update_one(key, update, upsert=True)
+            found = self._history.find_and_update(own, update, projection=seen, upsert=True)
         except DuplicateKeyError:  # two upserts at once: it is there now
-            self._history.update_one(key, update)
+            found = self._history.find_and_update(own, update, projection=seen, upsert=True)
+        return found or {}
 
-    def _history_by(self, target_type: str, target_id: str, change_id: str) -> HistoryEntry | None:
+    def _history_by(self, target_type: str, target_id: str, change_id: str) -> Kept | None:
         """The version that a change made, if history has it."""
         key = {"target_type": target_type, "target_id": object_id(target_id)}
-        entries = map(history_from, self._history.find(key))
-        return next((entry for entry in entries if entry.change_id == change_id), None)
+        versions = map(history_from, self._history.find(key))
+        return next((v for v in versions if v.entry.change_id == change_id), None)
 
     def _has_removed_reflection(self, reflection_id: str) -> bool:
         entries = self._audit.find({"target_id": object_id(reflection_id)}, {"action": 1})
