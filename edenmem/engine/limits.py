@@ -52,6 +52,11 @@ def is_readable(message: Message) -> bool:
     return bool(message.content.strip() or message.tool_calls)
 
 
+def most_characters(message: Message, settings: FormationSettings) -> int:
+    """How much is shown of the message's own text: of a tool's output less than of words."""
+    return settings.tool_characters if message.role == "tool" else settings.message_characters
+
+
 def measure(messages: Iterable[Message], agent_id: str, settings: FormationSettings) -> Measure:
     """The size of the readable ones among ``messages``, as ``agent_id`` reads them.
 
@@ -64,7 +69,7 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
         if not is_readable(message):
             continue
         count += 1
-        length = min(len(message.content), settings.message_characters)
+        length = min(len(message.content), most_characters(message, settings))
         weighted += _weight(message, agent_id, settings) * length
         weighted += settings.weight_tool * sum(
             min(len(str(part)), settings.tool_characters)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.engine.limits import is_readable
+from edenmem.engine.limits import is_readable, most_characters
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
 from edenmem.settings.schema import FormationSettings
@@ -113,7 +113,7 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _block(message: Message, name: str, settings: FormationSettings) -> str:
-    body = cut_middle(clean(message.content).strip(), settings.message_characters)
+    body = cut_middle(clean(message.content).strip(), most_characters(message, settings))
     calls = (_call(call, settings.tool_characters) for call in message.tool_calls)
     lines = [line for part in (body, *calls) if part for line in _lines(part)]
     return f"[{as_utc(message.created_at):%Y-%m-%d %H:%M} UTC] {name}: " + "\n    ".join(lines)

@@ -104,7 +104,7 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     max_messages: Count = 200  # in one range; a longer backlog takes several
     max_characters: Count = 60_000
     message_characters: Count = 8000  # what the model sees of one message; the middle is cut
-    tool_characters: Count = 1000  # the same for the arguments and the result of a tool call
+    tool_characters: Count = 1000  # the same for what a tool is asked, and for what it answers
     fact_words: Count = 30
     reflection_words: Count = 35
     facts_per_scope: Count = 10  # from a conversation of base_characters

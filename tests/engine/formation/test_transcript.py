@@ -103,6 +103,14 @@ def test_tool_calls_are_summarised_with_their_results() -> None:
     assert len(second) < 2 * SETTINGS.tool_characters + 200
 
 
+def test_what_a_tool_prints_is_cut_sooner_than_what_people_say() -> None:
+    text = "x" * 5000
+    [tool] = read(make_message(SESSION, text, role="tool", name="weather"))
+    [person] = read(make_message(SESSION, text, sender=ADA.id))
+    assert "[… 4000 characters left out …]" in tool
+    assert person.endswith(text)
+
+
 def test_a_message_that_is_only_a_tool_call_is_read() -> None:
     message = make_message(SESSION, "", role="assistant", tool_calls=(ToolCall(tool="draw"),))
     assert read(message)[0].endswith("Mira (this agent): tool draw")

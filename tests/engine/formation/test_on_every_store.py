@@ -1,0 +1,50 @@
+"""The same road on SQLite, in mongomock and on a server over a socket."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edenmem.models.formation import FormationStatus
+from tests.engine.conftest import make_cast
+from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
+from tests.support.builders import FixedClock
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import FakeLLM
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+LISBON, PORTO = "Anna Duarte lives in Lisbon.", "Anna Duarte lives in Porto."
+WALK = "The Lantern Walk is on 12 December 2026."
+
+
+@pytest.fixture
+def anywhere(store: "Store") -> World:
+    """A world on each kind of store."""
+    return World(cast=make_cast(store), llm=FakeLLM(), embedder=FakeEmbedder(), clock=FixedClock())
+
+
+async def test_two_conversations_one_of_which_corrects_the_other(anywhere: World) -> None:
+    world = anywhere
+    world.llm.script("facts", [facts(LISBON, fact(WALK, "agent")), facts(PORTO, WALK)])
+    world.llm.script("dedup", [decisions(decision(1, "DELETE", 1))])
+    world.llm.script(
+        "reflections", [reflections(user=["Anna may move."]), reflections(session=["Anna moved."])]
+    )
+    world.say("I live in Lisbon.", "The walk is on 12 December.")
+    first = await world.form_one()
+    assert (first.facts_added, first.reflections) == (2, {"user": 1})
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+
+    world.say("I moved to Porto.")
+    second = await world.form_one()
+    assert (second.facts_added, second.facts_removed) == (2, 1)
+    assert world.contents(world.cast.anna_scope) == sorted([PORTO, WALK])
+    assert world.contents(world.cast.agent_scope) == [WALK]
+    assert world.pending(world.cast.anna_scope) == ["Anna may move."]
+    assert world.pending(world.cast.session_scope) == ["Anna moved."]
+    for each in world.facts(world.cast.anna_scope):
+        assert each.embedding == world.embedder.vector(each.content)
+    assert [each.status for each in world.formations()] == [FormationStatus.APPLIED] * 2
+    assert [each.seq for each in world.formations()] == [2, 1]
+    assert (await world.form_one()).outcome == "not_due"
