@@ -135,7 +135,7 @@ class Invocation:
         async def main() -> T:
             model = open_llm(self.settings) if llm else None
             if model is not None and model.is_scripted:
-                self.out.note(f"{model.description}; no model is asked")
+                self.out.note(model.description)
             embedder = open_embedder(self.settings)
             try:
                 return await work(

@@ -48,6 +48,11 @@ class Output:
         """Whether the format is for programs."""
         return self.format in (OutputFormat.JSON, OutputFormat.JSONL, OutputFormat.CSV)
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, or of ``COLUMNS``, or 80."""
+        return shutil.get_terminal_size().columns
+
     def colored(self, stream: Any) -> bool:
         """Whether to write colours to this stream."""
         return self._color and bool(stream.isatty())
@@ -57,6 +62,7 @@ class Output:
     def note(self, text: str) -> None:
         """Tell a person something beside the result, unless ``--quiet``."""
         if not self._quiet:
+            sys.stdout.flush()  # where both are one screen, things stay in order
             sys.stderr.write(printable(text) + "\n")
 
     # -- stdout ------------------------------------------------------------------------------
@@ -109,7 +115,8 @@ class Output:
         width = max((len(label) for label, _ in pairs), default=0)
         color = self.colored(sys.stdout)
         for label, value in pairs:
-            self.line(f"{tables.style(label.ljust(width), '1', color)}  {tables.in_full(value)}")
+            title = f"{tables.style(label.ljust(width), '1', color)}  "
+            self.indented(title, tables.in_full(value), indent=width + 2)
 
     def people_only(self) -> None:
         """Refuse the formats for programs, where a command tells a story.
@@ -123,6 +130,14 @@ class Output:
     def heading(self, text: str) -> None:
         """Print a heading for a person."""
         self.line(tables.style(one_line(text), "1;36", self.colored(sys.stdout)))
+
+    def indented(self, title: str, text: str, *, indent: int | None = None) -> None:
+        """Print one line of text behind a title, broken between words below its beginning."""
+        indent = len(title) if indent is None else indent
+        first, *others = tables.folded(one_line(text), self.width - indent)
+        self.line(title + first)
+        for line in others:
+            self.line(" " * indent + line)
 
     def passage(self, title: str, text: str) -> None:
         """Print a text under a title, indented, for a person."""
@@ -162,7 +177,7 @@ class Output:
         elif sys.stdout.isatty():
             tables.print_rich_table(columns, rows, color=self._color)
         else:
-            for line in tables.plain_table(columns, rows, shutil.get_terminal_size().columns):
+            for line in tables.plain_table(columns, rows, self.width):
                 self.line(line)
 
     def _stream(self, items: Iterable[dict[str, Any]]) -> None:

@@ -102,23 +102,27 @@ def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> 
     return [_line(line, widths, aligns) for line in lines]
 
 
+#: What gives way if a line is too long: kinds of columns, and the width that they keep. Ids,
+#: numbers and times are never cut.
+_GIVING_WAY = (("text", 36), ("plain", 14), ("text", 16), ("plain", 9), ("text", 8))
+
+
 def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) -> list[int]:
-    """Widths so that a line fits, taken from the text columns first and the widest others then."""
-    wanted = [
+    """Widths of the columns so that a line fits."""
+    widths = [
         max([display_width(column.title), *map(display_width, column_cells)])
         for column, column_cells in zip(columns, cells, strict=True)
     ]
-    over = sum(wanted) + _GAP * (len(wanted) - 1) - width
-    elastic = [i for i, column in enumerate(columns) if column.kind == "text"]
-    elastic += [i for i, column in enumerate(columns) if column.kind == "plain"]
-    for place in elastic:
-        if over <= 0:
-            break
-        floor = max(12 if columns[place].kind == "text" else 8, display_width(columns[place].title))
-        taken = min(over, max(wanted[place] - floor, 0))
-        wanted[place] -= taken
-        over -= taken
-    return wanted
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
+    for kind, kept in _GIVING_WAY:
+        # the widest first, so that short columns stay whole
+        for place in sorted(range(len(widths)), key=lambda i: -widths[i]):
+            if over > 0 and columns[place].kind == kind:
+                floor = max(kept, display_width(columns[place].title))
+                taken = min(over, max(widths[place] - floor, 0))
+                widths[place] -= taken
+                over -= taken
+    return widths
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -140,8 +144,14 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
     console = Console(markup=False, emoji=False, highlight=False, no_color=not color)
     cells = _texts(columns, rows)
     kept = _filled(columns, cells)
-    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], console.width - 2)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], console.width)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),  # and the rule between columns: a gap of two
+        header_style="bold",
+    )
     for place, width in zip(kept, widths, strict=True):
         column = columns[place]
         table.add_column(
@@ -195,3 +205,17 @@ def in_full(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(shown(entry) for entry in value)
     return shown(value)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The lines of a text of one line, broken between words; a longer word stays whole."""
+    lines, used = [""], 0
+    for word in text.split(" "):
+        wide = display_width(word)
+        if used and used + 1 + wide > width:
+            lines.append(word)
+            used = wide
+        else:
+            lines[-1] += f" {word}" if used else word
+            used += wide + (1 if used else 0)
+    return lines

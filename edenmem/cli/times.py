@@ -61,5 +61,5 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """ISO 8601 in UTC with ``Z``."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """ISO 8601 in UTC with ``Z``, to the second: for people. Data has all that is stored."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -243,4 +243,4 @@ def usage_line(used: Sequence[CallUsage]) -> str:
         f"{sum(u.output_tokens for u in used):,} out"
     )
     costs = [u.cost for u in used if u.cost is not None]
-    return f"{line}, {sum(costs):.4f} US dollars" if costs else line
+    return f"{line}, {sum(costs):.4f} US dollars" if sum(costs) else line

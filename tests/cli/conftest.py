@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from edenmem.cli.app import run
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -179,6 +180,30 @@ def _talk(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str
     return screen.decode(errors="replace")
 
 
+class Inside:
+    """Like `Cli`, without a process for each command: for the many tests that only look."""
+
+    def __init__(
+        self, cli: Cli, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self._capsys = capsys
+        self._patch = patch
+        for name, value in cli.environment(80, {}).items():
+            patch.setenv(name, value)
+
+    def __call__(self, *arguments: str, columns: int = 80) -> Result:
+        self._patch.setenv("COLUMNS", str(columns))
+        self._capsys.readouterr()
+        code = run(arguments)
+        captured = self._capsys.readouterr()
+        assert "Traceback" not in captured.err, captured.err
+        return Result(code, captured.out, captured.err)
+
+    def json(self, *arguments: str) -> Any:
+        """The data that a command prints."""
+        return self(*arguments, "--format", "json").ok().data
+
+
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -266,6 +291,14 @@ def cli(prepared: Path, tmp_path: Path) -> Cli:
 def shared_cli(prepared: Path, tmp_path: Path) -> Cli:
     """edenmem on the prepared store itself, for tests that only read."""
     return Cli(f"sqlite:///{prepared}", tmp_path)
+
+
+@pytest.fixture
+def inside(
+    shared_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inside:
+    """Commands on the prepared store in this process, for tests that only read."""
+    return Inside(shared_cli, monkeypatch, capsys)
 
 
 @pytest.fixture

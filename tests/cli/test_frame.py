@@ -9,7 +9,7 @@ import pytest
 
 from edenmem import __version__
 from edenmem.cli.app import COMMANDS, every_command, run
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Inside
 
 EVERY = dict(every_command())
 
@@ -22,6 +22,7 @@ def test_every_command_has_help(path: tuple[str, ...], capsys: pytest.CaptureFix
     # A sentence of what it does, not only the usage.
     assert len(shown.splitlines()[2].strip()) > 15
     assert "\b" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 @pytest.mark.parametrize("path", list(EVERY), ids=" ".join)
@@ -119,9 +120,9 @@ def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_2(
-    arguments: list[str], said: str, shared_cli: Cli
+    arguments: list[str], said: str, inside: Inside
 ) -> None:
-    result = shared_cli(*arguments)
+    result = inside(*arguments)
     assert result.code == 2
     assert result.out == ""
     assert result.err.startswith("edenmem: error: ")

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edenmem.cli.tables import display_width
-from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, controls
+from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
 
 READING = [
     ("agent", "list"),
@@ -48,9 +48,9 @@ WHOLE = {"show", "diff", "policy"}
 @pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize("command", READING, ids=IDS)
 def test_in_a_pipe_no_text_is_obeyed(
-    command: tuple[str, ...], columns: int, shared_cli: Cli
+    command: tuple[str, ...], columns: int, inside: Inside
 ) -> None:
-    result = shared_cli(*command, columns=columns).ok()
+    result = inside(*command, columns=columns).ok()
     assert result.out
     if command[0] != "context":  # its result is the XML itself, which stays exact in a pipe
         assert not controls(result.out)
@@ -60,11 +60,9 @@ def test_in_a_pipe_no_text_is_obeyed(
             assert display_width(line) <= columns
 
 
-@pytest.mark.parametrize("columns", [80, 200])
 @pytest.mark.parametrize("command", READING, ids=IDS)
-def test_on_a_terminal_no_text_is_obeyed(
-    command: tuple[str, ...], columns: int, shared_cli: Cli
-) -> None:
+def test_on_a_terminal_no_text_is_obeyed(command: tuple[str, ...], shared_cli: Cli) -> None:
+    columns = 80 if READING.index(command) % 2 else 200
     result = shared_cli.on_terminal(*command, columns=columns)
     assert result.code == 0, result.out
     assert not controls(result.out)
@@ -85,50 +83,50 @@ def test_show_has_the_whole_text(shared_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", READING, ids=IDS)
-def test_json_is_valid_exact_and_the_same_twice(command: tuple[str, ...], shared_cli: Cli) -> None:
-    first = shared_cli(*command, "--format", "json").ok()
+def test_json_is_valid_exact_and_the_same_twice(command: tuple[str, ...], inside: Inside) -> None:
+    first = inside(*command, "--format", "json").ok()
     assert isinstance(first.data, list)
     assert all(isinstance(row, dict) for row in first.data)
     assert not controls(first.out)
-    again = shared_cli(*command, "--format", "json").ok()
+    again = inside(*command, "--format", "json").ok()
     assert first.out == again.out or command[0] in ("status", "context")
-    lines = shared_cli(*command, "--format", "jsonl").ok().out.splitlines()
+    lines = inside(*command, "--format", "jsonl").ok().out.splitlines()
     assert len(lines) == len(first.data)
     if first.out == again.out:
         assert [json.loads(line) for line in lines] == first.data
 
 
-def test_json_keeps_every_character_of_a_fact(shared_cli: Cli) -> None:
-    (fact,) = shared_cli.json("fact", "show", "f" * 23 + "2")
+def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
+    (fact,) = inside.json("fact", "show", "f" * 23 + "2")
     assert fact["content"] == HOSTILE
     assert (fact["user_id"], fact["agent_id"]) == (LENA, MIRA)
     assert "embedding" not in fact
 
 
-def test_csv_has_a_row_for_each_fact(shared_cli: Cli) -> None:
+def test_csv_has_a_row_for_each_fact(inside: Inside) -> None:
     command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    out = shared_cli(*command, "--format", "csv").ok().out
+    out = inside(*command, "--format", "csv").ok().out
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
-    assert {row["id"] for row in rows} == {fact["id"] for fact in shared_cli.json(*command)}
+    assert {row["id"] for row in rows} == {fact["id"] for fact in inside.json(*command)}
 
 
-def test_a_markdown_table_has_one_line_for_each_fact(shared_cli: Cli) -> None:
+def test_a_markdown_table_has_one_line_for_each_fact(inside: Inside) -> None:
     command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    out = shared_cli(*command, "--format", "markdown").ok().out
-    assert len(out.splitlines()) == 2 + len(shared_cli.json(*command))
+    out = inside(*command, "--format", "markdown").ok().out
+    assert len(out.splitlines()) == 2 + len(inside.json(*command))
     assert not controls(out)
     assert r"\[/red\]" in out
 
 
-def test_the_context_is_well_formed_whatever_was_stored(shared_cli: Cli) -> None:
-    result = shared_cli("context", "show", "first-visit", "--refresh").ok()
+def test_the_context_is_well_formed_whatever_was_stored(inside: Inside) -> None:
+    result = inside("context", "show", "first-visit", "--refresh").ok()
     root = ElementTree.fromstring(result.out)
     assert root.tag == "MemoryContext"
     assert not [element for element in root.iter() if element.tag == "System"]
     assert "tokens" in result.err
 
 
-def test_hostile_words_of_the_command_line_are_not_obeyed(shared_cli: Cli) -> None:
+def test_hostile_words_of_the_command_line_are_not_obeyed(inside: Inside) -> None:
     for command in (
         ("agent", "show", "\x1b]0;x\x07[/red]"),
         ("search", "\x1b[2J", "--agent", "\x1b[31m"),
@@ -136,6 +134,6 @@ def test_hostile_words_of_the_command_line_are_not_obeyed(shared_cli: Cli) -> No
         ("fact", "list", "--\x1b[31m"),
         ("fact", "list", "--since", "\x1b[31m"),
     ):
-        result = shared_cli(*command)
+        result = inside(*command)
         assert result.code in (2, 3)
         assert not controls(result.err)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import LENA, MIRA, VISIT, Cli
+from tests.cli.conftest import LENA, MIRA, VISIT, Cli, Inside
 
 
 @pytest.mark.parametrize("named", ["mira", "MIRA", MIRA, "aaaa"])
-def test_an_agent_is_known_by_name_id_or_prefix(named: str, shared_cli: Cli) -> None:
-    (agent,) = shared_cli.json("agent", "show", named)
+def test_an_agent_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
+    (agent,) = inside.json("agent", "show", named)
     assert agent["id"] == MIRA
 
 
 @pytest.mark.parametrize("named", ["first-visit", VISIT, "cccc"])
-def test_a_session_is_known_by_name_id_or_prefix(named: str, shared_cli: Cli) -> None:
-    (session,) = shared_cli.json("session", "show", named)
+def test_a_session_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
+    (session,) = inside.json("session", "show", named)
     assert session["id"] == VISIT
     assert len(session["messages"]) == 3
 
@@ -49,39 +49,39 @@ def test_what_is_not_there_is_exit_3_with_a_hint(command: tuple[str, ...], cli: 
     assert "hint: " in result.err
 
 
-def test_an_ambiguous_prefix_lists_the_candidates(shared_cli: Cli) -> None:
-    result = shared_cli("fact", "show", "f" * 8)
+def test_an_ambiguous_prefix_lists_the_candidates(inside: Inside) -> None:
+    result = inside("fact", "show", "f" * 8)
     assert result.code == 2
     assert "fits 3" in result.err
     assert "f" * 23 + "1" in result.err
 
 
-def test_the_ids_of_a_table_can_be_typed_back(shared_cli: Cli) -> None:
-    table = shared_cli("fact", "list", "--agent", "mira").ok().out.splitlines()
+def test_the_ids_of_a_table_can_be_typed_back(inside: Inside) -> None:
+    table = inside("fact", "list", "--agent", "mira").ok().out.splitlines()
     for line in table[1:]:
-        shared_cli("fact", "show", line.split()[0]).ok()
+        inside("fact", "show", line.split()[0]).ok()
 
 
-def test_without_a_user_no_users_facts_are_seen(shared_cli: Cli) -> None:
+def test_without_a_user_no_users_facts_are_seen(inside: Inside) -> None:
     """Known failure 4: a missing id is never a wider filter."""
-    scopes = {fact["scope"] for fact in shared_cli.json("fact", "list", "--agent", "mira")}
+    scopes = {fact["scope"] for fact in inside.json("fact", "list", "--agent", "mira")}
     assert scopes == {"agent", "shard"}
-    found = shared_cli.json("search", "whale", "walk", "--agent", "mira", "--no-track")
+    found = inside.json("search", "whale", "walk", "--agent", "mira", "--no-track")
     assert {fact["scope"] for fact in found} == {"agent"}
     for command in (
         ("fact", "list", "--agent", "mira", "--scope", "user"),
         ("search", "whale", "--agent", "mira", "--scope", "user"),
         ("fact", "add", "--agent", "mira", "--scope", "user", "--content", "x"),
     ):
-        refused = shared_cli(*command)
+        refused = inside(*command)
         assert refused.code == 2, command
         assert "--user" in refused.err
 
 
-def test_with_a_user_their_facts_are_seen_and_no_other_agents(shared_cli: Cli) -> None:
-    facts = shared_cli.json("fact", "list", "--agent", "mira", "--user", "lena", "-s", "user")
+def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) -> None:
+    facts = inside.json("fact", "list", "--agent", "mira", "--user", "lena", "-s", "user")
     assert {(fact["agent_id"], fact["user_id"]) for fact in facts} == {(MIRA, LENA)}
-    assert shared_cli.json("fact", "list", "--agent", "otto", "--user", "lena") == []
+    assert inside.json("fact", "list", "--agent", "otto", "--user", "lena") == []
 
 
 @pytest.mark.parametrize(
@@ -115,45 +115,45 @@ def test_the_only_agent_is_taken_and_named(empty_cli: Cli) -> None:
     assert "agent: mira, the only one" in listed.err
 
 
-def test_a_cut_list_says_so(shared_cli: Cli) -> None:
+def test_a_cut_list_says_so(inside: Inside) -> None:
     command = ("fact", "list", "--agent", "mira", "--user", "lena")
-    cut = shared_cli(*command, "--limit", "2", "--format", "json").ok()
+    cut = inside(*command, "--limit", "2", "--format", "json").ok()
     assert len(cut.data) == 2
     assert "only the first 2 are shown" in cut.err
-    whole = shared_cli(*command, "--limit", "0", "--format", "json").ok()
+    whole = inside(*command, "--limit", "0", "--format", "json").ok()
     assert len(whole.data) == 5
     assert whole.err == ""
 
 
-def test_scopes_show_sizes_beside_limits(shared_cli: Cli) -> None:
-    statuses = {s["scope"]: s for s in shared_cli.json("scope", "list", "--agent", "mira")}
+def test_scopes_show_sizes_beside_limits(inside: Inside) -> None:
+    statuses = {s["scope"]: s for s in inside.json("scope", "list", "--agent", "mira")}
     assert statuses["user"]["facts"] == 3
     assert statuses["user"]["pending"] == 1
     assert statuses["user"]["consolidate_at"] == 4
     assert statuses["user"]["version"] == 2
-    table = shared_cli("scope", "list", "--agent", "mira").ok().out
+    table = inside("scope", "list", "--agent", "mira").ok().out
     assert "lena" in table
     assert "1/4" in table
 
 
-def test_history_and_diff_of_a_text(shared_cli: Cli) -> None:
+def test_history_and_diff_of_a_text(inside: Inside) -> None:
     scope = ("--agent", "mira", "--user", "lena")
-    versions = shared_cli.json("consolidation", "history", *scope)
+    versions = inside.json("consolidation", "history", *scope)
     assert [version["version"] for version in versions] == [1, 2]
-    diff = shared_cli("consolidation", "diff", *scope).ok().out
+    diff = inside("consolidation", "diff", *scope).ok().out
     assert diff.startswith("--- version 1\n+++ version 2\n")
     assert "-Lena is new." in diff
-    assert shared_cli("consolidation", "diff", *scope, "--from", "0", "--to", "1").ok().out
-    assert shared_cli("consolidation", "diff", *scope, "--to", "7").code == 3
+    assert inside("consolidation", "diff", *scope, "--from", "0", "--to", "1").ok().out
+    assert inside("consolidation", "diff", *scope, "--to", "7").code == 3
 
 
-def test_search_explains_itself(shared_cli: Cli) -> None:
+def test_search_explains_itself(inside: Inside) -> None:
     command = ("search", "whale lanterns", "--agent", "mira", "--user", "lena", "--no-track")
-    (plain,) = shared_cli.json(*command, "--recipe", "text")
+    (plain,) = inside.json(*command, "--recipe", "text")
     assert plain["content"].startswith("Lena folds")
     assert 0 < plain["score"] <= 1
     assert "explain" not in plain
-    result = shared_cli(*command, "--recipe", "text", "--explain", "--format", "json").ok()
+    result = inside(*command, "--recipe", "text", "--explain", "--format", "json").ok()
     assert "text" in result.data[0]["explain"]
     assert " ms" in result.err
-    assert "rank" in shared_cli(*command, "--recipe", "text", "--explain").ok().out
+    assert "rank" in inside(*command, "--recipe", "text", "--explain").ok().out

@@ -99,10 +99,13 @@ def tell_consolidations(
             Column("absorbed", lambda r: r.absorbed, "number"),
             Column("left", lambda r: r.left, "number"),
             Column("words", lambda r: f"{r.words}/{r.word_limit}" if r.words else "", "number"),
-            Column("error", lambda r: r.error, "plain"),
         ]
 
     run.out.listing(reports, columns, empty="nothing was due")
+    if not run.out.is_data:
+        for report in reports:
+            if report.error:
+                run.out.note(f"{report.scope.key}: {report.error}")
     if diffs and not run.out.is_data:
         for report in reports:
             if report.before != report.after:

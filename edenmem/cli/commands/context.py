@@ -57,7 +57,7 @@ def show(
 
     \b
     edenmem context show lena-progress
-    edenmem context show lena-progress --message "Which paste do we use?" --recall always
+    edenmem context show lena-progress --message "Which paste?" --recall always
     edenmem context show lena-progress --as-of 2d --format json
     """
     run = invocation(ctx)

@@ -52,7 +52,7 @@ def list_facts(
 
     \b
     edenmem fact list --agent mira
-    edenmem fact list --agent mira --user lena --scope user --since 7d --format jsonl
+    edenmem fact list --agent mira --user lena -s user --since 7d
     """
     run = invocation(ctx)
     begin, end = options.period(since, until)
@@ -126,7 +126,8 @@ def add(
     """Add a fact by hand.
 
     \b
-    edenmem fact add --agent mira --scope user --user lena --content "Lena folds paper whales."
+    edenmem fact add --agent mira --content "The walk is on Saturday."
+    edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
     run = invocation(ctx)
     new = given_text(text if content is None else content, file)
@@ -160,7 +161,7 @@ def edit(
 
     \b
     edenmem fact edit 65f3a0c2
-    edenmem fact edit 65f3a0c2 --content "The walk starts at 18:00." --yes --reason "new time"
+    edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
     """
     run = invocation(ctx)
     found = run.resolver.fact(fact)

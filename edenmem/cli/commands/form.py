@@ -125,7 +125,6 @@ def tell_formations(
             Column("facts", _facts, "number"),
             Column("reflections", lambda r: sum(r.reflections.values()), "number"),
             Column("texts", lambda r: _written(r) or None, "number"),
-            Column("error", lambda r: r.error, "plain"),
         ]
 
     run.out.listing(reports, columns, data=to_data, empty="nothing was due")
@@ -133,6 +132,9 @@ def tell_formations(
         for report in reports:
             for change in report.changes.changes if report.changes else ():
                 run.out.safe(f"  would {change_line(change)}")
+        for report in reports:
+            if report.error:
+                run.out.note(f"{labels.get(report.session_id, report.session_id)}: {report.error}")
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:

@@ -30,7 +30,7 @@ def init(
     """Make the store, or what is missing in it. Safe to run again.
 
     \b
-    edenmem init --yes                                    the file in your data folder
+    edenmem init --yes                  (a file in your data folder)
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
     """

@@ -115,7 +115,7 @@ def add(
     """Add a reflection by hand; it waits in its scope's buffer.
 
     \b
-    edenmem reflection add --agent mira --user lena --content "Lena wants short answers."
+    edenmem reflection add --agent mira --user lena "Wants short answers."
     """
     run = invocation(ctx)
     new = given_text(text if content is None else content, file)

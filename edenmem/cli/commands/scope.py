@@ -136,7 +136,7 @@ def policy(
 
     \b
     edenmem scope policy --agent mira --user lena --word-limit 400
-    edenmem scope policy --agent mira --shard route --memory-instructions "Roads, permits, times"
+    edenmem scope policy --agent mira --shard route --memory-instructions "Roads"
     edenmem scope policy --agent mira --default word-limit
     """
     run = invocation(ctx)

@@ -121,23 +121,35 @@ def tell_search(
         for place, hit in enumerate(report.hits, 1):
             tell(f"\n{place}. {hit.fact.id}")
             for stage, figures in hit.explain.items():
-                tell(f"   {stage:<9} {_figures(figures)}")
+                run.out.indented(f"   {stage:<9} ", _figures(figures))
     if report.dropped:
         tell("\ndropped:")
         for dropped in report.dropped:
-            tell(f"   {dropped.fact_id}  {dropped.stage}: {dropped.why}")
+            tell(f"   {dropped.fact_id}  {dropped.why}")
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
-    tell(f"\nrecipe {report.recipe}; {timings}")
+    tell("")
+    tell(f"recipe {report.recipe}, {timings}")
 
 
 def _figures(figures: object) -> str:
-    if not isinstance(figures, dict):
-        return str(figures)
-    return "  ".join(
-        f"{name} {f'{value:.4f}' if isinstance(value, float) else value}"
-        for name, value in figures.items()
-        if value is not None
-    )
+    """What a stage said of a hit: its names and figures on one line."""
+    match figures:
+        case dict():
+            return ", ".join(
+                f"{name} ({_figures(value)})"
+                if isinstance(value, dict)
+                else f"{name} {_figures(value)}"
+                for name, value in figures.items()
+                if value is not None
+            )
+        case bool():
+            return "yes" if figures else "no"
+        case float():
+            return f"{figures:.3f}"
+        case list() | tuple():
+            return " ".join(_figures(value) for value in figures)
+        case _:
+            return str(figures)
 
 
 def _columns(run: Invocation) -> Any:

@@ -53,7 +53,7 @@ def _columns(run: Invocation) -> Any:
             Column("users", lambda s: ", ".join(accounts.get(id, id) for id in s.users), "text"),
             Column("group", lambda s: s.group_id),
             Column("last", lambda s: s.last_activity, "time"),
-            Column("incognito", lambda s: s.incognito or None),
+            Column("state", lambda s: "incognito" if s.incognito else ""),
         ]
 
     return columns
@@ -121,7 +121,8 @@ def import_(
 
     \b
     {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages":
-     [{"role": "user", "name": "lena", "content": "Hi!", "created_at": "2026-11-02T09:14:00Z"}]}
+     [{"role": "user", "name": "lena", "content": "Hi!",
+       "created_at": "2026-11-02T09:14:00Z"}]}
 
     \b
     edenmem session import sessions.jsonl --add-missing
