@@ -14,6 +14,7 @@ from edenmem.models.formation import Trigger
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings, Settings
+from tests.engine.conftest import make_cast
 from tests.support.builders import ACTOR, FixedClock, ago, make_message, make_messages, make_session
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
@@ -199,6 +200,54 @@ async def test_without_a_model_only_forming_is_missing(cast: Cast) -> None:
     assert "The gate is teal." in await service.get_memory_context(cast.session.id)
     found = await service.search(["gate"], agent_id=cast.eve.id)
     assert [hit.fact.content for hit in found.hits] == ["The gate is teal."]
+
+
+async def test_the_whole_road_on_every_store(
+    store: Store, llm: FakeLLM, embedder: FakeEmbedder
+) -> None:
+    cast = make_cast(store)
+    set_policy(store, cast.anna_scope, consolidate_at=1)
+    llm.script("facts", FACTS)
+    llm.script("reflections", reflections(user=["Anna is brief."], session=["Anna moves."]))
+    llm.script("consolidate", {"text": "[STYLE]\n- brief"})
+    service = MemoryService(
+        store, SETTINGS, llm=llm, embedder=embedder, actor=ACTOR, clock=FixedClock()
+    )
+    assert await service.get_memory_context(cast.session.id) == "<MemoryContext/>"
+    talk(cast, 6)
+    (report,) = await service.maybe_form_memories(cast.session.id)
+    assert [written.outcome for written in report.consolidations] == ["written"]
+    context = await service.assemble_context(
+        cast.session.id, message="Do you remember Porto?", recall="heuristic"
+    )
+    assert context.cached
+    assert context.xml == (
+        "<MemoryContext>\n"
+        "  <UserMemory>\n"
+        "    <Consolidated>VERSION: 1\n"
+        "[STYLE]\n"
+        "- brief</Consolidated>\n"
+        "  </UserMemory>\n"
+        "  <SessionMemory>\n"
+        "    <RecentReflections>\n"
+        "- Anna moves.\n"
+        "    </RecentReflections>\n"
+        "  </SessionMemory>\n"
+        "  <Facts>\n"
+        "- [user] Anna lives in Porto. (now)\n"
+        "  </Facts>\n"
+        "</MemoryContext>"
+    )
+    assert "1 of them in the context already" in context.recall
+    found = await service.search_facts(cast.session.id, ["Porto"])
+    assert [hit.fact.content for hit in found.hits] == ["Anna lives in Porto."]
+    await service.add_messages(
+        cast.session.id, [make_message(cast.session, "Hello", sender=cast.bruno.id)]
+    )
+    group_chat = await service.get_memory_context(cast.session.id)
+    assert "Porto" not in group_chat
+    assert "brief" not in group_chat
+    assert "Anna moves." in group_chat
 
 
 # -- conversations -------------------------------------------------------------------------------
