@@ -337,7 +337,7 @@ def test_every_module_says_what_it_is_for_and_is_short() -> None:
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if not ast.get_docstring(tree(path)):
             wrong.append(shown(path, 1, "no docstring"))
-        if lines > 400 and path.relative_to(PACKAGE).as_posix() not in LONG:
+        if lines > 500 and path.relative_to(PACKAGE).as_posix() not in LONG:
             wrong.append(shown(path, lines, "is where it ends; too long for one responsibility"))
     assert not wrong, "\n".join(wrong)
 

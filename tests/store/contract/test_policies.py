@@ -190,7 +190,7 @@ def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
     assert scopes(agent_id=new_id()) == []
 
 
-@pytest.mark.parametrize("user", [new_id(), "no such user"])
+@pytest.mark.parametrize("user", [new_id(), "no such user"], ids=["unknown", "no id"])
 def test_naming_a_user_shows_no_other_users_scope(store: Store, user: str) -> None:
     """Known failure 5: an optional id silently dropped out of a filter."""
     for scope in (SCOPE, Scope.group(AGENT, new_id()), Scope.agent(AGENT)):
