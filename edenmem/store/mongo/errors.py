@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bson.errors import BSONError
 from pymongo import errors as driver
 
-from edenmem.errors import StoreError
+from edenmem.errors import InputError, StoreError
 
 _AUTHENTICATION = frozenset({11, 13, 18, 8000})
 _NOT_PRIMARY = frozenset({189, 10107, 11600, 11602, 13435, 13436})
@@ -35,13 +36,19 @@ def bad_uri(uri: str) -> StoreError:
 @contextmanager
 def mapped(location: str) -> Iterator[None]:
     """Raise `StoreError` for whatever the driver raises, but for what the caller handles itself:
-    duplicate keys and the results of bulk writes."""
+    duplicate keys and the results of bulk writes. A value that no document can hold is the
+    input's fault."""
     try:
         yield
     except (driver.DuplicateKeyError, driver.BulkWriteError):
         raise
     except driver.PyMongoError as error:
         raise _translated(error, location) from error
+    except (BSONError, UnicodeEncodeError, OverflowError) as error:
+        raise InputError(
+            f"MongoDB cannot keep a value of what is to be written or looked for: {error}",
+            hint="take out lone surrogates and numbers beyond 64 bits",
+        ) from error
 
 
 def _translated(error: driver.PyMongoError, location: str) -> StoreError:

@@ -8,11 +8,12 @@ is a handful of queries, each with bounds on an index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
 
-from edenmem.models.ids import derived_id, is_id
+from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
@@ -101,12 +102,19 @@ def _group_filter(members: Sequence[Scope], fields_of: Callable[[Scope], Filter]
     return {**first, owner: {"$in": [first[owner], *(fields[owner] for fields in others)]}}
 
 
+def at_or_after(moment: datetime) -> Filter:
+    """A range of stored times. They are whole milliseconds, so that no inclusive bound is needed,
+    which not every server gets right on an index with fields after the time."""
+    return {"$gt": as_utc(moment) - timedelta(milliseconds=1)}
+
+
 def fact_filters(filter: FactFilter) -> list[Filter]:
     """The filters whose results together are what ``filter`` means; none for no scopes."""
     extra: Filter = {}
     if filter.since is not None or filter.until is not None:
-        bounds = {"$gte": filter.since, "$lt": filter.until}
-        extra["formed_at"] = {op: value for op, value in bounds.items() if value is not None}
+        since = at_or_after(filter.since) if filter.since is not None else {}
+        until = {"$lt": filter.until} if filter.until is not None else {}
+        extra["formed_at"] = {**since, **until}
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
     return [{**owner, **extra} for owner in grouped(filter.scopes, fact_fields)]

@@ -15,7 +15,7 @@ from edenmem.models.ids import utc_now
 from edenmem.store.mongo import host_codec as codec
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
-from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id, object_ids
 from edenmem.store.mongo.merging import EPOCH
 from edenmem.store.protocol import batched
 
@@ -96,7 +96,7 @@ class HostPart(Connected):
             named["group_id"] = group_id
         activity = "memory_context.last_activity"
         recorded = self._sessions.find(
-            {**named, activity: {"$gte": EPOCH}, **_LIVING}, sort=[(activity, -1), ("_id", 1)]
+            {**named, activity: at_or_after(EPOCH), **_LIVING}, sort=[(activity, -1), ("_id", 1)]
         )
         silent = self._sessions.find(
             {**named, activity: None, **_LIVING}, sort=[("updatedAt", -1), ("_id", 1)]

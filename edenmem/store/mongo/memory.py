@@ -16,6 +16,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import (
     IN_LIMIT,
     Filter,
+    at_or_after,
     consolidated_filters,
     consolidated_key,
     fact_fields,
@@ -55,8 +56,10 @@ class MemoryPart(AbsorbingPart):
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
         """See `edenmem.store.protocol.Store.recent_facts`."""
         owners = grouped(scopes, fact_fields)
-        corrected = [{**owner, "updated_at": {"$gte": since}} for owner in owners]
-        formed = [{**owner, "updated_at": None, "formed_at": {"$gte": since}} for owner in owners]
+        corrected = [{**owner, "updated_at": at_or_after(since)} for owner in owners]
+        formed = [
+            {**owner, "updated_at": None, "formed_at": at_or_after(since)} for owner in owners
+        ]
         if limit < 1:
             return []
         walks = self._together(
@@ -78,7 +81,7 @@ class MemoryPart(AbsorbingPart):
         self, owner: Filter, with_vectors: bool, *, corrected_since: datetime | None
     ) -> Iterator[Fact]:
         """Newest first: those ever corrected, or, with None, those never."""
-        updated = None if corrected_since is None else {"$gte": corrected_since}
+        updated = None if corrected_since is None else at_or_after(corrected_since)
         documents = self._facts.find(
             {**owner, "updated_at": updated},
             None if with_vectors else codec.NO_VECTOR,

@@ -26,7 +26,7 @@ class ReferencesPart(FormationsPart):
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
         """See `edenmem.store.protocol.Store.find`."""
         collection, always, names, label = self._kinds()[kind]
-        if not text.strip() or "\x00" in text:
+        if not text.strip() or not _storable(text):
             return []
         for condition in _meanings(text, names):
             found = list(
@@ -55,6 +55,11 @@ class ReferencesPart(FormationsPart):
 _LABEL_FIELDS = dict.fromkeys(
     ("username", "name", "title", "content", "session_id", "seq", "status", "createdAt"), 1
 )
+
+
+def _storable(text: str) -> bool:
+    """Whether a name in the database can be this text at all."""
+    return "\x00" not in text and text.encode("utf-8", "ignore").decode() == text
 
 
 def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
