@@ -17,7 +17,7 @@ from edenmem.cli.views import usage_line
 from edenmem.engine.overview import names
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.errors import ExitCode, UsageError
-from edenmem.models.scope import ScopeKind
+from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
@@ -88,8 +88,13 @@ def tell_consolidations(
 ) -> None:
     """Print what was written, or with ``diffs`` what would be."""
 
+    labels = names(run.store, [report.scope for report in reports])
+
+    def label(scope: Scope) -> str:
+        agent = labels.get(scope.agent_id, scope.agent_id)
+        return f"{agent}, {scope.kind} {labels.get(scope.owner, scope.owner)}".rstrip()
+
     def columns(rows: Sequence[ConsolidationReport]) -> list[Column[ConsolidationReport]]:
-        labels = names(run.store, [report.scope for report in rows])
         return [
             Column("agent", lambda r: labels.get(r.scope.agent_id, r.scope.agent_id)),
             Column("kind", lambda r: r.scope.kind),
@@ -105,7 +110,7 @@ def tell_consolidations(
     if not run.out.is_data:
         for report in reports:
             if report.error:
-                run.out.note(f"{report.scope.key}: {report.error}")
+                run.out.note(f"{label(report.scope)}: {report.error}")
     if diffs and not run.out.is_data:
         for report in reports:
             if report.before != report.after:
@@ -114,8 +119,8 @@ def tell_consolidations(
                     run.out,
                     report.before,
                     report.after,
-                    old=f"{report.scope.key} (stored)",
-                    new=f"{report.scope.key} (would be)",
+                    old=f"{label(report.scope)} (stored)",
+                    new=f"{label(report.scope)} (would be)",
                     to_stdout=True,
                 )
     used = [usage for report in reports for usage in report.usage]

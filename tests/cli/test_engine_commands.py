@@ -1,0 +1,155 @@
+"""form, consolidate and demo: from a conversation to memory, with scripted answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edenmem.cli.commands.demo import example_folder
+from tests.cli.conftest import Cli
+
+FACT = "Lena meets the harbour master on 5 January 2026."
+
+
+def scripted(cli: Cli, answers: dict[tuple[str, str], object]) -> tuple[str, ...]:
+    """Options for a replay file with these answers."""
+    file = cli.cwd / "answers.jsonl"
+    file.write_text(
+        "".join(
+            json.dumps({"task": task, "key": key, "answer": answer}) + "\n"
+            for (task, key), answer in answers.items()
+        )
+    )
+    return ("--set", "llm.provider=replay", "--set", f"llm.replay={file}")
+
+
+def reflections(**given: list[str]) -> dict[str, object]:
+    """An answer with these reflections."""
+    kinds: dict[str, object] = {
+        kind: [] for kind in ("agent", "shards", "group", "user", "session")
+    }
+    return kinds | {
+        kind: [{"content": content, "private": False} for content in contents]
+        for kind, contents in given.items()
+    }
+
+
+@pytest.fixture
+def talk(cli: Cli) -> Cli:
+    """A store with a conversation that nothing was formed from."""
+    session = {
+        "session": "harbour",
+        "agent": "mira",
+        "users": ["lena"],
+        "messages": [
+            {"role": "user", "name": "lena", "content": "I meet the harbour master tomorrow.",
+             "created_at": "2026-01-04T10:00:00Z"},
+            {"role": "assistant", "content": "Noted.", "created_at": "2026-01-04T10:00:09Z"},
+            {"role": "user", "name": "lena", "content": "Remind me early. I forget things.",
+             "created_at": "2026-01-04T10:00:30Z"},
+        ],
+    }  # fmt: skip
+    cli("session", "import", "-", input=json.dumps(session)).ok()
+    return cli
+
+
+FORMED = {
+    ("facts", "harbour/mira/1"): {
+        "facts": [{"content": FACT, "scope": "user", "shard": None, "private": False}]
+    },
+    ("reflections", "harbour/mira/1"): reflections(user=["Remind Lena early."]),
+}
+
+
+def test_memories_are_formed_once(talk: Cli) -> None:
+    options = scripted(talk, FORMED)
+    tried = talk("form", "harbour", "--dry-run", *options).ok()
+    assert f"would add user fact: {FACT}" in tried.out
+    assert "scripted answers" in tried.err
+    user = ("--agent", "mira", "--user", "lena", "--scope", "user")
+    assert FACT not in [fact["content"] for fact in talk.json("fact", "list", *user)]
+
+    (report,) = talk("form", "harbour", *options, "--format", "json").ok().data
+    assert (report["outcome"], report["facts_added"]) == ("applied", 1)
+    assert FACT in [fact["content"] for fact in talk.json("fact", "list", *user)]
+
+    (again,) = talk("form", "harbour", *options, "--format", "json").ok().data
+    assert again["outcome"] == "not_due"
+    assert "nothing was due" in talk("form", "--all-due", *options).ok().err
+
+
+def test_a_failed_formation_is_exit_1_and_can_be_tried_again(talk: Cli) -> None:
+    """Known failure 12: a failed extraction loses no message."""
+    failing = talk("form", "harbour", *scripted(talk, {}))
+    assert failing.code in (1, 5)
+    assert "no answer" in failing.err
+    later = ("--set", "formation.backoff_seconds=0.001")
+    (report,) = talk("form", "harbour", *scripted(talk, FORMED), *later, "--format", "json").data
+    assert (report["outcome"], report["messages"]) == ("applied", 3)
+
+
+def test_consolidating_what_is_forced(talk: Cli) -> None:
+    answers = {("consolidate", "user/mira/lena/2"): {"text": "Lena is hostile to long answers."}}
+    options = scripted(talk, answers)
+    command = ("consolidate", "--agent", "mira", "--user", "lena", *options)
+    assert "nothing was due" in talk(*command).ok().err
+    tried = talk(*command, "--force", "--dry-run").ok()
+    assert "+Lena is hostile to long answers." in tried.out
+    (report,) = talk(*command, "--force", "--format", "json").ok().data
+    assert (report["outcome"], report["version"], report["absorbed"]) == ("written", 3, 1)
+    assert (report["scope"], report["agent_id"]) == ("user", "a" * 24)
+    (text,) = talk.json("consolidation", "show", "--agent", "mira", "--user", "lena")
+    assert text["consolidated_content"] == "Lena is hostile to long answers."
+
+
+def test_one_scope_that_fails_is_exit_1_and_named(talk: Cli) -> None:
+    result = talk("consolidate", "--force", *scripted(talk, {}))
+    assert result.code == 1
+    assert "mira, user lena: " in result.err
+    assert "failed" in result.out
+
+
+def test_a_user_goes_with_user_scopes_only(talk: Cli) -> None:
+    assert talk("consolidate", "--user", "lena", "--scope", "agent").code == 2
+
+
+def test_the_context_of_another_time(talk: Cli) -> None:
+    now = talk.json("context", "show", "first-visit")[0]
+    before = talk.json("context", "show", "first-visit", "--as-of", "2020-01-01")[0]
+    assert "ninety whale lanterns" in now["xml"]
+    assert "lanterns" not in before["xml"]
+    assert {part["name"] for part in now["parts"]}
+    assert all(scope["agent_id"] for scope in now["scopes"])
+    for wrong in (("--recall", "sometimes"), ("--as-of", "soon")):
+        assert talk("context", "show", "first-visit", *wrong).code == 2
+
+
+def test_the_example_community_is_found() -> None:
+    assert (example_folder() / "sessions.jsonl").is_file()
+
+
+def test_a_demo_does_not_touch_a_file_that_is_there(empty_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "memory.db").write_text("mine")
+    assert empty_cli("demo", "--folder", str(tmp_path)).code == 4
+    assert (tmp_path / "memory.db").read_text() == "mine"
+
+
+def test_the_demo_goes_the_whole_road(empty_cli: Cli, tmp_path: Path) -> None:
+    told = empty_cli("demo", "--folder", str(tmp_path / "demo"), "--set", "formation.dedup=false")
+    for said in (
+        "13 new sessions",
+        "3. Memories are formed",
+        "4. What has gathered is consolidated",
+        "7. edenmem search",
+        "<MemoryContext>",
+    ):
+        assert said in told.out
+    assert "scripted answers" in told.err
+    commands = told.out.split("Now yours")[1].splitlines()[2:]
+    assert len(commands) >= 5
+    uri = f"sqlite:///{tmp_path}/demo/memory.db"
+    assert uri in told.out
+    for command in commands:
+        assert command.strip().startswith("edenmem ")
