@@ -12,8 +12,10 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from edenmem.errors import StoreError
@@ -30,10 +32,6 @@ from edenmem.store.sqlite.header import (
 PAGE_SIZE = 32_768
 _CACHE_KIB = 65_536
 
-#: Connections that a parent process opened. A child may not even close them: that could end the
-#: parent's locks, or fold the log into the file under it.
-_of_parents: list[sqlite3.Connection] = []
-
 
 class Database:
     """A file and a pool of connections to it, shared by threads and safe after a fork."""
@@ -42,12 +40,15 @@ class Database:
         self.path = path
         self._timeout = busy_timeout
         self._read_only = read_only
+        self._forked_in_use = False
+        self._generation = 0
         self._forget_connections()
+        _databases.add(self)
 
     def _forget_connections(self) -> None:
-        self._pid = os.getpid()
         self._idle: list[sqlite3.Connection] = []
-        self._generation = 0
+        self._in_use = 0
+        self._generation += 1
         self._pool_lock = threading.Lock()
         self._turn = threading.Lock()
 
@@ -82,7 +83,6 @@ class Database:
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
         """Hold this process's right to write."""
-        self._after_fork()
         turn = self._turn  # a fork in the body makes a new one
         if not turn.acquire(timeout=self._timeout):
             raise StoreError(
@@ -98,41 +98,58 @@ class Database:
 
     @contextmanager
     def _borrowed(self) -> Iterator[sqlite3.Connection]:
-        self._after_fork()
+        if self._forked_in_use:
+            raise StoreError(
+                f"{self.path} was in use when this process was forked from another",
+                hint="fork while no thread uses the store, or start processes by 'spawn'",
+            )
         with self._pool_lock:
             generation = self._generation
             connection = self._idle.pop() if self._idle else None
-        connection = connection or self._open()
+            self._in_use += 1
         try:
+            connection = connection or self._open()
             yield connection
         except sqlite3.Error:
-            connection.close()  # whatever state it is in, nobody else shall meet it
+            generation = 0  # whatever state it is in, nobody else shall meet it
             raise
-        except BaseException:
-            self._give_back(connection, generation)
-            raise
-        self._give_back(connection, generation)
-
-    def _give_back(self, connection: sqlite3.Connection, generation: int) -> None:
-        with self._pool_lock:
-            if generation == self._generation:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def _after_fork(self) -> None:
-        if self._pid != os.getpid():
-            _of_parents.extend(self._idle)
-            self._forget_connections()
+        finally:
+            with self._pool_lock:
+                self._in_use -= 1
+                keep = connection is not None and generation == self._generation
+                if keep and connection is not None:
+                    self._idle.append(connection)
+            if not keep and connection is not None:
+                connection.close()
 
     def close(self) -> None:
         """Close every connection, those in use as soon as they are given back."""
-        self._after_fork()
         with self._pool_lock:
             idle, self._idle = self._idle, []
             self._generation += 1
         for connection in idle:
             connection.close()
+
+    # -- forks -------------------------------------------------------------------------------
+    #
+    # A connection must not live through a fork: the child would believe that it has the locks of
+    # the parent, and either would fold the log away under the other. So all that are idle are
+    # closed before. If one was in use, the child's copy of SQLite is of no use any more.
+
+    def before_fork(self) -> None:
+        """Close what can be closed, and let nobody in until the fork is over."""
+        self._pool_lock.acquire()
+        for connection in self._idle:
+            connection.close()
+        self._idle = []
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Go on; in the child with locks of its own, since threads that held them are not there."""
+        if not in_child:
+            self._pool_lock.release()
+            return
+        self._forked_in_use = self._forked_in_use or self._in_use > 0
+        self._forget_connections()
 
     def _open(self) -> sqlite3.Connection:
         state = file_state(self.path)
@@ -233,6 +250,29 @@ class Database:
             ) from error
         os.close(descriptor)
         return True
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_held: list[Database] = []
+
+
+def _before_fork() -> None:
+    _held[:] = _databases
+    for database in _held:
+        database.before_fork()
+
+
+def _after_fork(*, in_child: bool) -> None:
+    for database in _held:
+        database.after_fork(in_child=in_child)
+    _held.clear()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=partial(_after_fork, in_child=False),
+    after_in_child=partial(_after_fork, in_child=True),
+)
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

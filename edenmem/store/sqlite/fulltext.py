@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from edenmem.models.search import Candidate
@@ -22,8 +23,11 @@ _LONGEST_FUZZY = 32
 _MOST_FUZZY = 8
 _MOST_NEIGHBOURS = 10
 
+#: A misspelling in the first letters is looked up word by word, one in the rest by their beginning.
+_HEAD = 3
+
 _ALPHABETS = (
-    "abcdefghijklmnopqrstuvwxyz0123456789",
+    "abcdefghijklmnopqrstuvwxyz",
     "абвгдеёжзийклмнопрстуфхцчшщъыьэюяіїєґў",
     "αβγδεζηθικλμνξοπρσςτυφχψω",
 )
@@ -99,7 +103,7 @@ class TextQuery:
     # -- misspellings ------------------------------------------------------------------------
 
     def _known_words(self, words: Sequence[str]) -> list[str]:
-        """The words, with those that no fact in sight has replaced by their neighbours."""
+        """The words, with those that the vocabulary lacks replaced by their neighbours."""
         known: list[str] = []
         unknown: list[str] = []
         for word in words:
@@ -107,7 +111,7 @@ class TextQuery:
         fuzzy = [
             word
             for word in unknown
-            if " " not in word and _SHORTEST_FUZZY <= len(word) <= _LONGEST_FUZZY
+            if word.isalpha() and _SHORTEST_FUZZY <= len(word) <= _LONGEST_FUZZY
         ]
         if fuzzy:
             for stem in _stems(fuzzy[:_MOST_FUZZY]):
@@ -116,18 +120,25 @@ class TextQuery:
 
     def _occurs(self, word: str) -> bool:
         row = self._db.execute(
-            "SELECT 1 FROM facts_text WHERE facts_text MATCH ? LIMIT 1", (self._match([word]),)
+            "SELECT 1 FROM facts_text WHERE facts_text MATCH ? LIMIT 1",
+            (f"content : {quoted(word)}",),
         ).fetchone()
         return row is not None
 
     def _neighbours(self, stem: str) -> list[str]:
         """Words of the index one edit away, the commonest first."""
+        head = stem[:_HEAD]
         rows = self._db.execute(
-            "SELECT term FROM facts_words WHERE term IN (SELECT value FROM json_each(?))"
-            " ORDER BY doc DESC, term LIMIT ?",
-            (json_array(_one_edit(stem)), _MOST_NEIGHBOURS),
-        )
-        return [term for (term,) in rows]
+            "SELECT term, doc FROM facts_words WHERE term IN (SELECT value FROM json_each(?))",
+            (json_array(_edits_of_head(stem)),),
+        ).fetchall()
+        rows += self._db.execute(
+            "SELECT term, doc FROM facts_words WHERE term >= ? AND term < ?"
+            " AND length(term) BETWEEN ? AND ?",
+            (head, head + "\U0010ffff", len(stem) - 1, len(stem) + 1),
+        ).fetchall()
+        near = {term: doc for term, doc in rows if _is_one_edit(stem, term)}
+        return sorted(near, key=lambda term: (-near[term], term))[:_MOST_NEIGHBOURS]
 
 
 def _stems(words: Sequence[str]) -> Iterator[str]:
@@ -142,12 +153,22 @@ def _stems(words: Sequence[str]) -> Iterator[str]:
         scratch.close()
 
 
-def _one_edit(word: str) -> set[str]:
-    """Every word that a deletion, a swap of neighbours, a change or an insertion makes of it."""
-    letters = "".join(alphabet for alphabet in _ALPHABETS if not set(word).isdisjoint(alphabet))
-    splits = [(word[:i], word[i:]) for i in range(len(word) + 1)]
-    edits = {a + b[1:] for a, b in splits if b}
+def _edits_of_head(word: str) -> set[str]:
+    """What a deletion, a swap of neighbours, a change or an insertion in the first letters makes of
+    a word."""
+    letters = "".join(a for a in _ALPHABETS if not set(word).isdisjoint(a))
+    splits = [(word[:i], word[i:]) for i in range(min(_HEAD, len(word)))]
+    edits = {a + b[1:] for a, b in splits}
     edits |= {a + b[1] + b[0] + b[2:] for a, b in splits if len(b) > 1}
-    edits |= {a + c + b[1:] for a, b in splits if b for c in letters}
+    edits |= {a + c + b[1:] for a, b in splits for c in letters}
     edits |= {a + c + b for a, b in splits for c in letters}
-    return edits - {word}
+    return edits
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    """Whether a deletion, a swap of neighbours, a change or an insertion makes one of the other."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    a, b = one[same:], other[same:]
+    return bool(a or b) and (
+        a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
+    )

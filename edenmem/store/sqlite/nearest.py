@@ -106,8 +106,9 @@ def _read_block(connection: sqlite3.Connection, scope_id: int, model_id: int) ->
 
 def _words(codes: npt.NDArray[np.uint8]) -> Words:
     """Rows of code bytes as columns of 64-bit words: sums then run along memory."""
-    padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 8)))
-    return np.ascontiguousarray(padded.view(np.uint64).T)
+    if codes.shape[1] % 8:
+        codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 8)))
+    return np.ascontiguousarray(codes.view(np.uint64).T)
 
 
 def _first_scores(block: Block, query: Scores) -> Scores:
@@ -167,7 +168,10 @@ class Nearest:
         for rows in self._vectors(facts):
             matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4")
             matrix = matrix.reshape(len(rows), self._dimensions)
-            cosines = (matrix @ queries.T) / np.linalg.norm(matrix, axis=1, keepdims=True)
+            # Not through BLAS: for so little its threads cost more than they do.
+            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+            products = [np.einsum("ij,j->i", matrix, query) for query in queries]
+            cosines = np.stack(products, axis=1) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
             scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, _DECIMALS))
         return np.concatenate(numbers), np.concatenate(scores)

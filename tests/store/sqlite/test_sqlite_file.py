@@ -1,0 +1,295 @@
+"""The file: who may read it, what is refused, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edenmem.errors import ExitCode, InputError, StoreError
+from edenmem.models.changes import AddFact
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.header import SCHEMA_VERSION
+from tests.support.builders import change_set, make_agent, make_fact
+from tests.support.memory import add_fact, add_facts, facts_of
+
+SCOPE = Scope.user(new_id(), new_id())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder with spaces ?#%" / "memory.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(path, busy_timeout=0.05)
+    store.initialise()
+    yield store
+    store.close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+# -- making and opening --------------------------------------------------------------------------
+
+
+def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
+    store = SqliteStore(path)
+    assert not store.info().initialised
+    with pytest.raises(StoreError, match="there is no edenmem database") as caught:
+        store.agent(new_id())
+    assert "edenmem init" in (caught.value.hint or "")
+    assert caught.value.exit_code is ExitCode.UNAVAILABLE
+    with pytest.raises(StoreError, match="there is no edenmem database"):
+        store.add_agent(make_agent())
+    assert not path.parent.exists()
+
+
+def test_initialising_says_what_it_made(path: Path) -> None:
+    store = SqliteStore(path)
+    assert list(store.initialise()) == [f"file {path}", "migration 0001_initial"]
+    info = store.info()
+    assert (info.initialised, info.location) == (True, str(path))
+    assert info.schema_version == str(SCHEMA_VERSION)
+    assert info.size_bytes == path.stat().st_size
+    store.close()
+
+
+def test_only_the_owner_may_read_any_of_the_files(path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        store = SqliteStore(path)
+        store.initialise()
+        add_fact(store, SCOPE)
+        files = [path, beside(path, "-wal"), beside(path, "-shm")]
+        assert [mode(file) for file in files] == [0o600] * 3
+        assert mode(path.parent) == 0o700
+        store.close()
+    finally:
+        os.umask(previous)
+
+
+def test_an_empty_file_may_be_initialised(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    store = SqliteStore(path)
+    assert not store.info().initialised
+    assert store.initialise() == ["migration 0001_initial"]
+    store.close()
+
+
+def test_a_closed_store_opens_again_when_it_is_used(opened: SqliteStore) -> None:
+    fact = add_fact(opened, SCOPE)
+    opened.close()
+    opened.close()
+    assert opened.fact(fact.id) == fact
+
+
+def test_two_that_initialise_at_once_make_one_database(path: Path) -> None:
+    stores = [SqliteStore(path) for _ in range(4)]
+    threads = [threading.Thread(target=store.initialise) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        assert store.add_agent(make_agent())
+        store.close()
+    assert len(list(stores[0].agents())) == 4
+    stores[0].close()
+
+
+# -- what is not ours ----------------------------------------------------------------------------
+
+
+def foreign_text(path: Path) -> None:
+    path.write_text("Dear diary, this is no database at all. " * 20)
+
+
+def foreign_database(path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA journal_mode = WAL")
+    other.execute("CREATE TABLE facts (id TEXT)")
+    other.close()
+
+
+def short_file(path: Path) -> None:
+    path.write_bytes(b"SQLite format 3\0")
+
+
+def newer_schema(path: Path) -> None:
+    store = SqliteStore(path)
+    store.initialise()
+    store.close()
+    ours = sqlite3.connect(path)
+    ours.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    ours.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (foreign_text, "is not an edenmem database"),
+        (foreign_database, "is not an edenmem database"),
+        (short_file, "is not an edenmem database"),
+        (newer_schema, "has schema version"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, make, said: str) -> None:
+    path.parent.mkdir()
+    make(path)
+    before = path.read_bytes()
+    for call in (
+        lambda store: store.info(),
+        lambda store: store.agent(new_id()),
+        lambda store: store.add_agent(make_agent()),
+        lambda store: store.initialise(),
+    ):
+        store = SqliteStore(path)
+        with pytest.raises(StoreError, match=said) as caught:
+            call(store)
+        assert caught.value.hint
+        store.close()
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_an_older_schema_names_the_command(opened: SqliteStore, path: Path) -> None:
+    opened.close()
+    ours = sqlite3.connect(path)
+    ours.execute("PRAGMA user_version = 0")
+    ours.close()
+    with pytest.raises(StoreError, match="schema version 0") as caught:
+        SqliteStore(path).agent(new_id())
+    assert "migrate up" in (caught.value.hint or "")
+
+
+def test_a_folder_and_a_pipe_are_not_files(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (tmp_path, pipe):
+        for call in (SqliteStore(path).info, SqliteStore(path).initialise):
+            with pytest.raises(StoreError, match="is not a file"):
+                call()
+    with pytest.raises(StoreError, match="a part of its path is a file"):
+        SqliteStore(Path(__file__) / "memory.db").initialise()
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_database_that_another_holds_is_reported_as_locked(
+    opened: SqliteStore, path: Path
+) -> None:
+    fact = add_fact(opened, SCOPE)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(StoreError, match="is locked by another process") as caught:
+            add_fact(opened, SCOPE, "More.")
+        assert "busy_timeout" in (caught.value.hint or "")
+        assert facts_of(opened, SCOPE) == [fact]  # readers do not wait
+    finally:
+        other.close()
+    add_fact(opened, SCOPE, "More.")
+
+
+def test_a_thread_that_holds_the_database_is_reported_too(opened: SqliteStore) -> None:
+    with opened._db.writing(), pytest.raises(StoreError, match="by another thread"):
+        opened.add_agent(make_agent())
+    assert opened.add_agent(make_agent())
+
+
+def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> None:
+    fact = add_fact(opened, SCOPE)
+    reader = SqliteStore(path, read_only=True)
+    assert facts_of(reader, SCOPE) == [fact]
+    for call in (
+        lambda: reader.apply(change_set(AddFact(fact=make_fact(SCOPE, "x")))),
+        lambda: reader.add_agent(make_agent()),
+        lambda: reader.track_access([fact.id], fact.formed_at),
+        reader.initialise,
+    ):
+        with pytest.raises(StoreError, match="open for reading only"):
+            call()
+    with reader._db.reading() as connection, pytest.raises(sqlite3.OperationalError):
+        connection.execute("DELETE FROM facts")
+    reader.close()
+    assert facts_of(opened, SCOPE) == [fact]
+
+
+def test_a_database_on_a_read_only_disk_can_be_read(
+    opened: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fact = add_fact(opened, SCOPE)
+    opened.close()
+    assert not beside(path, "-wal").exists()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    reader = SqliteStore(path, read_only=True)
+    assert facts_of(reader, SCOPE) == [fact]
+    assert not beside(path, "-shm").exists()
+    reader.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_folder_that_may_not_be_written_is_said_to_be_so(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(StoreError, match="cannot be made"):
+        SqliteStore(folder / "memory.db").initialise()
+
+
+def test_a_file_that_may_not_be_written_is_said_to_be_so(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = opened._db._connect
+    opened.close()
+    monkeypatch.setattr(opened._db, "_connect", lambda *, writable: connect(writable=False))
+    with pytest.raises(StoreError, match="cannot be written"):
+        add_fact(opened, SCOPE)
+
+
+def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
+    known = add_fact(opened, SCOPE)
+    with opened._db.reading() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    facts = [make_fact(SCOPE, f"{n} " + "long " * 2000) for n in range(100)]
+    with pytest.raises(StoreError, match="the disk is full"):
+        opened.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    assert facts_of(opened, SCOPE) == [known]
+    assert opened.info().counts["audit"] == 1
+    add_facts(opened, facts[0])
+
+
+def test_a_damaged_file_is_said_to_be_so(opened: SqliteStore, path: Path) -> None:
+    add_facts(opened, *(make_fact(SCOPE, f"fact {n} " + "x" * 900) for n in range(300)))
+    opened.close()
+    with path.open("r+b") as file:
+        file.seek(32_768)
+        file.write(os.urandom(path.stat().st_size - 32_768))
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        facts_of(opened, SCOPE)
+    assert ".recover" in (caught.value.hint or "")
+
+
+def test_what_no_database_can_hold_is_an_input_error(opened: SqliteStore) -> None:
+    with pytest.raises(InputError, match="surrogates"):
+        opened.add_agent(make_agent("a\ud800"))
+    assert list(opened.agents()) == []
