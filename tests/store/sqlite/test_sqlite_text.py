@@ -1,0 +1,217 @@
+"""The text list on SQLite: what is a word, what is near one, and what is only text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.fulltext import _edits_of_head, _is_one_edit
+from edenmem.store.sqlite.words import MOST_WORDS, query_words, quoted
+from edenmem.text import clean
+from tests.support.builders import NOW, change_set, make_fact
+from tests.support.memory import add_fact, add_facts, applied
+
+SCOPE = Scope.user(new_id(), new_id())
+OTHER = Scope.user(new_id(), new_id())
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    yield store
+    store.close()
+
+
+def search(store: SqliteStore, query: str, *scopes: Scope, limit: int = 20) -> list[str]:
+    filter = FactFilter(scopes=scopes or (SCOPE,))
+    (found,) = store.text_candidates(filter, [query], limit=limit)
+    contents = store.facts_by_ids(scopes or [SCOPE], [one.fact_id for one in found])
+    return [contents[one.fact_id].content for one in found]
+
+
+# -- scripts without spaces ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "queries"),
+    [
+        ("我住在上海的一个小房子里", ["上海", "小房子", "上", "他住在上海"]),
+        ("彼は東京タワーが好きです", ["東京", "タワー", "好きです"]),
+        ("ﾄｳｷｮｳ ＡＢＣ", ["トウキョウ", "abc"]),
+        ("서울에서 커피를 마셔요", ["서울", "커피", "서울에서"]),
+        ("เขาชอบดื่มกาแฟตอนเช้า", ["กาแฟ", "ตอนเช้า", "ดื่มกาแฟ"]),
+        ("လက်ဖက်ရည်ကြိုက်တယ်", ["လက်ဖက်ရည်"]),
+        ("अन्ना को चाय पसंद है", ["चाय", "पसंद"]),
+        ("Анна любит чёрный чай", ["чай", "чёрный", "ЛЮБИТ"]),
+        ("Ἡ Ἄννα ἀγαπᾷ τὴν θάλασσαν", ["θάλασσαν"]),
+        ("Café Ångström in Zürich", ["cafe", "angstrom", "zurich", "Zu\u0308rich"]),
+        ("mixed 上海 and English", ["上海", "english", "english 上海"]),
+    ],
+)
+def test_every_script_is_found(opened: SqliteStore, content: str, queries: list[str]) -> None:
+    add_fact(opened, SCOPE, content)
+    add_fact(opened, SCOPE, "Something else altogether.")
+    add_fact(opened, OTHER, content + ".")
+    for query in queries:
+        assert search(opened, query) == [content], query
+
+
+def test_characters_in_another_order_are_no_match(opened: SqliteStore) -> None:
+    add_fact(opened, SCOPE, "我住在上海")
+    assert search(opened, "海上") == []
+
+
+# -- stems and stop words ------------------------------------------------------------------------
+
+
+def test_words_match_by_their_stem(opened: SqliteStore) -> None:
+    add_fact(opened, SCOPE, "Anna was painting landscapes.")
+    for query in ("paint", "painted", "a LANDSCAPE"):
+        assert search(opened, query) == ["Anna was painting landscapes."], query
+
+
+def test_stop_words_are_left_out_unless_there_is_nothing_else(opened: SqliteStore) -> None:
+    add_fact(opened, SCOPE, "The who and the what of it.")
+    add_fact(opened, SCOPE, "Anna plays the cello.")
+    assert search(opened, "what does she play on the cello") == ["Anna plays the cello."]
+    assert search(opened, "the who") == ["The who and the what of it.", "Anna plays the cello."]
+
+
+def test_a_query_has_a_bounded_number_of_words() -> None:
+    assert len(query_words(" ".join(f"word{n}" for n in range(10_000)))) == MOST_WORDS
+    assert query_words("Bees, bees & BEES!") == ["bees"]
+    assert query_words("上海上海上海") == ["上 海", "海 上"]
+    assert query_words("。 ! 🙂") == []
+
+
+# -- misspellings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "typo", ["guitr", "guitarr", "giutar", "gvitar", "uitar", "xguitar", "guitat", "guitra"]
+)
+def test_a_word_that_nobody_used_finds_its_neighbour(opened: SqliteStore, typo: str) -> None:
+    add_fact(opened, SCOPE, "Ben plays the guitar.")
+    add_fact(opened, SCOPE, "Ben has a cat.")
+    assert search(opened, typo) == ["Ben plays the guitar."]
+    assert search(opened, f"{typo} zzzzzz") == ["Ben plays the guitar."]
+
+
+def test_words_that_exist_are_taken_as_they_are(opened: SqliteStore) -> None:
+    """Fuzzing every word made clean queries worse."""
+    add_fact(opened, SCOPE, "A house on the hill.")
+    add_fact(opened, SCOPE, "A horse on the hill.")
+    assert search(opened, "house") == ["A house on the hill."]
+
+
+@pytest.mark.parametrize("query", ["1985", "ca", "cst", "xyxyxyx", "gui"])
+def test_numbers_short_words_and_far_ones_have_no_neighbours(
+    opened: SqliteStore, query: str
+) -> None:
+    add_fact(opened, SCOPE, "In 1984 Ben bought a cat and a guitar.")
+    assert search(opened, query) == []
+
+
+def test_misspelt_words_of_other_scripts(opened: SqliteStore) -> None:
+    add_fact(opened, SCOPE, "Анна играет на гитаре")
+    assert search(opened, "гатаре") == ["Анна играет на гитаре"]
+
+
+def test_neighbours_in_other_scopes_are_not_shown(opened: SqliteStore) -> None:
+    add_fact(opened, OTHER, "Ben plays the guitar.")
+    assert search(opened, "guitr") == []
+
+
+@given(st.text("abc", min_size=4, max_size=7), st.data())
+def test_one_edit_is_one_edit(word: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(word) - 1))
+    letter = data.draw(st.sampled_from("abcd"))
+    a, b = word[:place], word[place:]
+    edited = data.draw(
+        st.sampled_from([a + b[1:], a + letter + b[1:], a + letter + b, a + b[1::-1] + b[2:]])
+    )
+    assert _is_one_edit(word, edited) == (word != edited)
+    assert _is_one_edit(edited, word) == (word != edited)
+    assert not _is_one_edit(word, "xy" + word)
+    if place < 3 and edited != word:
+        assert edited in _edits_of_head(word)
+
+
+# -- nothing is syntax ---------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=40))
+def test_no_query_is_an_error(opened: SqliteStore, query: str) -> None:
+    add_facts_once(opened)
+    assert len(search(opened, query)) <= 1
+    assert search(opened, f"{query} saffron") == ["Saffron and honey."]
+
+
+def add_facts_once(store: SqliteStore) -> None:
+    store.apply(change_set(AddFact(fact=make_fact(SCOPE, "Saffron and honey."))))
+
+
+def test_a_column_cannot_be_named(opened: SqliteStore) -> None:
+    """The scope is a column of the index: no query may reach it."""
+    add_fact(opened, SCOPE, "Anna keeps bees.")
+    add_fact(opened, OTHER, "Dora keeps bees.")
+    for query in ("scope:s2 bees", "s1", "s2", 'bees" OR scope:"s2', "{scope}: s2 bees"):
+        assert search(opened, query) in (["Anna keeps bees."], []), query
+    assert quoted('a"b') == '"a""b"'
+
+
+# -- many scopes ---------------------------------------------------------------------------------
+
+
+def test_few_and_many_scopes_find_the_same(opened: SqliteStore) -> None:
+    scopes = [Scope.user(SCOPE.agent_id, new_id()) for _ in range(50)]
+    add_facts(opened, *(make_fact(scope, f"Bees of {n}.") for n, scope in enumerate(scopes)))
+    add_fact(opened, OTHER, "Bees of others.")
+    assert len(search(opened, "bees", *scopes, limit=99)) == 50
+    assert len(search(opened, "bees", *scopes[:7], limit=99)) == 7
+
+
+# -- in step -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(st.lists(st.text(min_size=1, max_size=30).map(clean).filter(bool), max_size=8))
+def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[str]) -> None:
+    store = SqliteStore(tmp_path_factory.mktemp("words") / "memory.db")
+    store.initialise()
+    facts = [make_fact(SCOPE, text) for text in dict.fromkeys(texts)]
+    add_facts(store, *facts)
+    for number, fact in enumerate(facts):
+        if number % 2:
+            content = f"{number} 東京 \u0e01\u0e33 é"
+            applied(
+                store,
+                ReviseFact(
+                    scope=SCOPE, fact_id=fact.id, expected_version=1, content=content, at=NOW
+                ),
+            )
+    for fact in list(store.facts(FactFilter(scopes=(SCOPE,)))):
+        removal = RemoveFact(
+            scope=SCOPE,
+            fact_id=fact.id,
+            expected_version=fact.version,
+            at=NOW + timedelta(seconds=1),
+        )
+        applied(store, removal)
+    with store._db.writing() as connection:
+        connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
+        connection.execute("INSERT INTO facts_text (facts_text) VALUES ('integrity-check')")
+        assert connection.execute("SELECT term FROM facts_words").fetchall() == []
+    store.close()

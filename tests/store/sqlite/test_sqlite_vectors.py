@@ -1,0 +1,214 @@
+"""The semantic list on SQLite: the first pass loses next to nothing, and nothing bad is stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.errors import InputError
+from edenmem.models.changes import AddFact, ReviseFact
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.nearest import Block, CodeCache
+from edenmem.store.sqlite.vectors import check_vector, code_of
+from tests.support.builders import NOW, ago, change_set, make_fact
+from tests.support.memory import add_fact, add_facts, applied, apply_one
+from tests.support.vectors import random_unit
+
+SCOPE = Scope.agent(new_id())
+OTHER = Scope.agent(new_id())
+MINE = FactFilter(scopes=(SCOPE,))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    yield store
+    store.close()
+
+
+def packed(*numbers: float) -> bytes:
+    return np.array(numbers, dtype="<f4").tobytes()
+
+
+# -- codes ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=200))
+def test_a_code_is_the_signs(numbers: list[float]) -> None:
+    signs = ~np.signbit(np.array(numbers, dtype="<f4"))
+    assert code_of(packed(*numbers)) == np.packbits(signs).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("vector", "said"),
+    [
+        (b"", "not a list of float32"),
+        (b"abc", "not a list of float32"),
+        (packed(0, 0, 0), "all zeros"),
+        (packed(0, -0.0), "all zeros"),
+        (packed(1, math.nan), "not finite"),
+        (packed(1, math.inf), "not finite"),
+    ],
+)
+def test_what_is_no_direction_is_refused(opened: SqliteStore, vector: bytes, said: str) -> None:
+    """Known failure 27: a failed embedding was stored as zeros."""
+    with pytest.raises(InputError, match=said):
+        check_vector(vector)
+    fact = add_fact(opened, SCOPE)
+    bad = make_fact(SCOPE, "bad", embedding=vector, embedding_model="m")
+    revision = ReviseFact(
+        scope=SCOPE,
+        fact_id=fact.id,
+        expected_version=1,
+        content="bad",
+        at=NOW,
+        embedding=vector,
+        embedding_model="m",
+    )
+    for change in (AddFact(fact=bad), revision):
+        with pytest.raises(InputError, match=said):
+            opened.apply(change_set(AddFact(fact=make_fact(SCOPE, "good")), change))
+    with pytest.raises(InputError, match=said):
+        opened.set_vectors({fact.id: (fact.hash, vector)}, model="m")
+    with pytest.raises(InputError, match=said):
+        opened.semantic_candidates(MINE, [vector], model="m", limit=1)
+    assert list(opened.facts(MINE, with_vectors=True)) == [fact]
+    assert opened.vector_models() == {"": 1}
+
+
+def test_a_vector_of_another_length_is_refused(opened: SqliteStore) -> None:
+    """Known failure 28: a changed model gave a dimension error, or nonsense."""
+    add_fact(opened, SCOPE, "one", embedding=random_unit(1, 8), embedding_model="m")
+    longer = make_fact(SCOPE, "two", embedding=random_unit(1, 16), embedding_model="m")
+    with pytest.raises(InputError, match="16 dimensions, those stored have 8"):
+        apply_one(opened, AddFact(fact=longer))
+    with pytest.raises(InputError, match="16 dimensions, those stored have 8"):
+        opened.semantic_candidates(MINE, [random_unit(1, 16)], model="m", limit=1)
+
+
+def test_a_vector_without_a_model_is_kept_and_never_compared(opened: SqliteStore) -> None:
+    for dimensions in (8, 16):
+        fact = add_fact(opened, SCOPE, f"{dimensions}", embedding=random_unit(1, dimensions))
+        stored = opened.fact(fact.id, with_vector=True)
+        assert stored == fact
+    assert opened.vector_models() == {"": 2}
+    assert opened.semantic_candidates(MINE, [random_unit(1)], model="m", limit=1) == [[]]
+    assert opened.semantic_candidates(MINE, [random_unit(1)], model="", limit=1) == [[]]
+
+
+# -- the first pass ------------------------------------------------------------------------------
+
+
+def clustered(count: int, dimensions: int, seed: int) -> list[bytes]:
+    """Vectors around common topics, as sentences are."""
+    generator = np.random.default_rng(seed)
+    topics = np.random.default_rng(0).standard_normal((40, dimensions))
+    points = topics[generator.integers(0, 40, count)]
+    points += 0.8 * generator.standard_normal((count, dimensions))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return [point.astype("<f4").tobytes() for point in points]
+
+
+@pytest.mark.parametrize("dimensions", [100, 384])
+def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: int) -> None:
+    stored = clustered(4000, dimensions, seed=1)
+    add_facts(
+        opened,
+        *(
+            make_fact(SCOPE, f"fact {n}", embedding=vector, embedding_model="m")
+            for n, vector in enumerate(stored)
+        ),
+    )
+    queries = clustered(60, dimensions, seed=2)
+    fast = opened.semantic_candidates(MINE, queries, model="m", limit=10)
+    exact = opened.semantic_candidates(MINE, queries, model="m", limit=10, exact=True)
+    kept = sum(len(set(one) & set(other)) for one, other in zip(fast, exact, strict=True))
+    assert kept / (10 * len(queries)) >= 0.995
+    alone = [opened.semantic_candidates(MINE, [q], model="m", limit=10)[0][0] for q in queries]
+    assert alone == [found[0] for found in fast]
+
+
+def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
+    """Known failure 31: a filter was applied after the top k were taken."""
+    session = new_id()
+    vectors = clustered(1500, 64, seed=3)
+    facts = [
+        make_fact(
+            SCOPE if n % 3 else OTHER,
+            f"fact {n}",
+            embedding=vector,
+            embedding_model="m",
+            formed_at=ago(hours=n),
+            session_id=session if n % 2 else None,
+        )
+        for n, vector in enumerate(vectors)
+    ]
+    add_facts(opened, *facts)
+    query = clustered(1, 64, seed=4)[0]
+    for filter in (
+        MINE,
+        FactFilter(scopes=(SCOPE, OTHER), session_id=session),
+        FactFilter(scopes=(SCOPE,), since=ago(hours=900)),
+        FactFilter(scopes=(OTHER,), until=ago(hours=1200), session_id=session),
+    ):
+        (fast,) = opened.semantic_candidates(filter, [query], model="m", limit=40)
+        (exact,) = opened.semantic_candidates(filter, [query], model="m", limit=40, exact=True)
+        allowed = {fact.id for fact in opened.facts(filter)}
+        assert {one.fact_id for one in exact} <= allowed
+        assert len(exact) == min(40, len(allowed))
+        assert [one.fact_id for one in fast[:10]] == [one.fact_id for one in exact[:10]]
+
+
+# -- the codes that are kept in memory -----------------------------------------------------------
+
+
+def test_kept_codes_follow_every_change(opened: SqliteStore) -> None:
+    old, new = random_unit(1, 16), random_unit(2, 16)
+    fact = add_fact(opened, SCOPE, "one", embedding=old, embedding_model="m")
+
+    def score(vector: bytes) -> float:
+        ((found,),) = opened.semantic_candidates(MINE, [vector], model="m", limit=1)
+        assert found.fact_id == fact.id
+        return found.score
+
+    assert score(old) == pytest.approx(1)
+    assert opened.set_vectors({fact.id: (fact.hash, new)}, model="m") == 1
+    assert score(new) == pytest.approx(1)
+    applied(
+        opened,
+        ReviseFact(
+            scope=SCOPE,
+            fact_id=fact.id,
+            expected_version=1,
+            content="two",
+            at=NOW,
+            embedding=old,
+            embedding_model="m",
+        ),
+    )
+    assert score(old) == pytest.approx(1)
+
+
+def test_kept_codes_are_bounded(opened: SqliteStore) -> None:
+    scopes = [Scope.agent(new_id()) for _ in range(5)]
+    for scope in scopes:
+        add_fact(opened, scope, embedding=random_unit(1, 64), embedding_model="m")
+    with opened._db.reading() as connection:
+        size = CodeCache().block(connection, 1, 1).size
+        cache = CodeCache(limit=3 * size)
+        blocks: list[Block] = [cache.block(connection, n, 1) for n in (1, 2, 3, 1, 4)]
+        assert cache.block(connection, 1, 1) is blocks[0]
+        assert cache.block(connection, 4, 1) is blocks[4]
+        assert cache.block(connection, 2, 1) is not blocks[1]
+        tiny = CodeCache(limit=1)
+        assert len(tiny.block(connection, 1, 1).facts) == 1
