@@ -323,12 +323,26 @@ def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
     assert store.consolidations([SCOPE])[SCOPE].version == 1
 
 
-def test_ids_of_others_are_never_absorbed(store: Store) -> None:
-    """Known failure 3: ids are checked against the scope, also in a list."""
-    mine, theirs = add_reflection(store, SCOPE), add_reflection(store, OTHER)
-    consolidate(
-        store, SCOPE, "text", expected_version=0, absorbed_ids=[mine.id, theirs.id, new_id()]
+@pytest.mark.parametrize("why", ["foreign", "unknown", "absorbed", "removed"])
+def test_only_what_is_pending_here_can_be_absorbed(store: Store, why: str) -> None:
+    """Known failures 3 and 16: ids are checked also in a list; none is absorbed twice."""
+    mine, other = add_series(store, SCOPE, 2)
+    theirs = add_reflection(store, OTHER)
+    extra = {"foreign": theirs.id, "unknown": new_id()}.get(why, other.id)
+    version = 0
+    if why == "absorbed":
+        consolidate(store, SCOPE, "before", expected_version=0, absorbed_ids=[other.id])
+        version = 1
+    elif why == "removed":
+        applied(store, remove(other))
+    before = store.consolidations([SCOPE]), store.pending(SCOPE), store.reflection(other.id)
+    result = consolidate(
+        store, SCOPE, "text", expected_version=version, absorbed_ids=[mine.id, extra]
     )
+    assert result.status is ChangeStatus.CONFLICT
+    assert result.detail
+    after = store.consolidations([SCOPE]), store.pending(SCOPE), store.reflection(other.id)
+    assert after == before
     assert store.reflection(theirs.id) == theirs
     assert pending_ids(store, OTHER) == [theirs.id]
 
