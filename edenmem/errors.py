@@ -80,9 +80,9 @@ class AmbiguousReference(UsageError):
     """A name or prefix that fits more than one thing; ``candidates`` lists them."""
 
     def __init__(self, kind: str, given: str, candidates: Sequence[str]) -> None:
-        shown = ", ".join(candidates[:8]) + (" …" if len(candidates) > 8 else "")
+        shown = [*candidates[:8], *(["…"] if len(candidates) > 8 else [])]
         super().__init__(
-            f"{kind} {given!r} fits {len(candidates)} of them: {shown}",
+            "\n  ".join([f"{kind} {given!r} fits {len(candidates)} of them:", *shown]),
             hint="give more of the id, or the whole name",
         )
         self.candidates = tuple(candidates)

@@ -17,6 +17,7 @@ from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.store.protocol import Reference, ReferenceKind, Store
+from edenmem.text import one_line
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class Resolver:
         if not found:
             raise _unknown("user", text)
         if len({user.memory_id for user in found}) > 1:
-            raise AmbiguousReference("user", text, [f"{u.username} ({u.id})" for u in found])
+            raise AmbiguousReference("user", text, [f"{u.id}  {u.username}" for u in found])
         return next((user for user in found if user.id == user.memory_id), found[0])
 
     def user_id(self, text: str, *, agent_id: str | None = None) -> str:
@@ -247,7 +248,7 @@ def _unknown(kind: ReferenceKind, text: str) -> NotFoundError:
 
 def _candidate(reference: Reference) -> str:
     if reference.label and reference.label != reference.id:
-        return f"{reference.label} ({reference.id})"
+        return f"{reference.id}  {one_line(reference.label, 50)}"
     return reference.id
 
 

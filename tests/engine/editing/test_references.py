@@ -72,7 +72,7 @@ class TestThings:
     def test_a_prefix_of_several_lists_them(self, resolver: Resolver) -> None:
         with pytest.raises(AmbiguousReference) as caught:
             resolver.user("cccc")
-        assert caught.value.candidates == (f"anna ({ANNA.id})", f"ben ({BEN.id})")
+        assert caught.value.candidates == (f"{ANNA.id}  anna", f"{BEN.id}  ben")
 
     def test_two_accounts_of_one_person_are_not_ambiguous(
         self, resolver: Resolver, store: Store
