@@ -54,9 +54,12 @@ class Naming(Part):
                 found = _where(connection, named, "id = ?", [digits], 1)
                 if found:
                     return found
-            for suffix, value in (("", text), ("_folded", text.casefold())):
+            for exact in (True, False):
                 for name in named.names:
-                    found = _where(connection, named, f"{name}{suffix} = ?", [value], limit)
+                    where, values = f"{name}_folded = ?", [text.casefold()]
+                    if exact:
+                        where, values = f"{where} AND {name} = ?", [*values, text]
+                    found = _where(connection, named, where, values, limit)
                     if found:
                         return found
             if _PREFIX.match(digits):

@@ -1,0 +1,100 @@
+"""Migrations: found, ordered, frozen, run once, and again without harm."""
+
+from __future__ import annotations
+
+import ast
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from edenmem.errors import StoreError
+from edenmem.store import migrations
+from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.header import SCHEMA_VERSION
+from tests.support.builders import make_agent
+
+GOOD = "NO_WAY_BACK = 'because'\ndef up_sqlite(c): c.append('s')\ndef up_mongo(d): d.append('m')\n"
+
+
+def test_the_schema_version_is_that_of_the_newest() -> None:
+    found = migrations.migrations()
+    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    assert found[-1].number == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize("migration", migrations.migrations(), ids=lambda one: one.name)
+def test_migrations_are_frozen_code(migration: migrations.Migration) -> None:
+    """One that imported a current model would change what it does with every release."""
+    tree = ast.parse(migration.path.read_text())
+    imported = {
+        name.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in node.names
+    }
+    assert not {name for name in imported if name.startswith("edenmem")}
+    assert ast.get_docstring(tree)
+    migration.load()
+
+
+def test_every_migration_may_be_run_again() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+
+    def schema() -> list[tuple[str, str]]:
+        return connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+
+    for migration in migrations.migrations():
+        migration.up("sqlite", connection)
+        first = schema()
+        migration.up("sqlite", connection)
+        assert schema() == first
+    connection.close()
+
+
+def test_they_are_found_in_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("0002_second", "0010_tenth", "0001_first", "notes", "01_short", "0003-dash"):
+        (tmp_path / f"{name}.py").write_text(GOOD)
+    found = migrations.migrations(tmp_path)
+    assert [one.name for one in found] == ["0001_first", "0002_second", "0010_tenth"]
+    rest = migrations.pending({"0001_first"}, tmp_path)
+    assert [one.number for one in rest] == [2, 10]
+    log: list[str] = []
+    for one in found:
+        one.up("sqlite", log)
+        one.up("mongo", log)
+    assert log == ["s", "m"] * 3
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"0001_a.py": GOOD, "0001_b.py": GOOD}, "two migrations have one number"),
+        ({"0001_a.py": "def up_sqlite(c): ...\nNO_WAY_BACK = 'x'"}, "has no up_mongo"),
+        ({"0001_a.py": GOOD.replace("'because'", "''")}, "whether it can go back"),
+    ],
+    ids=["same number", "no function", "no way back"],
+)
+def test_what_is_wrong_with_one_is_said(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
+    with pytest.raises(StoreError, match=said):
+        migrations.migrations(tmp_path)[0].up("sqlite", [])
+
+
+def test_a_migration_that_fails_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: migrations.Migration, kind: str, handle: sqlite3.Connection) -> None:
+        handle.execute("CREATE TABLE half (x)")
+        handle.execute("CREATE TABLE half (x)")
+
+    store = SqliteStore(tmp_path / "memory.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations.Migration, "up", fail)
+        with pytest.raises(StoreError):
+            store.initialise()
+    assert not store.info().initialised
+    assert store.initialise() == ["migration 0001_initial"]
+    assert store.add_agent(make_agent())
+    store.close()

@@ -1,0 +1,182 @@
+"""No query that a store of a million facts would feel reads a whole table."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy, WriteConsolidation
+from edenmem.models.formation import FormationStatus
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.sqlite import SqliteStore
+from tests.support.builders import (
+    NOW,
+    ago,
+    change_set,
+    make_agent,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_session,
+    make_user,
+)
+from tests.support.memory import add_fact, add_reflection, set_policy
+from tests.support.vectors import random_unit
+
+AGENT = make_agent("robin")
+SCOPE = Scope.user(AGENT.id, new_id())
+
+#: Tables that grow without bound. Walking one along an index is a scan too, unless a limit and
+#: the order make it stop: `_IN_ORDER` names the indexes that are walked so.
+_LARGE = (
+    r"f|r|h|a|v|m|s|o|x|facts|reflections|history|audit|messages|sessions|formations"
+    r"|formation_messages|vectors|vector_codes|scopes|session_members|consolidations|policies"
+)
+_IN_ORDER = {
+    "sessions_activity",
+    "formations_time",
+    "audit_time",
+    "sqlite_autoindex_scopes_1",
+    "sqlite_autoindex_agents_1",
+}
+_SCAN = re.compile(rf"SCAN ({_LARGE})\b(?: USING (?:COVERING )?INDEX (\w+))?")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    yield store
+    store.close()
+
+
+def test_every_query_uses_an_index(opened: SqliteStore) -> None:
+    statements: set[str] = set()
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(statements.add)
+    run_everything(opened)
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(None)
+        assert len(statements) > 60
+        scans = [found for one in sorted(statements) for found in full_scans(connection, one)]
+    assert scans == []
+
+
+def full_scans(connection: sqlite3.Connection, statement: str) -> Iterator[tuple[str, str]]:
+    if not re.match(r"SELECT|UPDATE|DELETE|INSERT OR", statement):
+        return
+    if re.match(r"SELECT count\(\*\) FROM \w+$", statement):  # `info` counts: it is asked to
+        return
+    for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
+        found = _SCAN.match(detail)
+        if found and found[2] not in _IN_ORDER:
+            yield detail, statement
+
+
+def run_everything(store: SqliteStore) -> None:
+    session = make_session([AGENT], [new_id()], group_id=new_id(), name="talk")
+    store.add_agent(AGENT)
+    store.add_user(make_user("anna"))
+    store.put_session(session)
+    messages = make_messages(session, 6)
+    store.add_messages(session.id, messages)
+    facts = [
+        add_fact(
+            store,
+            SCOPE,
+            f"Anna number {n}",
+            session_id=session.id,
+            embedding=random_unit(n),
+            embedding_model="m",
+        )
+        for n in range(3)
+    ]
+    reflections = [add_reflection(store, SCOPE, f"thought {n}") for n in range(3)]
+    set_policy(store, SCOPE)
+    store.apply(
+        change_set(
+            ReviseFact(scope=SCOPE, fact_id=facts[0].id, expected_version=1, content="x", at=NOW),
+            SetPrivacy(
+                scope=SCOPE, target_type="fact", target_id=facts[1].id, private=True, at=NOW
+            ),
+            AddFact(fact=make_fact(SCOPE)),
+            WriteConsolidation(
+                scope=SCOPE,
+                expected_version=0,
+                content="text",
+                word_limit=9,
+                at=NOW,
+                absorbed_ids=(reflections[0].id,),
+            ),
+        )
+    )
+    filters = (
+        FactFilter(scopes=(SCOPE,)),
+        FactFilter(scopes=(SCOPE,), since=ago(days=1), until=NOW, session_id=session.id),
+    )
+    for filter in filters:
+        list(store.facts(filter, with_vectors=True))
+        for exact in (True, False):
+            store.semantic_candidates(filter, [random_unit(1)], model="m", limit=2, exact=exact)
+        store.text_candidates(filter, ["anna numbr"], limit=2)
+    store.recent_facts([SCOPE], since=ago(days=1), limit=5)
+    store.facts_by_ids([SCOPE], [facts[0].id])
+    store.facts_by_hashes(SCOPE, [facts[0].hash])
+    store.fact(facts[0].id)
+    store.track_access([facts[0].id], NOW)
+    store.vector_models([SCOPE])
+    store.set_vectors({facts[1].id: (facts[1].hash, random_unit(5))}, model="m")
+    for absorbed in (None, True, False):
+        list(store.reflections([SCOPE], absorbed=absorbed, before=NOW))
+    store.pending(SCOPE)
+    store.consolidations([SCOPE])
+    store.policies([SCOPE])
+    store.shards(AGENT.id)
+    store.revisions([SCOPE])
+    list(store.scopes())
+    list(store.scopes(agent_id=AGENT.id, kinds=[SCOPE.kind]))
+    list(store.scopes(user_id=SCOPE.owner, min_pending=1))
+    store.history("fact", facts[0].id)
+    store.history("consolidation", "", scope=SCOPE)
+    store.consolidation_at(SCOPE, NOW)
+    store.facts_at([SCOPE], ago(hours=1), limit=5)
+    store.pending_at(SCOPE, ago(hours=1))
+    list(store.audit())
+    list(store.audit(agent_id=AGENT.id, limit=2))
+    list(store.audit(target_id=facts[0].id))
+    list(store.sessions())
+    list(store.sessions(agent_id=AGENT.id, limit=3))
+    store.session(session.id)
+    list(store.messages(session.id))
+    list(store.messages(session.id, newest=2))
+    list(store.messages(session.id, ids=[messages[0].id]))
+    store.backlog(session.id, AGENT.id, limit=3)
+    formation = make_formation(session, messages[:3])
+    assert store.claim(formation)
+    store.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    store.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(),
+        decisions=(),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    store.apply_formation(formation.id, now=NOW)
+    store.retry(formation.id, now=NOW)
+    list(store.formations())
+    list(store.formations(session_id=session.id))
+    list(store.formations(agent_id=AGENT.id, statuses=[FormationStatus.APPLIED]))
+    for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
+        store.find(kind, "anna")
+        store.find(kind, facts[0].id[:6])
+        store.find(kind, facts[0].id)
+    store.set_session_status(session.id, "finished")
+    store.cached_context(session.id, AGENT.id)
