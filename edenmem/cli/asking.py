@@ -19,6 +19,10 @@ def _missing(what: str, option: str) -> UsageError:
     return UsageError(f"{what} is missing", hint=f"give it with {option}")
 
 
+def _title(what: str) -> str:
+    return f"{what[:1].upper()}{what[1:]}:"
+
+
 def _answered(question: Any) -> Any:
     answer = question.unsafe_ask()  # Ctrl-C is an interruption, not an empty answer
     if answer is None:
@@ -42,7 +46,7 @@ def ask_text(what: str, option: str, *, default: str = "") -> str:
         raise _missing(what, option)
     import questionary
 
-    question = questionary.text(f"{what.capitalize()}:", default=default, output=_terminal())
+    question = questionary.text(_title(what), default=default, output=_terminal())
     answer = str(_answered(question)).strip()
     if not answer:
         raise _missing(what, option)
@@ -63,7 +67,7 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
     return str(
         _answered(
             questionary.select(
-                f"{what.capitalize()}:",
+                _title(what),
                 choices=[
                     questionary.Choice(one_line(label, 60), value) for value, label in choices
                 ],

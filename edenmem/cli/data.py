@@ -63,7 +63,12 @@ def _floats(encoded: str | None) -> list[float] | None:
 
 def to_json(value: Any, *, indent: int = 0) -> str:
     """JSON that decodes to exactly ``value`` and is safe to look at in a terminal."""
-    raw = msgspec.json.encode(value)
+    try:
+        raw = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a byte of the environment or command line that is no UTF-8
+        import json
+
+        return json.dumps(value, indent=indent or None)
     if indent:
         raw = msgspec.json.format(raw, indent=indent)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())

@@ -41,7 +41,7 @@ class Output:
     def __init__(self, format: OutputFormat, *, quiet: bool = False, color: bool = True) -> None:
         self.format = format
         self._quiet = quiet
-        self._color = color and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self._color = color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     @property
     def is_data(self) -> bool:

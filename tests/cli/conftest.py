@@ -175,9 +175,10 @@ def _talk(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str
         if answers and answers[0][0].encode() in screen[seen:]:
             seen = len(screen)
             os.write(master, answers.pop(0)[1].encode())
-    process.wait(timeout=10)
-    assert not answers, f"never asked {answers[0][0]!r}:\n{screen.decode()}"
-    return screen.decode(errors="replace")
+    shown = screen.decode(errors="replace")
+    assert not answers, f"never asked {answers[0][0]!r}:\n{shown}"
+    process.wait(timeout=30)
+    return shown
 
 
 class Inside:

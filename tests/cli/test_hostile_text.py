@@ -96,6 +96,15 @@ def test_json_is_valid_exact_and_the_same_twice(command: tuple[str, ...], inside
         assert [json.loads(line) for line in lines] == first.data
 
 
+@pytest.mark.parametrize("format", ["markdown", "csv"])
+@pytest.mark.parametrize("command", READING, ids=IDS)
+def test_no_other_format_is_refused(command: tuple[str, ...], format: str, inside: Inside) -> None:
+    result = inside(*command, "--format", format).ok()
+    assert result.out
+    if format == "markdown" and command[0] != "context":
+        assert not controls(result.out)
+
+
 def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
     (fact,) = inside.json("fact", "show", "f" * 23 + "2")
     assert fact["content"] == HOSTILE

@@ -81,6 +81,11 @@ def test_json_is_exact_and_harmless(value: dict[str, object]) -> None:
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", written)
 
 
+def test_json_of_a_byte_that_is_no_text() -> None:
+    for indent in (0, 2):
+        assert json.loads(to_json({"path": "a\udcff"}, indent=indent)) == {"path": "a\udcff"}
+
+
 def test_a_fact_in_json_has_its_stored_fields_and_no_vector() -> None:
     fact = make_fact(Scope.user("a" * 24, "b" * 24), embedding=unit(3, 4), embedding_model="m")
     data = to_data(fact)

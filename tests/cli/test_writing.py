@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.scope import Scope
 from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli
 
 Editor = Callable[[str], str]
@@ -354,10 +353,7 @@ def test_a_conflict_while_editing_keeps_the_text_in_a_file(
     kept.unlink()
 
 
-def test_a_conflict_of_a_text_from_a_pipe_keeps_it_too(cli: Cli) -> None:
-    from edenmem.store.sqlite import SqliteStore
-
-    assert SqliteStore
+def test_a_text_that_is_refused_leaves_the_stored_one(cli: Cli) -> None:
     refused = cli("consolidation", "edit", *USER, "--content", "word " * 301, "--yes")
     assert refused.code == 2
     assert cli.json("consolidation", "show", *USER)[0]["version"] == 2
@@ -408,5 +404,13 @@ def test_a_person_is_asked_for_what_is_missing(cli: Cli) -> None:
     assert "The sea is near." in contents
 
 
-def test_scope_of_the_prepared_store_is_what_tests_think() -> None:
-    assert Scope.user(MIRA, LENA).key == f"user:{MIRA}:{LENA}"
+def test_a_person_is_asked_where_the_store_goes(empty_cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "chosen.db"
+    result = empty_cli.on_terminal(
+        "init",
+        env={"EDENMEM_URI": "", "XDG_DATA_HOME": str(tmp_path / "data")},
+        answers=[("URI):", "\x15" + f"{file}\r"), ("Make the store in", "y")],
+    )
+    assert result.code == 0, result.out
+    assert file.exists()
+    assert not (tmp_path / "data").exists()

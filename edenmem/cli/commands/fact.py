@@ -138,7 +138,7 @@ def add(
         lambda editor: editor.add_fact(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
         ),
-        embed=True,
+        embed=not dry_run,
     )
     tell_edit(run, report)
 
@@ -186,7 +186,7 @@ def edit(
                 reason=reason,
                 dry_run=dry_run,
             ),
-            embed=True,
+            embed=not dry_run,
         )
         tell_edit(run, report)
 
@@ -255,6 +255,6 @@ def restore(
         lambda editor: editor.restore_fact(
             fact_id, version=version, reason=reason, dry_run=dry_run
         ),
-        embed=True,
+        embed=not dry_run,
     )
     tell_edit(run, report)
