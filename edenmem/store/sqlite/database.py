@@ -191,6 +191,7 @@ class Database:
             "synchronous = FULL",
             f"cache_size = -{_CACHE_KIB}",
             "temp_store = MEMORY",
+            "secure_delete = ON",  # deleted rows are overwritten, not only unlinked
             f"query_only = {'OFF' if writable else 'ON'}",
         ):
             connection.execute(f"PRAGMA {pragma}")

@@ -31,12 +31,14 @@ class _Named(NamedTuple):
     condition: str = "1"
 
 
+_BEGINNING = "iif(length(content) > 100, substr(content, 1, 99) || '…', content)"
+
 _KINDS: dict[ReferenceKind, _Named] = {
     "agent": _Named("agents", "username", ("username",), "NOT deleted"),
     "user": _Named("users", "username", ("username",), "NOT deleted"),
     "session": _Named("sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"),
-    "fact": _Named("facts", "content"),
-    "reflection": _Named("reflections", "content"),
+    "fact": _Named("facts", _BEGINNING),
+    "reflection": _Named("reflections", _BEGINNING),
     "formation": _Named("formations", "status || ' #' || seq || ' of session ' || session_id"),
 }
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 _PAIRS = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 _THREES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
-_UNSPACED = re.compile(f"[{_PAIRS}{_THREES}]")
-_RUN = re.compile(f"([{_PAIRS}]+)|([{_THREES}]+)")
 
 #: Longer queries are cut after so many different words.
 MOST_WORDS = 64
@@ -34,12 +33,21 @@ which while who whom whose why will with would you your yours
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
+@cache  # compiled when first needed: it takes milliseconds, and most commands need none of it
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """One unspaced character; a run of them, by the length of its windows."""
+    return (
+        re.compile(f"[{_PAIRS}{_THREES}]"),
+        re.compile(f"([{_PAIRS}]+)|([{_THREES}]+)"),
+    )
+
+
 def indexed_form(text: str) -> str:
     """The text as it is given to the index. Never changed without a migration: the index can
     only forget a fact if it is given the very words that it was taught."""
     if text.isascii():
         return text
-    return _UNSPACED.sub(r" \g<0> ", unicodedata.normalize("NFKC", text))
+    return _patterns()[0].sub(r" \g<0> ", unicodedata.normalize("NFKC", text))
 
 
 def _is_word_character(character: str) -> bool:
@@ -65,7 +73,7 @@ def query_words(query: str) -> list[str]:
     text = unicodedata.normalize("NFKC", query)
     found: list[str] = []
     end = 0
-    for run in _RUN.finditer(text):
+    for run in _patterns()[1].finditer(text):
         found += _pieces(text[end : run.start()])
         found += _windows(run[1], 2) if run[1] else _windows(run[2], 3)
         end = run.end()

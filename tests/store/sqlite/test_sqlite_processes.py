@@ -96,6 +96,20 @@ for number in range(25):
     assert len(found[0]) == 25
 
 
+def test_many_processes_make_one_file(path: Path) -> None:
+    script = """
+store.initialise()
+assert add(sys.argv[2])[0].status == "applied"
+store.close()
+"""
+    names = [str(number) for number in range(6)]
+    for process in [child(path, script, name) for name in names]:
+        finish(process)
+    store = SqliteStore(path)
+    assert sorted(fact.content for fact in facts_of(store, SCOPE)) == names
+    store.close()
+
+
 def test_a_process_that_dies_inside_a_set_leaves_nothing_of_it(
     opened: SqliteStore, path: Path
 ) -> None:
