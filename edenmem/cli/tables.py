@@ -14,7 +14,8 @@ from edenmem.text import one_line
 T = TypeVar("T")
 
 _GAP = 2
-_SHORTEST_ID = 8
+#: Seconds and counter of an id, which part it from its siblings that are not in the list.
+_SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
@@ -44,7 +45,7 @@ def shown(value: object) -> str:
 
 
 def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:
-    """Each id → its shortest beginning, of 8 digits or more, that no other of them shares."""
+    """Each id → its shortest beginning, of 14 digits or more, that no other of them shares."""
     ordered = sorted(set(ids))
     short: dict[str, str] = {}
     for place, full in enumerate(ordered):

@@ -24,6 +24,7 @@ from edenmem.cli.tables import (
 from edenmem.cli.times import ago, iso, parse_when
 from edenmem.engine.reports import ScopeStatus
 from edenmem.errors import UsageError
+from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW, make_fact
 from tests.support.vectors import unit
@@ -35,13 +36,20 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 @given(st.lists(HEX, max_size=30))
 def test_a_shortened_id_is_a_beginning_of_that_id_alone(ids: list[str]) -> None:
     for full, short in unique_beginnings(ids).items():
-        assert 8 <= len(short) <= 24
+        assert 14 <= len(short) <= 24
         assert [one for one in set(ids) if one.startswith(short)] == [full]
 
 
-def test_ids_of_one_second_are_not_shortened_below_what_parts_them() -> None:
-    short = unique_beginnings(["65f3a0c2" + "0" * 15 + end for end in "123"])
-    assert len(set(short.values())) == 3
+def test_ids_that_the_platform_made_in_one_second_are_shown_whole() -> None:
+    ids = ["65f3a0c2" + "0" * 15 + end for end in "123"]
+    assert unique_beginnings(ids) == {full: full for full in ids}
+
+
+def test_an_id_is_not_shortened_to_what_its_unlisted_siblings_share() -> None:
+    made = [new_id(NOW) for _ in range(50)]
+    for full in made:
+        short = unique_beginnings([full])[full]
+        assert [one for one in made if one.startswith(short)] == [full]
 
 
 @given(
