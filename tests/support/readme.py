@@ -94,6 +94,7 @@ def demo_output() -> str:
             env=clean | {"COLUMNS": "80", "HOME": folder, "PYTHONUNBUFFERED": "1"},
         )
         printed = result.stdout.replace(f"{folder}/demo", "/tmp/edenmem-demo-1x2y3z")
+        printed = printed.replace(f"{ROOT}/", "")
     return "```\n" + printed.rstrip() + "\n```\n"
 
 
