@@ -37,6 +37,10 @@ def guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool]) -> 
         path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
         tell(one_line(error.format_message()), f"see '{path} --help'")
         return _ended(ExitCode.USAGE, wants_traceback)
+    except OSError as error:  # a disk that is full, a folder that may not be written
+        where = f": {error.filename}" if error.filename else ""
+        tell(f"{error.strerror or type(error).__name__}{where}")
+        return _ended(ExitCode.SOME_FAILED, wants_traceback)
     except Exception as error:  # noqa: BLE001 - the last resort: told, and told to be a bug
         what = one_line(str(error), 500) or "no message"
         tell(

@@ -19,6 +19,9 @@ from edenmem.cli.output import OutputFormat
 from edenmem.cli.parameters import lighten
 from edenmem.errors import ExitCode, UsageError
 
+#: The global options that the help of each command shows.
+_SHOWN = frozenset({"format"})
+
 
 def group(help: str) -> typer.Typer:
     """A Typer application for a group of commands."""
@@ -31,6 +34,7 @@ def built(app: typer.Typer) -> Group:
     made = get_group(empty)
     assert isinstance(made, Group)
     made.app = app
+    made.params.extend(global_parameters(shown=_SHOWN))
     return made
 
 
@@ -146,7 +150,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         own = attributes.pop("params", None) or []
-        shared = global_parameters(shown=frozenset({"format"}))
+        shared = global_parameters(shown=_SHOWN)
         attributes["epilog"] = attributes.get("epilog") or (
             "The options of 'edenmem --help' may be given here too."
         )

@@ -140,7 +140,8 @@ def test_global_options_may_stand_before_or_after_the_command(shared_cli: Cli) -
     before = shared_cli("--format", "json", "agent", "list").ok().data
     after = shared_cli("agent", "list", "--format", "json").ok().data
     between = shared_cli("--format=csv", "agent", "list", "--format", "JSON").ok().data
-    assert before == after == between
+    within = shared_cli("agent", "--format", "json", "list").ok().data
+    assert before == after == between == within
     assert [agent["username"] for agent in before] == ["mira", "otto"]
 
 
