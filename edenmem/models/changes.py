@@ -114,6 +114,8 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
 
     The step also takes exactly ``absorbed_ids`` out of the buffer, marks those reflections as
     absorbed, and keeps the replaced version in history. ``expected_version`` 0: there is no text.
+    With ``propagate`` it also notes that the new version is still to be propagated (see
+    `edenmem.models.memory.Consolidation.unpropagated_versions`).
     """
 
     scope: Scope
@@ -122,6 +124,7 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
     word_limit: int
     at: datetime
     absorbed_ids: tuple[str, ...] = ()
+    propagate: bool = False
 
 
 class WritePolicy(_Change, frozen=True, kw_only=True, tag="write_policy"):

@@ -50,6 +50,29 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
 
 
+class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What work outside of formations cost: ``work`` says which ("consolidation",
+    "propagation"). It names no user, so that nothing of a person is left in it."""
+
+    id: str
+    at: datetime
+    agent_id: str
+    work: str
+    calls: tuple[CallUsage, ...]
+
+
+class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one model, added up. ``cost`` is in US dollars, and leaves out the ``unpriced``
+    calls, of which no price is known."""
+
+    model: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What deduplication decided about one extracted fact, and why."""
 

@@ -96,6 +96,8 @@ class Consolidation(_Owned, frozen=True, kw_only=True):
     ``consolidated_content`` is the text without the ``VERSION: n`` line that the platform's
     documents start with; ``version`` is that number (0: no text yet). ``unabsorbed_ids`` are the
     pending reflections in order, ``absorbed_ids`` those that went into this version.
+    ``unpropagated_versions`` are those versions, oldest first, whose absorbed reflections are still
+    to be looked through for the scope above.
     """
 
     consolidated_content: str = ""
@@ -105,6 +107,7 @@ class Consolidation(_Owned, frozen=True, kw_only=True):
     absorbed_ids: tuple[str, ...] = ()
     last_consolidated_at: datetime | None = None
     updated_at: datetime | None = None
+    unpropagated_versions: tuple[int, ...] = ()
 
 
 class Policy(_Owned, frozen=True, kw_only=True):

@@ -17,7 +17,14 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from edenmem.models.changes import AuditEntry, ChangeResult, ChangeSet, HistoryEntry
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    UsageEntry,
+    UsageTotal,
+)
 from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
@@ -127,6 +134,10 @@ class Store(Protocol):
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
         """A session's messages in order (``createdAt``, ``id``): all, the ``newest``, or those."""
+
+    def senders(self, session_id: str) -> tuple[str, ...]:
+        """The accounts that ever wrote in the session as a person (role ``user``, not a trigger of
+        the platform), each once, by id; from an index, however long the session is."""
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
         """What ``text`` may mean: an exact id or username or session name alone if there is one,
@@ -324,6 +335,25 @@ class Store(Protocol):
         limit: int | None = None,
     ) -> Iterator[Formation]:
         """Formations without their changes, latest first."""
+
+    # -- propagation -------------------------------------------------------------------------
+
+    def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        """Scopes with a version that is still to be propagated; by agent, kind, owner."""
+
+    def settle_propagation(self, scope: Scope, version: int) -> None:
+        """Note that nothing is left to be propagated of this version. Idempotent."""
+
+    # -- what models cost --------------------------------------------------------------------
+
+    def add_usage(self, entry: UsageEntry) -> None:
+        """Keep what work outside of formations cost; an id that is there already is left alone."""
+
+    def usage(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> list[UsageTotal]:
+        """The calls of formations that began, and of other work that ended, at or after
+        ``since``, added up for each model, by its name; failed tries included."""
 
     # -- the cached context ------------------------------------------------------------------
 

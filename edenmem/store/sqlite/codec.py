@@ -52,6 +52,11 @@ def from_list(column: str | None) -> tuple[str, ...]:
     return tuple(json.loads(column)) if column else ()
 
 
+def to_versions(column: str | None) -> tuple[int, ...]:
+    """The numbers of a JSON array."""
+    return tuple(json.loads(column)) if column else ()
+
+
 def optional_bool(column: int | None) -> bool | None:
     """A truth value, if there is one."""
     return None if column is None else bool(column)
@@ -152,7 +157,7 @@ def reflection_from(row: Row) -> Reflection:
 #: The beginning of a query for consolidated texts; the table is ``c``.
 CONSOLIDATION = (
     f"SELECT {_SCOPE}, c.id, c.content, c.version, c.word_limit, c.absorbed_ids,"
-    " c.last_consolidated_at, c.updated_at, c.scope_id"
+    " c.last_consolidated_at, c.updated_at, c.unpropagated"
     " FROM consolidations c JOIN scopes s USING (scope_id)"
 )
 
@@ -169,6 +174,7 @@ def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
         absorbed_ids=from_list(row[7]),
         last_consolidated_at=optional_time(row[8]),
         updated_at=optional_time(row[9]),
+        unpropagated_versions=to_versions(row[10]),
     )
 
 
