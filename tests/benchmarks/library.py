@@ -1,0 +1,39 @@
+"""One hybrid search with edenmem as a library, in a new process: ``library.py FILE QUERY.json``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from edenmem.engine.searching import Searcher
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.sqlite import SqliteStore
+
+
+def main() -> None:
+    """Answer the query of a file, as JSON."""
+    query = json.loads(Path(sys.argv[2]).read_bytes())
+    scopes = []
+    for key in query["scopes"]:
+        kind, agent, owner = (*key.split(":"), "")[:3]
+        scopes.append(Scope(ScopeKind(kind), agent, owner))
+    store = SqliteStore(Path(sys.argv[1]))
+    searcher = Searcher(store, Settings(), embedder=None)
+    report = asyncio.run(
+        searcher.search(
+            [query["text"]],
+            scopes,
+            recipe="convex",
+            vectors=[bytes.fromhex(query["vector"])],
+            track=query["track"],
+        )
+    )
+    store.close()
+    sys.stdout.write(json.dumps([hit.fact.id for hit in report.hits]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The benchmarks run, and both sides of each come to the same results. No time is asserted."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import __main__ as runner
+from tests.benchmarks.data import DIMENSIONS, facts, questions, unit
+from tests.benchmarks.measure import Bench, Row, Target, interleaved, p95
+from tests.benchmarks.subjects import SUBJECTS
+from tests.benchmarks.table import render
+
+_SIZE = 200
+
+
+pytestmark = pytest.mark.xdist_group("benchmarks")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("bench"), _SIZE, effort=0.01)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_subject_gives_figures_and_right_results(name: str, bench: Bench) -> None:
+    rows = SUBJECTS[name](bench)
+    assert rows
+    for row in rows:
+        assert math.isfinite(row.figure), row.subject
+        assert row.figure > 0 or row.unit == "MiB", row.subject
+        assert row.agrees, row.subject
+        assert row.baseline or row.unit == "calls", row.subject
+        assert row.unit == "calls" or row.baseline_figure is not None
+
+
+def test_the_same_seed_gives_the_same_data() -> None:
+    assert list(facts(30)) == list(facts(30))
+    assert questions(3, 30) == questions(3, 30)
+
+
+def test_facts_are_like_facts() -> None:
+    import numpy as np
+
+    made = list(facts(500))
+    assert len({fact.id for fact in made}) == len({fact.hash for fact in made}) == 500
+    assert all(12 <= len(fact.content.split()) <= 30 for fact in made)
+    vectors = np.array([np.frombuffer(fact.embedding or b"", np.float32) for fact in made])
+    assert vectors.shape == (500, DIMENSIONS)
+    assert np.allclose(vectors, unit(vectors), atol=1e-5)
+    cosines = vectors @ vectors.T
+    assert 0.1 < np.median(cosines) < 0.4  # a topic in common brings some of them nearer
+    assert np.partition(cosines[0], -3)[-3] > 0.45
+
+
+def test_targets_are_held_to_the_right_figure() -> None:
+    def row(**fields: object) -> Row:
+        return Row("subject", "ms", 10.0, "baseline", 5.0, **fields)  # type: ignore[arg-type]
+
+    assert row().ratio == 2.0
+    assert row().met is None
+    assert row(target=Target("figure", 10)).met is True
+    assert row(target=Target("ratio", 1.9)).met is False
+    assert row(target=Target("figure", 11, at_least=True)).met is False
+    assert Row("subject", "ms", 1.0, target=Target("ratio", 9)).met is False
+
+
+def test_the_table_says_what_was_missed_and_where_results_differ() -> None:
+    rows = [
+        Row("slow", "ms", 12.0, "other", 3.0, Target("figure", 10)),
+        Row("wrong", "ms", 1.0, "other", 3.0, Target("ratio", 0.5), agrees=False),
+    ]
+    slow, wrong = render(rows, markdown=True).splitlines()[-2:]
+    assert [cell.strip() for cell in slow.split("|")[1:-1]] == [
+        "slow", "ms", "other", "3", "12", "4.00", "figure ≤ 10", "no"
+    ]  # fmt: skip
+    assert wrong.endswith("yes (results differ) |")
+
+
+def test_runs_take_turns() -> None:
+    order: list[str] = []
+    taken = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert {name: len(each) for name, each in taken.items()} == {"a": 2, "b": 2}
+
+
+def test_p95_is_a_value_that_was_measured() -> None:
+    assert p95([float(value) for value in range(1, 101)]) == 95.0
+    assert p95([7.0]) == 7.0
+
+
+def test_an_unknown_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "colour"])
+    with pytest.raises(SystemExit, match="2"):
+        runner.main()
+    assert "start-up, search" in capsys.readouterr().err
+
+
+def test_the_runner_prints_a_table_and_the_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["disk", "--size", "50", "--markdown", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+    runner.main()
+    printed = capsys.readouterr().out
+    assert "| size on disk, 50 facts" in printed
+    assert "SQLite" in printed
+    assert not list(tmp_path.iterdir())
