@@ -22,7 +22,7 @@ from edenmem.models.formation import CallUsage, Decision, Formation, FormationSt
 from edenmem.store.protocol import Backlog
 from edenmem.store.sqlite.changes import apply_changes
 from edenmem.store.sqlite.codec import Row, optional_time, time, to_ms
-from edenmem.store.sqlite.host import backlog_of
+from edenmem.store.sqlite.messages import backlog_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
 _COLUMNS = (

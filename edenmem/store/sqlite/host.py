@@ -1,4 +1,4 @@
-"""What the platform owns: agents, users, sessions, messages, cached contexts, and their names."""
+"""What the platform owns: agents, users and sessions."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -10,15 +10,11 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
-from edenmem.errors import NotFoundError
-from edenmem.models.host import Agent, CachedContext, Message, Session, ToolCall, User
+from edenmem.models.host import Agent, Session, User
 from edenmem.store.sqlite.codec import (
     Row,
     from_list,
     optional_time,
-    time,
     to_list,
     to_ms,
 )
@@ -33,11 +29,6 @@ _SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
     " last_activity, created_at FROM sessions s"
 )
-_MESSAGE = (
-    "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
-    " m.trigger FROM messages m"
-)
-_IN_ORDER = "ORDER BY m.created_at, m.id"
 
 
 def _agent_from(row: Row) -> Agent:
@@ -61,20 +52,6 @@ def _user_from(row: Row) -> User:
         subscription_tier=row[3],
         feature_flags=from_list(row[4]),
         created_at=optional_time(row[5]),
-    )
-
-
-def _message_from(row: Row) -> Message:
-    return Message(
-        id=row[0],
-        session_id=row[1],
-        role=row[2],
-        content=row[3],
-        created_at=time(row[4]),
-        sender=row[5],
-        name=row[6],
-        tool_calls=msgspec.json.decode(row[7], type=tuple[ToolCall, ...]) if row[7] else (),
-        trigger=bool(row[8]),
     )
 
 
@@ -110,6 +87,12 @@ def _session_from(connection: sqlite3.Connection, row: Row) -> Session:
     )
 
 
+def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:
+    """The session with this id, unless it is deleted."""
+    row = connection.execute(f"{_SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
+    return _session_from(connection, row) if row else None
+
+
 def _add_members(
     connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
 ) -> None:
@@ -121,22 +104,6 @@ def _add_members(
         "INSERT OR IGNORE INTO session_members VALUES (?, ?, ?, ?)",
         [(session_id, role, member, place + i) for i, member in enumerate(members)],
     )
-
-
-def backlog_of(
-    connection: sqlite3.Connection, session_id: str, agent_id: str, limit: int
-) -> tuple[tuple[Message, ...], int]:
-    """The oldest messages that no formation of the agent has, and how many there are."""
-    tail = (
-        "FROM messages m WHERE m.session_id = ? AND NOT EXISTS (SELECT 1 FROM formation_messages f"
-        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id)"
-    )
-    columns = _MESSAGE.removesuffix("FROM messages m")
-    rows = connection.execute(
-        f"{columns} {tail} {_IN_ORDER} LIMIT ?", (session_id, agent_id, max(0, limit))
-    ).fetchall()
-    (total,) = connection.execute(f"SELECT count(*) {tail}", (session_id, agent_id)).fetchone()
-    return tuple(map(_message_from, rows)), total
 
 
 class Host(Part):
@@ -258,10 +225,7 @@ class Host(Part):
 
     def session(self, session_id: str) -> Session | None:
         with self._db.reading() as connection:
-            row = connection.execute(
-                f"{_SESSION} WHERE id = ? AND NOT deleted", (session_id,)
-            ).fetchone()
-            return _session_from(connection, row) if row else None
+            return session_of(connection, session_id)
 
     def put_session(self, session: Session) -> bool:
         with self._db.writing() as connection:
@@ -292,89 +256,3 @@ class Host(Part):
     def set_session_status(self, session_id: str, status: str) -> None:
         with self._db.writing() as connection:
             connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
-
-    # -- messages ----------------------------------------------------------------------------
-
-    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        if not messages:
-            return 0
-        rows = [
-            (
-                message.id,
-                session_id,
-                message.role,
-                message.content,
-                to_ms(message.created_at),
-                message.sender,
-                message.name,
-                msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
-                message.trigger,
-            )
-            for message in messages
-        ]
-        with self._db.writing() as connection:
-            known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
-            if known.fetchone() is None:
-                raise NotFoundError(f"there is no session {session_id}")
-            added = connection.executemany(
-                "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            ).rowcount
-            connection.execute(
-                "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1)"
-                " WHERE id = ?2",
-                (max(row[4] for row in rows), session_id),
-            )
-        return added
-
-    def messages(
-        self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
-    ) -> Iterator[Message]:
-        if ids is not None:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
-                    f" AND m.session_id = ? {_IN_ORDER}",
-                    (json_array(ids), session_id),
-                ).fetchall()
-            return map(_message_from, rows)
-        if newest is not None:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.session_id = ?"
-                    " ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
-                    (session_id, max(0, newest)),
-                ).fetchall()
-            return map(_message_from, reversed(rows))
-        return map(_message_from, self._all_messages(session_id))
-
-    def _all_messages(self, session_id: str) -> Iterator[Row]:
-        last: Row = (-(2**63), "")
-        while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
-                    f" {_IN_ORDER} LIMIT ?",
-                    (session_id, *last, BATCH),
-                ).fetchall()
-            yield from rows
-            if len(rows) < BATCH:
-                return
-            last = (rows[-1][4], rows[-1][0])
-
-    # -- the cached context ------------------------------------------------------------------
-
-    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        with self._db.reading() as connection:
-            row = connection.execute(
-                "SELECT xml, fingerprint, built_at FROM cached_contexts"
-                " WHERE session_id = ? AND agent_id = ?",
-                (session_id, agent_id),
-            ).fetchone()
-        return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
-
-    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
-        with self._db.writing() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
-                (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
-            )

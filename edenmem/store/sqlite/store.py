@@ -23,7 +23,9 @@ from edenmem.store.sqlite.database import Database
 from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
 from edenmem.store.sqlite.host import Host
+from edenmem.store.sqlite.ledger import Ledger
 from edenmem.store.sqlite.memory import MemoryReads
+from edenmem.store.sqlite.messages import Messages
 from edenmem.store.sqlite.naming import Naming
 from edenmem.store.sqlite.part import json_array
 
@@ -42,7 +44,7 @@ _COUNTED = (
 )
 
 
-class SqliteStore(Host, Naming, MemoryReads, Chronicle, Formations, Candidates):
+class SqliteStore(Host, Messages, Naming, MemoryReads, Chronicle, Formations, Ledger, Candidates):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
 
     Nothing is opened before it is needed, and the file is made by `initialise` alone. Threads may
