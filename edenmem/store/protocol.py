@@ -62,6 +62,14 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
+class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that the cold run has to look at. ``seen`` stands for what was in it before it was
+    handed out, and goes back to `Store.settle`."""
+
+    session: Session
+    seen: str
+
+
 class Store(Protocol):
     """Memory in a database."""
 
@@ -354,6 +362,29 @@ class Store(Protocol):
     ) -> list[UsageTotal]:
         """The calls of formations that began, and of other work that ended, at or after
         ``since``, added up for each model, by its name; failed tries included."""
+
+    # -- cold sessions -----------------------------------------------------------------------
+
+    def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
+        """Sessions with no message at or after ``before``, longest quiet first, all of them:
+        neither deleted nor incognito, and not settled under the same ``rules``.
+
+        A million settled sessions cost next to nothing. ``rules`` None: all quiet sessions,
+        settled or not, and nothing is written. They come in pages, without a cursor or snapshot
+        between them, so that one may work on each for as long as it takes; whoever does looks
+        again at what is in it.
+        """
+
+    def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
+        """Note that the session was looked at by these rules and has nothing to do: no agent has
+        enough unprocessed messages, and no formation is unfinished.
+
+        The note is refused (False) if the session is not any more as it was ``seen``, and it
+        falls with the next message (a late one with an old time included), agent or formation
+        of the session, a retry included. Where others write the messages, as on MongoDB, that is
+        noticed by their number and the newest one's id; and each session is looked at again from
+        time to time, whatever is noted of it.
+        """
 
     # -- the cached context ------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from edenmem.errors import StoreError
 #: "EdMm" in the header's field for the application that a database belongs to.
 APPLICATION_ID = 0x45644D6D
 #: The number of the newest migration, which ``PRAGMA user_version`` holds.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _MAGIC = b"SQLite format 3\0"
 

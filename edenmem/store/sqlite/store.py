@@ -19,6 +19,7 @@ from edenmem.store.sqlite.candidates import Candidates
 from edenmem.store.sqlite.changes import apply_changes
 from edenmem.store.sqlite.chronicle import Chronicle
 from edenmem.store.sqlite.codec import to_ms
+from edenmem.store.sqlite.cold import Cold
 from edenmem.store.sqlite.database import Database
 from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
@@ -44,7 +45,9 @@ _COUNTED = (
 )
 
 
-class SqliteStore(Host, Messages, Naming, MemoryReads, Chronicle, Formations, Ledger, Candidates):
+class SqliteStore(
+    Host, Messages, Naming, MemoryReads, Chronicle, Formations, Cold, Ledger, Candidates
+):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
 
     Nothing is opened before it is needed, and the file is made by `initialise` alone. Threads may
