@@ -32,11 +32,12 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import Policy
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
-from edenmem.store.mongo.fact_changes import Addition, FactChangesPart
+from edenmem.store.mongo.fact_additions import Addition
+from edenmem.store.mongo.fact_changes import FactChangesPart
 from edenmem.store.mongo.filters import id_parts, object_id, owner_fields, policy_id
 from edenmem.store.mongo.history import plain
 from edenmem.store.mongo.host_codec import agent_from
-from edenmem.store.mongo.ledger import Begun, Run, result
+from edenmem.store.mongo.ledger import Run, result
 from edenmem.store.mongo.reflection_changes import remember, remembers
 from edenmem.store.mongo.text_changes import TextChangesPart
 from edenmem.store.protocol import batched
@@ -54,11 +55,10 @@ class ChangesPart(FactChangesPart, TextChangesPart):
         results: dict[str, ChangeResult] = {}
         todo: list[Change] = []
         for change in changes.changes:
-            entry = run.done.get(change.id)
-            if entry is None:
-                todo.append(change)
+            if run.answers(change):
+                results[change.id] = run.answer(change)
             else:
-                results[change.id] = result(change, ChangeStatus.ALREADY, entry.target_id)
+                todo.append(change)
         for found in self._made(run, todo):
             results[found.change_id] = found
         self._finish(run)
@@ -81,16 +81,11 @@ class ChangesPart(FactChangesPart, TextChangesPart):
         found = self._make(run, change)
         if found.status not in (ChangeStatus.CONFLICT, ChangeStatus.MISSING):
             return found
+        if self._begun_elsewhere(run, change):
+            return run.answer(change) if run.answers(change) else self._judged(run, change)
         if change.id in run.resumed:
             self._withdraw(run, [change.id])
-            return found
-        entry = self.audit_entry(change.id)
-        if entry is None:
-            return found
-        if entry.status == "done":
-            return result(change, ChangeStatus.ALREADY, entry.target_id)
-        run.resumed.add(change.id)
-        return self._judged(run, change)
+        return found
 
     def _make(self, run: Run, change: Change) -> ChangeResult:
         match change:
@@ -140,8 +135,8 @@ class ChangesPart(FactChangesPart, TextChangesPart):
             before=plain(target),
             after=plain(msgspec.structs.replace(target, private=change.private)),
         )
-        if self._begin(run, entry) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, target.id)
+        if not self._begin(run, entry):
+            return run.answer(change)
         # Not conditional: to set it twice is to set it once.
         collection.update_one(key, {"$set": {"private": change.private, "updatedAt": utc_now()}})
         return run.applied(change, target.id, change.scope)
@@ -170,8 +165,8 @@ class ChangesPart(FactChangesPart, TextChangesPart):
             before=plain(before) if before else None,
             after=plain(after),
         )
-        if self._begin(run, entry) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, policy_key)
+        if not self._begin(run, entry):
+            return run.answer(change)
         if self._policy_written(document, after, change):
             return run.applied(change, policy_key, scope)
         run.resumed.add(change.id)  # by now it may have been made by a twin of this run
@@ -221,8 +216,8 @@ class ChangesPart(FactChangesPart, TextChangesPart):
             before=plain(agent),
             after=plain(msgspec.structs.replace(agent, **fields)),
         )
-        if self._begin(run, entry) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, agent.id)
+        if not self._begin(run, entry):
+            return run.answer(change)
         self._users.update_one(key, {"$set": {**fields, "updatedAt": utc_now()}})
         return run.applied(change, agent.id, None)
 

@@ -109,17 +109,17 @@ def _stamped(document: Document, at: datetime) -> Document:
 # -- how a version came to be --------------------------------------------------------------------
 
 
-def mark(change_id: str, version: int, *, action: str, actor: str) -> Document:
+def mark(change_id: str, version: int, *, at: datetime, action: str, actor: str) -> Document:
     """Fields by which a document says which change made the version that it holds."""
     return {
         "last_change_id": object_id(change_id),
-        "last_version": {"version": version, "action": action, "actor": actor},
+        "last_version": {"version": version, "at": at, "action": action, "actor": actor},
     }
 
 
 def made_by(document: Document, version: int) -> Document:
-    """``change_id``, ``action`` and ``actor`` of the document's version; empty if others than
-    edenmem have written it since."""
+    """``change_id``, ``at``, ``action`` and ``actor`` of the document's version; empty if others
+    than edenmem have written it since."""
     last = document.get("last_version")
     if not isinstance(last, dict) or last.get("version") != version:
         return {}

@@ -113,11 +113,7 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     Index(
         REFLECTIONS,
         "edenmem_reflection_session",
-        (
-            *_asc("agent_id", "scope", "session_id", "absorbed"),
-            ("formed_at", -1),
-            ("_id", 1),
-        ),
+        (*_OWNER, ("session_id", 1), ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
     ),
     CONSOLIDATED_KEY,
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),

@@ -29,6 +29,13 @@ from edenmem.store.mongo.overview import OverviewPart
 
 #: The action of a fact's tombstone.
 DELETED = "delete"
+#: The action of a fact that was removed and is there again.
+RESTORED = "restore"
+
+#: The status of an entry that is not shown: a change that met with a duplicate, whose id is
+#: ``target_id``. It is kept, so that applying the set again gives the same answer when the
+#: duplicate has changed.
+VOID = "void"
 
 _TYPES = {"fact", "consolidation"}
 
@@ -203,30 +210,30 @@ class HistoryPart(OverviewPart):
         if limit < 1:
             return []
         then: dict[str, Fact] = {}
-        changed: dict[str, Fact] = {}
+        # What was changed later, or ever removed, is looked up in history.
+        changed = {
+            entry.target_id: entry.snapshot
+            for entry in self._removals(scopes)
+            if entry.snapshot is not None and entry.snapshot.formed_at <= moment
+        }
         for fact in self.facts(FactFilter(scopes=tuple(scopes))):
-            if fact.recent_at <= moment:
+            if fact.formed_at <= moment < fact.recent_at:
+                changed[fact.id] = fact
+            elif fact.recent_at <= moment and fact.id not in changed:
                 then[fact.id] = fact
                 if len(then) == limit:
                     break
-            elif fact.formed_at <= moment:
-                changed[fact.id] = fact
-        for entry in self._removed_after(scopes, moment):
-            fact_then = entry.snapshot
-            if fact_then is not None and fact_then.formed_at <= moment:
-                changed.setdefault(entry.target_id, fact_then)
-        changed = {key: fact for key, fact in changed.items() if key not in then}
         then.update((fact.id, fact) for fact in self._versions_at(changed, moment))
         newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
         return newest[:limit]
 
-    def _removed_after(self, scopes: Sequence[Scope], moment: datetime) -> Iterator[HistoryEntry]:
+    def _removals(self, scopes: Sequence[Scope]) -> Iterator[HistoryEntry]:
         filters = [
-            {"scope_key": scope.key, "target_type": "fact", "at": {"$gt": moment}}
+            {"scope_key": scope.key, "target_type": "fact", "action": DELETED}
             for scope in dict.fromkeys(scopes)
         ]
         versions = map(history_from, self._find_all(self._history, filters))
-        return (version.entry for version in versions if version.is_tombstone)
+        return (version.entry for version in versions)
 
     def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
         """Each fact as it was; those that were gone at the moment are left out."""
@@ -282,12 +289,13 @@ class HistoryPart(OverviewPart):
         if agent_id is not None:
             filter["agent_id"] = object_id(agent_id)
         found = self._audit.find(filter, sort=[("at", -1), ("_id", -1)])
-        return islice(map(audit_from, found), limit)
+        shown = (entry for entry in map(audit_from, found) if entry.status != VOID)
+        return islice(shown, limit)
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         """See `edenmem.store.protocol.Store.audit_entry`."""
         found = self._audit.find_one({"_id": object_id(entry_id)})
-        return None if found is None else audit_from(found)
+        return None if found is None or found.get("status") == VOID else audit_from(found)
 
 
 def _in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
@@ -314,7 +322,7 @@ def fact_version(document: Document) -> Kept:
         scope=fact.home,
         version=fact.version,
         content=fact.content,
-        at=fact.recent_at,
+        at=codec.moment(made.get("at")) or fact.recent_at,
         action=codec.text(made.get("action")) or ("form" if fact.formation_id else "add"),
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),
@@ -332,7 +340,7 @@ def text_version(document: Document) -> Kept:
         scope=text.home,
         version=text.version,
         content=text.consolidated_content,
-        at=text.updated_at or text.last_consolidated_at or codec.created(document),
+        at=codec.moment(made.get("at")) or text.last_consolidated_at or codec.created(document),
         action=codec.text(made.get("action")) or "consolidate",
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),

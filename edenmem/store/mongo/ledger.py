@@ -11,7 +11,7 @@ means that nothing is left to do, a pending one that each step must find out whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ from edenmem.store.mongo.filters import (
     policy_id,
 )
 from edenmem.store.mongo.history import (
+    VOID,
     HistoryPart,
     Kept,
     audit_document,
@@ -55,28 +56,31 @@ PENDING = "pending"
 _ACTIONS = ("form", "consolidate", "edit", "restore", "migrate", "add", "import", "undo")
 
 
-class Begun(Enum):
-    """How the audit entry of a change was found when it was to be inserted."""
-
-    FRESH = "fresh"
-    RESUMED = "resumed"
-    DONE = "done"
-
-
 class Run:
     """One application of a set: what is known of its changes, and what is left to finish.
 
-    ``resumed`` are the changes that had a pending entry: another run has taken, or takes, some of
-    their steps.
+    ``answered`` are the entries of changes that need nothing more; ``resumed`` the changes that had
+    a pending entry: another run has taken, or takes, some of their steps.
     """
 
-    def __init__(self, changes: ChangeSet, statuses: Mapping[str, AuditEntry]) -> None:
+    def __init__(self, changes: ChangeSet, known: Mapping[str, AuditEntry]) -> None:
         self.set = changes
-        self.done = {id: e for id, e in statuses.items() if e.status == DONE}
-        self.resumed = {id for id, e in statuses.items() if e.status != DONE}
+        self.answered = {id: e for id, e in known.items() if e.status != PENDING}
+        self.resumed = {id for id, e in known.items() if e.status == PENDING}
         self.entries: dict[str, AuditEntry] = {}
         self.finished: list[str] = []
         self.touched: dict[Scope, None] = {}
+
+    def answers(self, change: Change) -> bool:
+        """Whether the change needs nothing more."""
+        return change.id in self.answered
+
+    def answer(self, change: Change) -> ChangeResult:
+        """What became of a change that needs nothing more."""
+        entry = self.answered[change.id]
+        void = entry.status == VOID
+        status = ChangeStatus.DUPLICATE if void else ChangeStatus.ALREADY
+        return result(change, status, entry.target_id)
 
     def entry(
         self,
@@ -118,6 +122,11 @@ class Run:
             return "consolidate"
         return "edit"
 
+    def mark(self, change: Change, version: int, at: datetime) -> Document:
+        """The fields by which a document says that this change made its version."""
+        actor = self.set.actor.name
+        return codec.mark(change.id, version, at=at, action=self.action(change), actor=actor)
+
     def finish(self, change: Change, scope: Scope | None) -> None:
         """All steps are taken; the entry will be marked at the end of the run."""
         self.finished.append(change.id)
@@ -148,34 +157,63 @@ class LedgerPart(HistoryPart):
         entries = map(audit_from, self._find_all(self._audit, filters))
         return {entry.id: entry for entry in entries}
 
-    def _begin(self, run: Run, entry: AuditEntry) -> Begun:
-        """Write the entry as pending; an older pending one is brought up to date."""
-        run.entries[entry.id] = entry
-        document = audit_document(entry)
-        if entry.id not in run.resumed:
-            try:
-                self._audit.insert_one(document)
-            except DuplicateKeyError:
-                run.resumed.add(entry.id)
-            else:
-                return Begun.FRESH
-        fields = {name: value for name, value in document.items() if name != "_id"}
-        pending = {"_id": document["_id"], "status": PENDING}
-        if self._audit.update_one(pending, {"$set": fields}):
-            return Begun.RESUMED
-        if self._audit.find_one({"_id": document["_id"]}, {"_id": 1}) is not None:
-            return Begun.DONE
-        run.resumed.discard(entry.id)  # withdrawn by another run meanwhile
-        return self._begin(run, entry)
+    def _begin(self, run: Run, entry: AuditEntry) -> bool:
+        """Write the entry as pending; an older pending one is brought up to date. False: the
+        change was finished meanwhile, and ``run`` has the answer."""
+        self._begin_many(run, [entry])
+        return entry.id not in run.answered
 
-    def _begin_many(self, run: Run, entries: Sequence[AuditEntry]) -> list[Begun]:
-        """`_begin` for entries of which most are new, in one round trip for those."""
+    def _begin_many(self, run: Run, entries: Sequence[AuditEntry]) -> None:
+        """`_begin` for several entries, in one round trip for those that are new."""
+        run.entries.update((entry.id, entry) for entry in entries)
         new = [entry for entry in entries if entry.id not in run.resumed]
         refused = self._audit.insert_new([audit_document(entry) for entry in new])
-        fresh = {entry.id for place, entry in enumerate(new) if place not in refused}
         run.resumed.update(new[place].id for place in refused)
-        run.entries.update((entry.id, entry) for entry in new)
-        return [Begun.FRESH if entry.id in fresh else self._begin(run, entry) for entry in entries]
+        for entry in entries:
+            if entry.id in run.resumed:
+                self._begin_again(run, entry)
+
+    def _begin_again(self, run: Run, entry: AuditEntry) -> None:
+        document = audit_document(entry)
+        key = {"_id": document.pop("_id")}
+        if self._audit.update_one({**key, "status": PENDING}, {"$set": document}):
+            return
+        found = self._audit.find_one(key)
+        if found is None:  # taken back by another run of the set
+            run.resumed.discard(entry.id)
+            self._begin_many(run, [entry])
+        elif found["status"] == PENDING:  # taken back and begun once more
+            self._begin_again(run, entry)
+        else:
+            run.answered[entry.id] = audit_from(found)
+
+    def _begun_elsewhere(self, run: Run, change: Change) -> bool:
+        """Whether another run of the set has begun a change that this one knew nothing of.
+
+        Its entry is older than its steps. So, asked after something was found to be otherwise than
+        the change expects, this says whether the change itself may be why.
+        """
+        if change.id in run.resumed:
+            return False
+        entry = self._known_entries([change.id]).get(change.id)
+        if entry is None:
+            return False
+        if entry.status == PENDING:
+            run.resumed.add(change.id)
+        else:
+            run.answered[change.id] = entry
+        return True
+
+    def _removed_by_other(self, change: Change, target_id: str, version: int) -> bool:
+        """Whether a change other than this one took the target away at this version."""
+        entries = map(audit_from, self._audit.find({"target_id": object_id(target_id)}))
+        return any(
+            entry.id != change.id
+            and entry.after is None
+            and entry.before is not None
+            and entry.before.get("version") == version
+            for entry in entries
+        )
 
     def _withdraw(self, run: Run, change_ids: Iterable[str]) -> None:
         """Take back entries of changes that turned out not to be possible."""
@@ -184,6 +222,21 @@ class LedgerPart(HistoryPart):
             for change_id in part:
                 run.entries.pop(str(change_id), None)
                 run.resumed.discard(str(change_id))
+
+    def _dismiss(self, run: Run, results: Iterable[ChangeResult]) -> None:
+        """Take back the entries of additions that were refused; remember the duplicates."""
+        refused = [r for r in results if r.status is ChangeStatus.CONFLICT]
+        self._withdraw(run, (found.change_id for found in refused))
+        duplicates = [r for r in results if r.status is ChangeStatus.DUPLICATE]
+        self._audit.bulk(
+            [
+                UpdateOne(
+                    {"_id": object_id(found.change_id), "status": PENDING},
+                    {"$set": {"status": VOID, "target_id": object_id(found.target_id)}},
+                )
+                for found in duplicates
+            ]
+        )
 
     def _finish(self, run: Run) -> None:
         """Grow the revisions of what was touched, then mark the entries."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bson import ObjectId
 
@@ -17,6 +16,9 @@ from edenmem.store.mongo.host_codec import session_from
 from edenmem.store.protocol import Reference, ReferenceKind
 
 _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
+#: Longer names are found only as they are written: servers limit the length of an expression.
+_PATTERN_LIMIT = 1000
+
 _LIVING: Filter = {"deleted": {"$ne": True}}
 
 
@@ -69,8 +71,9 @@ def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
         meanings.append({"_id": ObjectId(text)})
     meanings.extend({name: text} for name in names)
     # A regular expression matches names in any case; its text is taken literally.
-    anycase: dict[str, Any] = {"$regex": f"^{re.escape(text)}$", "$options": "i"}
-    meanings.extend({name: anycase} for name in names)
+    pattern = f"^{re.escape(text)}$"
+    if len(pattern) <= _PATTERN_LIMIT:
+        meanings.extend({name: {"$regex": pattern, "$options": "i"}} for name in names)
     if _PREFIX.match(text):
         low, high = text.ljust(24, "0"), text.ljust(24, "f")
         meanings.append({"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}})

@@ -12,6 +12,7 @@ from pymongo import UpdateOne
 from edenmem.errors import ScopeError
 from edenmem.models.changes import (
     AddReflection,
+    AuditEntry,
     ChangeResult,
     ChangeStatus,
     RemoveReflection,
@@ -29,7 +30,7 @@ from edenmem.store.mongo.filters import (
     object_ids,
 )
 from edenmem.store.mongo.history import plain
-from edenmem.store.mongo.ledger import Begun, LedgerPart, Run, result
+from edenmem.store.mongo.ledger import LedgerPart, Run, result
 
 _BUFFER = "unabsorbed_ids"
 
@@ -84,20 +85,9 @@ class ReflectionChangesPart(LedgerPart):
         )
 
     def _insert_reflections(self, run: Run, changes: Sequence[AddReflection]) -> list[ChangeResult]:
-        begun = self._begin_many(
-            run,
-            [
-                run.entry(
-                    change,
-                    target_type="reflection",
-                    target_id=change.reflection.id,
-                    agent_id=change.reflection.agent_id,
-                    scope=change.reflection.home,
-                    after=plain(change.reflection),
-                )
-                for change in changes
-            ],
-        )
+        self._begin_many(run, [_entry(run, change) for change in changes])
+        results = [run.answer(change) for change in changes if run.answers(change)]
+        open_ = [change for change in changes if not run.answers(change)]
         now = utc_now()
         refused = self._reflections.insert_new(
             [
@@ -105,27 +95,24 @@ class ReflectionChangesPart(LedgerPart):
                     **codec.reflection_document(change.reflection, at=now),
                     "change_ids": [object_id(change.id)],
                 }
-                for change in changes
+                for change in open_
             ]
         )
-        results: list[ChangeResult] = []
-        added: list[AddReflection] = []
-        for place, change in enumerate(changes):
-            reflection = change.reflection
-            if begun[place] is Begun.DONE:
-                results.append(result(change, ChangeStatus.ALREADY, reflection.id))
-                continue
-            if place in refused:
-                run.resumed.add(change.id)
-                twin = self._put_before(run, change)
-                detail = "its id is taken by another reflection"
-                results.append(twin or result(change, ChangeStatus.CONFLICT, reflection.id, detail))
-                continue
-            added.append(change)
-            results.append(run.applied(change, reflection.id, reflection.home))
+        added = [change for place, change in enumerate(open_) if place not in refused]
         self._fill_buffers(added)
-        self._withdraw(run, (r.change_id for r in results if not r.ok))
+        for change in added:
+            results.append(run.applied(change, change.reflection.id, change.reflection.home))
+        for place in sorted(refused):
+            results.append(self._refused(run, open_[place]))
+        self._withdraw(run, (found.change_id for found in results if not found.ok))
         return results
+
+    def _refused(self, run: Run, change: AddReflection) -> ChangeResult:
+        """A reflection's id is taken: by another run of the set, or by another reflection."""
+        run.resumed.add(change.id)
+        detail = "another reflection has its id"
+        taken = result(change, ChangeStatus.CONFLICT, change.reflection.id, detail)
+        return self._put_before(run, change) or taken
 
     def _fill_buffers(self, changes: Sequence[AddReflection]) -> None:
         """Put reflections at the end of their scopes' buffers, in order, one write a scope."""
@@ -177,8 +164,8 @@ class ReflectionChangesPart(LedgerPart):
             version=reflection.version + 1,
             updated_at=change.at,
         )
-        if self._begin_on(run, change, reflection, plain(revised)) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, reflection.id)
+        if not self._begin_on(run, change, reflection, plain(revised)):
+            return run.answer(change)
         written = self._reflections.update_one(
             {**codec.version_filter(document), "absorbed": {"$ne": True}},
             {
@@ -211,13 +198,16 @@ class ReflectionChangesPart(LedgerPart):
         reflection = codec.reflection_from(document)
         if reflection.version != change.expected_version:
             return _conflict(change, _stale(change, reflection))
-        if self._begin_on(run, change, reflection, None) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, reflection.id)
+        if not self._begin_on(run, change, reflection, None):
+            return run.answer(change)
         if not self._reflections.delete_one(codec.version_filter(document)):
             current = self._reflection_in(change.scope, change.reflection_id)
-            if current is not None or change.id not in run.resumed:
+            if current is not None:
                 self._withdraw(run, [change.id])
-                return _missing(change) if current is None else _conflict(change, "it changed")
+                return _conflict(change, "it was changed meanwhile")
+            if self._removed_by_other(change, reflection.id, reflection.version):
+                self._withdraw(run, [change.id])
+                return _missing(change)
         self._empty_place(change)
         return run.applied(change, reflection.id, change.scope)
 
@@ -236,7 +226,7 @@ class ReflectionChangesPart(LedgerPart):
         change: ReviseReflection | RemoveReflection,
         reflection: Reflection,
         after: dict[str, Any] | None,
-    ) -> Begun:
+    ) -> bool:
         entry = run.entry(
             change,
             target_type="reflection",
@@ -256,6 +246,18 @@ class ReflectionChangesPart(LedgerPart):
             return found if codec.reflection_from(found).home == scope else None
         except ScopeError:
             return None
+
+
+def _entry(run: Run, change: AddReflection) -> AuditEntry:
+    reflection = change.reflection
+    return run.entry(
+        change,
+        target_type="reflection",
+        target_id=reflection.id,
+        agent_id=reflection.agent_id,
+        scope=reflection.home,
+        after=plain(reflection),
+    )
 
 
 def remember(change_id: str) -> Document:

@@ -15,7 +15,7 @@ from edenmem.store.mongo.absorbing import MARK
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import consolidated_key, object_id, object_ids
 from edenmem.store.mongo.history import plain, text_version
-from edenmem.store.mongo.ledger import Begun, Run, result
+from edenmem.store.mongo.ledger import Run, result
 from edenmem.store.mongo.reflection_changes import ReflectionChangesPart
 
 
@@ -65,8 +65,8 @@ class TextChangesPart(ReflectionChangesPart):
             "createdAt": now,
             **self._text_fields(run, change),
         }
-        if self._begin_text(run, change, None, document) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, str(document["_id"]))
+        if not self._begin_text(run, change, None, document):
+            return run.answer(change)
         try:
             self._consolidated.insert_one(document)
         except DuplicateKeyError:  # a buffer was begun, or a text written, at the same time
@@ -75,8 +75,8 @@ class TextChangesPart(ReflectionChangesPart):
 
     def _next_text(self, run: Run, change: WriteConsolidation, document: Document) -> ChangeResult:
         fields = self._text_fields(run, change)
-        if self._begin_text(run, change, document, {**document, **fields}) is Begun.DONE:
-            return result(change, ChangeStatus.ALREADY, str(document["_id"]))
+        if not self._begin_text(run, change, document, {**document, **fields}):
+            return run.answer(change)
         if change.expected_version > 0:
             self._keep_version(text_version(document))
         # The ids as the buffer has them: an old document may hold them as text.
@@ -116,7 +116,7 @@ class TextChangesPart(ReflectionChangesPart):
             "absorbed_ids": object_ids(change.absorbed_ids),
             "updated_at": change.at,
             "updatedAt": utc_now(),
-            **codec.mark(change.id, version, action=run.action(change), actor=run.set.actor.name),
+            **run.mark(change, version, change.at),
         }
         if change.absorbed_ids:
             fields["last_consolidated_at"] = change.at
@@ -129,7 +129,7 @@ class TextChangesPart(ReflectionChangesPart):
         change: WriteConsolidation,
         before: Document | None,
         after: Document,
-    ) -> Begun:
+    ) -> bool:
         entry = run.entry(
             change,
             target_type="consolidation",

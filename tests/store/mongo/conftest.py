@@ -1,0 +1,56 @@
+"""A MongoStore on SecantusDB whose commands can be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from edenmem.models.ids import new_id
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore
+
+OpenMongo = Callable[..., MongoStore]
+
+
+@pytest.fixture
+def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
+    """A function that opens a store on a database: a new one, or the one that is named."""
+    made: set[str] = set()
+    with ExitStack() as stack:
+
+        def open_one(
+            *, database: str = "", listeners: tuple[Any, ...] = (), **settings: Any
+        ) -> MongoStore:
+            client: MongoClient[Any] = stack.enter_context(
+                MongoClient(secantus_uri, tz_aware=True, event_listeners=list(listeners))
+            )
+            name = database or f"test_{new_id()}"
+            made.add(name)
+            store = MongoStore(
+                secantus_uri, StoreSettings(database=name, **settings), client=client
+            )
+            stack.callback(store.close)
+            return store
+
+        yield open_one
+        with MongoClient(secantus_uri) as client:
+            for name in made:
+                client.drop_database(name)
+
+
+@pytest.fixture
+def mongo(open_mongo: OpenMongo) -> MongoStore:
+    """A store with its indexes on a new database."""
+    store = open_mongo()
+    store.initialise()
+    return store
+
+
+@pytest.fixture
+def database(mongo: MongoStore) -> Any:
+    """The raw database under `mongo`, to put in and look at documents of the platform."""
+    return mongo._database

@@ -1,0 +1,378 @@
+"""Every query that the store makes is served by an index, as ``explain`` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.monitoring import CommandListener
+
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    RemoveFact,
+    RemoveReflection,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.formation import FormationStatus
+from edenmem.models.host import CachedContext
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.mongo import MongoStore, collections
+from edenmem.store.protocol import Store
+from tests.store.mongo.conftest import OpenMongo
+from tests.support.builders import (
+    NOW,
+    ago,
+    change_set,
+    make_agent,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_policy,
+    make_reflection,
+    make_session,
+    make_user,
+)
+from tests.support.vectors import random_unit
+
+LATER = NOW + timedelta(hours=1)
+
+#: Conditions that may be checked on what an index has narrowed down already. SecantusDB's
+#: ``explain`` names an index only if it covers the whole filter, though like MongoDB it uses one
+#: that covers a part; so these, and no others, are left out if the whole filter is not covered.
+RESIDUAL = {
+    "users3": {"deleted"},
+    "sessions": {"deleted", "users", "group_id"},
+    "memory2_facts": {
+        "session_id",
+        "formed_at",
+        "updated_at",
+        "embedding_model",
+        "embedding",
+        "embedding.0",
+        "user_id",
+        "group_id",
+        "shard",
+    },
+    "memory2_reflections": {"absorbed", "formed_at", "user_id", "group_id", "shard", "session_id"},
+    "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
+    "memory2_policies": {"user_id"},
+    "memory2_history": {"action"},
+    "memory2_audit": {"agent_id"},
+    "memory2_formations": {"status", "agent_id"},
+}
+
+#: What a filter must keep when residual conditions are left out: never an agent's or a kind's
+#: whole share of a collection where the owner is known.
+ANCHORS = {
+    "memory2_facts": ({"agent_id", "scope"}, {"embedding_model"}),
+    "memory2_reflections": ({"agent_id", "scope"},),
+    "memory2_consolidated": ({"agent_id", "scope"},),
+}
+
+
+class Watcher(CommandListener):
+    """Keeps the filter and sort of every command that reads or changes documents."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+
+    def started(self, event: Any) -> None:
+        command = dict(event.command)
+        name = event.command_name
+        collection = str(command.get(name))
+        for filter, sort in _filters(name, command):
+            self.seen.append((name, collection, dict(filter), dict(sort)))
+
+    def succeeded(self, event: Any) -> None:
+        """Nothing to see."""
+
+    def failed(self, event: Any) -> None:
+        """Nothing to see."""
+
+
+def _filters(
+    name: str, command: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    match name:
+        case "find":
+            yield command["filter"], command.get("sort", {})
+        case "findAndModify":
+            yield command["query"], {}
+        case "update":
+            for update in command["updates"]:
+                yield update["q"], {}
+        case "delete":
+            for delete in command["deletes"]:
+                yield delete["q"], {}
+        case "aggregate":
+            first = command["pipeline"][0]
+            yield first.get("$match", {}), {}
+        case "distinct":
+            yield command.get("query") or {command["key"]: {"$gte": ""}}, {}
+        case "count" if command.get("query"):
+            yield command["query"], {}
+
+
+def _explained(
+    database: Any, collection: str, filter: dict[str, Any], sort: dict[str, Any]
+) -> bool:
+    """Whether the server says that an index serves the query."""
+    command = {"find": collection, "filter": filter}
+    if sort:
+        command["sort"] = sort
+    plan = database.command("explain", command, verbosity="queryPlanner")
+    return "COLLSCAN" not in str(plan["queryPlanner"]["winningPlan"])
+
+
+def _is_served(
+    database: Any, collection: str, filter: dict[str, Any], sort: dict[str, Any]
+) -> bool:
+    if "_id" in filter:
+        return True
+    # A name in any case walks all names in the index, not the documents.
+    filter = {
+        field: {"$gte": ""} if isinstance(value, dict) and "$regex" in value else value
+        for field, value in filter.items()
+    }
+    if _explained(database, collection, filter, sort):
+        return True
+    residual = [field for field in filter if field in RESIDUAL.get(collection, set())]
+    while residual:
+        filter.pop(residual.pop())
+        anchors = ANCHORS.get(collection)
+        if anchors is not None and not any(anchor <= filter.keys() for anchor in anchors):
+            return False
+        if filter and _explained(database, collection, filter, sort):
+            return True
+    return False
+
+
+@pytest.fixture
+def watched(open_mongo: OpenMongo) -> tuple[MongoStore, Watcher]:
+    watcher = Watcher()
+    store = open_mongo(listeners=(watcher,))
+    store.initialise()
+    watcher.seen.clear()
+    return store, watcher
+
+
+def _use_everything(store: Store) -> None:
+    """Call every public method, with scopes of every kind and every option that makes a query."""
+    agent, other, user = make_agent("eve"), make_agent("adam"), make_user("anna")
+    store.info()
+    for added in (agent, other):
+        store.add_agent(added)
+    store.add_user(user)
+    list(store.agents())
+    list(store.users())
+    store.agent(agent.id)
+    store.user(user.id)
+    store.users_by_ids([user.id, new_id()])
+
+    session = make_session([agent, other], [user], name="garden", title="Garden", group_id="g")
+    store.put_session(session)
+    store.put_session(session)
+    for named in ({}, {"agent_id": agent.id}, {"user_id": user.id}, {"group_id": "g"}):
+        list(store.sessions(**named))
+    list(store.sessions(agent_id=agent.id, user_id=user.id, group_id="g", limit=3))
+    store.session(session.id)
+    store.set_session_status(session.id, "paused")
+    messages = make_messages(session, 6)
+    store.add_messages(session.id, messages)
+    list(store.messages(session.id))
+    list(store.messages(session.id, newest=2))
+    list(store.messages(session.id, ids=[messages[0].id]))
+
+    scopes = (
+        Scope.agent(agent.id),
+        Scope.agent(other.id),
+        Scope.shard(agent.id, "lore"),
+        Scope.group(agent.id, "g"),
+        Scope.user(agent.id, user.id),
+        Scope.user(agent.id, new_id()),
+        Scope.session(agent.id, session.id),
+        Scope.session(agent.id, new_id()),
+    )
+    for scope in scopes:
+        _change_everything(store, scope, agent.id)
+    _read_everything(store, scopes, agent.id)
+
+    formation = make_formation(session, messages[:4])
+    store.claim(formation)
+    store.renew(formation.id, worker="worker-1", lease_until=LATER)
+    store.release(formation.id, worker="worker-1", now=NOW)
+    store.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
+    changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
+    outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
+    store.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
+    store.apply_formation(formation.id, now=NOW)
+    failing = make_formation(session, messages[4:], seq=2)
+    store.claim(failing)
+    store.fail(failing.id, worker="worker-1", now=NOW, error="no")
+    store.retry(failing.id, now=NOW)
+    store.formation(formation.id)
+    store.backlog(session.id, agent.id, limit=2)
+    store.backlog(session.id, other.id, limit=2)
+    for named in ({}, {"session_id": session.id}, {"agent_id": agent.id}):
+        list(store.formations(**named))
+        list(store.formations(**named, statuses=[FormationStatus.APPLIED], limit=1))
+
+    context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
+    for each in (agent, other):
+        store.cache_context(session.id, each.id, context)
+        store.cached_context(session.id, each.id)
+    for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
+        store.find(kind, "No such name")
+        store.find(kind, "abcd")
+        store.find(kind, new_id())
+
+
+def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
+    facts = [
+        make_fact(scope, f"fact {n}", embedding=random_unit(n, 4), embedding_model="m")
+        for n in range(3)
+    ]
+    reflections = [make_reflection(scope, f"thought {n}") for n in range(4)]
+    same = {"scope": scope, "at": LATER}
+    changes = change_set(
+        *(AddFact(fact=fact) for fact in facts),
+        AddFact(fact=make_fact(scope, "fact 0")),
+        *(AddReflection(reflection=reflection, word_limit=9) for reflection in reflections),
+        ReviseFact(fact_id=facts[0].id, expected_version=1, content="revised", **same),
+        ReviseFact(fact_id=facts[1].id, expected_version=1, content="revised", **same),
+        RemoveFact(fact_id=facts[2].id, expected_version=1, **same),
+        SetPrivacy(target_type="fact", target_id=facts[0].id, private=True, **same),
+        ReviseReflection(
+            reflection_id=reflections[0].id, expected_version=1, content="again", **same
+        ),
+        RemoveReflection(reflection_id=reflections[1].id, expected_version=1, **same),
+        WriteConsolidation(
+            expected_version=0,
+            content="One.",
+            word_limit=9,
+            absorbed_ids=(reflections[2].id,),
+            **same,
+        ),
+        WriteConsolidation(expected_version=1, content="Two.", word_limit=9, **same),
+        WriteConsolidation(expected_version=1, content="Late.", word_limit=9, **same),
+        WritePolicy(policy=make_policy(scope), expected_version=0, at=LATER),
+        SetAgentToggles(agent_id=agent_id, at=LATER, user_memory_enabled=True),
+        AddFact(fact=facts[2]),
+    )
+    store.apply(changes)
+    store.apply(changes)
+
+
+def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> None:
+    plain = FactFilter(scopes=scopes)
+    narrow = FactFilter(scopes=scopes, since=ago(days=9), until=LATER, session_id=new_id())
+    for filter in (plain, narrow):
+        list(store.facts(filter))
+        list(store.facts(filter, with_vectors=True, limit=1))
+        store.semantic_candidates(filter, [random_unit(1, 4)], model="m", limit=3)
+        store.text_candidates(filter, ["fact"], limit=3)
+    store.vector_models()
+    store.vector_models(scopes)
+    store.recent_facts(scopes, since=ago(days=9), limit=5)
+    ids = [fact.id for fact in store.facts(plain)]
+    store.fact(ids[0], with_vector=True)
+    store.facts_by_ids(scopes, ids)
+    store.track_access(ids, LATER)
+    store.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
+    for scope in scopes:
+        store.facts_by_hashes(scope, ["a", "b"])
+        store.pending(scope)
+        store.history("consolidation", "", scope=scope)
+        store.consolidation_at(scope, NOW)
+        store.pending_at(scope, NOW)
+    store.history("fact", ids[0])
+    store.facts_at(scopes, NOW, limit=9)
+    for absorbed in (None, True, False):
+        list(store.reflections(scopes, absorbed=absorbed, before=LATER, limit=3))
+    (reflection, *_) = store.reflections(scopes)
+    store.reflection(reflection.id)
+    store.consolidations(scopes)
+    store.policies(scopes)
+    store.revisions(scopes)
+    store.shards(agent_id)
+    list(store.scopes())
+    list(store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_id=new_id(), min_pending=1))
+    entries = list(store.audit())
+    list(store.audit(agent_id=agent_id, limit=1))
+    list(store.audit(agent_id=agent_id, target_id=ids[0]))
+    list(store.audit(target_id=ids[0]))
+    store.audit_entry(entries[0].id)
+    store.search_ability()
+
+
+def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) -> None:
+    store, watcher = watched
+    _use_everything(store)
+    seen = list(watcher.seen)
+    assert {collection for _, collection, _, _ in seen} >= {
+        *(set(collections.OURS) - {collections.MIGRATIONS}),
+        "users3",
+        "sessions",
+        "messages",
+    }
+    assert {name for name, *_ in seen} >= {
+        "find",
+        "aggregate",
+        "update",
+        "delete",
+        "findAndModify",
+        "distinct",
+    }
+    checked: set[str] = set()
+    scans: list[str] = []
+    for name, collection, filter, sort in seen:
+        shape = f"{name} {collection} {_shape(filter)} {list(sort)}"
+        if shape not in checked:
+            checked.add(shape)
+            if not _is_served(store._database, collection, filter, sort):
+                scans.append(shape)
+    assert not scans, "\n".join(scans)
+
+
+def test_the_check_finds_a_scan(watched: tuple[MongoStore, Watcher]) -> None:
+    """The test above would fail if a query had no index."""
+    store, _ = watched
+    database = store._database
+    assert not _is_served(database, "memory2_facts", {"content": "x"}, {})
+    assert not _is_served(database, "memory2_facts", {"scope": "user"}, {})
+    assert not _is_served(database, "memory2_facts", {}, {})
+    assert not _is_served(database, "sessions", {"deleted": {"$ne": True}}, {})
+    assert not _is_served(database, "memory2_facts", {"agent_id": new_id(), "user_id": 1}, {})
+
+
+def test_every_public_method_is_used(watched: tuple[MongoStore, Watcher]) -> None:
+    """A method that is added to the protocol is added above, too."""
+    store, _ = watched
+    called: set[str] = set()
+
+    class Recorder:
+        def __getattr__(self, name: str) -> Any:
+            called.add(name)
+            return getattr(store, name)
+
+    _use_everything(Recorder())
+    public = {
+        name for name in vars(Store) if not name.startswith("_") and callable(vars(Store)[name])
+    }
+    assert public - called <= {"close", "initialise"}
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shape(inner) for key, inner in value.items()}
+    return type(value).__name__
