@@ -6,6 +6,8 @@ triggers below. ``stirred`` counts these occasions, so that a note is refused th
 look from before one. MongoDB: a collection of its own, whose index is declared as data.
 """
 
+# ruff: noqa: S608 - what is put into statements here are our own constants.
+
 from __future__ import annotations
 
 from typing import Any

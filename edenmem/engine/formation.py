@@ -26,18 +26,20 @@ from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
     EmbeddingModelMismatch,
+    ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
     ProviderRateLimited,
     ProviderTimeout,
     ReplayMiss,
     StoreError,
+    UnavailableError,
 )
 from edenmem.models.changes import Actor
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import utc_now
-from edenmem.settings.schema import Settings
+from edenmem.settings.schema import FormationSettings, Settings
 from edenmem.store.protocol import Backlog, Store
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ class Former:
             return False
         unfinished = await self._claims.unfinished(session.id, agent.id)
         if unfinished is not None:
-            return _is_free(unfinished, self._clock())
+            return is_free(unfinished, self._clock())
         return self._is_due(await self._backlog(session, agent), agent, trigger)
 
     async def form(
@@ -149,13 +151,7 @@ class Former:
         return self._llm
 
     def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
-        """A backlog that is longer than one range is due whatever is in it, so that messages that
-        memory does not read can never hide others behind them. A person's order is obeyed even if
-        there is nothing to read: then the messages are done with, and no model is asked."""
-        settings = self._settings.formation
-        if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
-            return True
-        return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
+        return is_backlog_due(backlog, agent, trigger, self._settings.formation)
 
     async def _backlog(self, session: Session, agent: Agent) -> Backlog:
         limit = self._settings.formation.max_messages
@@ -172,7 +168,7 @@ class Former:
     ) -> FormationReport:
         if unfinished.status is FormationStatus.RECORDED:
             return await self._complete(unfinished, session, agent, dry_run)
-        if not _is_free(unfinished, self._clock()):
+        if not is_free(unfinished, self._clock()):
             released = unfinished.status is FormationStatus.RELEASED
             return self._report(
                 session,
@@ -254,14 +250,14 @@ class Former:
         except asyncio.CancelledError:
             await self._claims.give_back(formation, usage=tuple(asker.spent))
             raise
-        except _NOT_ITS_FAULT as error:
+        except UnavailableError as error:
+            if _may_be_its_fault(error):
+                return await self._failed(formation, session, agent, error.message, asker)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
                 await self._claims.give_back(
                     formation, error=error.message, usage=tuple(asker.spent)
                 )
             raise
-        except ProviderError as error:
-            return await self._failed(formation, session, agent, error.message, asker)
         except Exception as error:
             await self._failed(formation, session, agent, f"{type(error).__name__}: {error}", asker)
             raise
@@ -293,7 +289,29 @@ class Former:
         )
 
 
-def _is_free(unfinished: Formation, now: datetime) -> bool:
+def _may_be_its_fault(error: UnavailableError) -> bool:
+    """Whether these messages may be the reason, so that the try counts: not if the provider said
+    that it could not answer anybody now (5xx), nor for what `_NOT_ITS_FAULT` names."""
+    if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
+        return False
+    return isinstance(error, ProviderAnswerInvalid) or not error.retryable
+
+
+def is_backlog_due(
+    backlog: Backlog, agent: Agent, trigger: Trigger, settings: FormationSettings
+) -> bool:
+    """Whether a backlog is to be formed.
+
+    One that is longer than one range is due whatever is in it, so that messages that memory does
+    not read can never hide others behind them. A person's order is obeyed even if there is nothing
+    to read: then the messages are done with, and no model is asked.
+    """
+    if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
+        return True
+    return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
+
+
+def is_free(unfinished: Formation, now: datetime) -> bool:
     """Whether an unfinished formation may be gone on with."""
     match unfinished.status:
         case FormationStatus.RELEASED:

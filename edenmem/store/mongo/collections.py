@@ -20,10 +20,13 @@ POLICIES = "memory2_policies"
 HISTORY = "memory2_history"
 AUDIT = "memory2_audit"
 FORMATIONS = "memory2_formations"
+USAGE = "memory2_usage"
 MIGRATIONS = "memory2_migrations"
+#: Notes of the cold run about sessions: ids and times, no memory.
+COLD = "memory2_cold"
 
 #: Collections with memory in them, in the order in which ``status`` shows them.
-OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, MIGRATIONS)
+OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 
 VECTOR_INDEX = "memory2_facts_vector"
 TEXT_INDEX = "memory2_facts_text"
@@ -116,6 +119,7 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         (*_OWNER, ("session_id", 1), ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
     ),
     CONSOLIDATED_KEY,
+    Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions", "agent_id")),
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),
     Index(HISTORY, "edenmem_history_target", _asc("target_type", "target_id", "version")),
     Index(HISTORY, "edenmem_history_scope", _asc("scope_key", "target_type", "at", "version")),
@@ -149,6 +153,9 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         "edenmem_formation_status",
         (("status", 1), ("created_at", -1), ("_id", -1)),
     ),
+    Index(COLD, "edenmem_cold_activity", _asc("settled", "activity", "_id")),
+    Index(USAGE, "edenmem_usage_time", (("at", -1),)),
+    Index(USAGE, "edenmem_usage_agent", (("agent_id", 1), ("at", -1))),
 )
 
 
@@ -165,6 +172,7 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
         Index(sessions, "edenmem_session_name", _asc("name")),
         Index(sessions, "edenmem_session_title", _asc("title")),
         Index(messages, "edenmem_message_order", _asc("session", "createdAt", "_id")),
+        Index(messages, "edenmem_message_senders", _asc("session", "role", "sender", "trigger")),
     )
 
 

@@ -146,6 +146,14 @@ class Connected:
     def _formations(self) -> Collection:
         return self._collection(names.FORMATIONS)
 
+    @property
+    def _usage(self) -> Collection:
+        return self._collection(names.USAGE)
+
+    @property
+    def _cold(self) -> Collection:
+        return self._collection(names.COLD)
+
     # -- several queries at once -------------------------------------------------------------
 
     def _together(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:

@@ -13,6 +13,7 @@ from pymongo.errors import DuplicateKeyError
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import utc_now
 from edenmem.store.mongo import host_codec as codec
+from edenmem.store.mongo.cold import stir
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id, object_ids
@@ -165,6 +166,7 @@ class HostPart(Connected):
         if messages:
             latest = max(message.created_at for message in messages)
             self._set_in_context(session_id, "$max", {"last_activity": latest})
+            stir(self._cold, session_id, latest)
         return added
 
     def messages(
@@ -184,6 +186,17 @@ class HostPart(Connected):
         else:
             documents = self._messages.find(of_session, sort=_IN_ORDER)
         return (codec.message_from(document, session_id) for document in documents)
+
+    def senders(self, session_id: str) -> tuple[str, ...]:
+        """See `edenmem.store.protocol.Store.senders`."""
+        by_people: Filter = {
+            "session": object_id(session_id),
+            "role": "user",
+            # Everything that `host_codec` takes for no trigger.
+            "trigger": {"$in": [None, False, 0, "", {}]},
+        }
+        found = self._messages.distinct("sender", by_people)
+        return tuple(sorted(str(sender) for sender in found if sender))
 
 
 def _latest_first(session: Session) -> tuple[float, str]:

@@ -1,0 +1,178 @@
+"""Which sessions the cold run is shown, on every store; and what takes a note back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.models.formation import FormationStatus
+from edenmem.models.host import Agent, Session
+from tests.support.builders import (
+    NOW,
+    ago,
+    make_agent,
+    make_formation,
+    make_message,
+    make_messages,
+    make_session,
+)
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import QuietSession, Store
+
+RULES = "rules-1"
+EVE = make_agent("eve")
+
+
+def add(store: Store, *, at: datetime = NOW, messages: int = 3, **fields: Any) -> Session:
+    """A session whose last message was at ``at``."""
+    fields.setdefault("last_activity", None)
+    session = make_session(fields.pop("agents", [EVE]), **fields)
+    assert store.put_session(session)
+    step = timedelta(seconds=1)
+    store.add_messages(
+        session.id, make_messages(session, messages, start=at - (messages - 1) * step, step=step)
+    )
+    return session
+
+
+def look(
+    store: Store, *, before: datetime = NOW + timedelta(minutes=1), rules: str | None = RULES
+) -> list[QuietSession]:
+    return list(store.quiet_sessions(before=before, rules=rules))
+
+
+def ids(store: Store, **options: Any) -> list[str]:
+    return [quiet.session.id for quiet in look(store, **options)]
+
+
+def settle_all(store: Store) -> None:
+    for quiet in look(store):
+        assert store.settle(quiet.session.id, seen=quiet.seen, rules=RULES)
+    assert ids(store) == []
+
+
+def test_the_longest_quiet_come_first_however_old(store: Store) -> None:
+    """Known failure 21: no look-back of two days, no fifty at most, and an order."""
+    sessions = [add(store, at=ago(days=days)) for days in (3, 400, 0, 1, 40)]
+    oldest_first = [sessions[place].id for place in (1, 4, 0, 3, 2)]
+    assert ids(store) == oldest_first
+    assert ids(store, rules=None) == oldest_first
+
+
+def test_all_are_shown_although_many_were_last_active_at_one_moment(store: Store) -> None:
+    """Known failure 21: more than one page of them, all of the same time."""
+    expected = sorted(add(store, at=ago(days=9), messages=1).id for _ in range(230))
+    assert sorted(ids(store)) == expected
+    assert sorted(ids(store, rules=None)) == expected
+
+
+def test_what_was_said_lately_is_not_quiet(store: Store) -> None:
+    add(store, at=NOW)
+    assert ids(store, before=NOW) == []
+    assert len(ids(store, before=NOW + timedelta(seconds=1))) == 1
+
+
+def test_neither_deleted_nor_incognito_ones(store: Store) -> None:
+    add(store, incognito=True)
+    gone = make_session([EVE], deleted=True)
+    store.put_session(gone)
+    kept = add(store)
+    assert ids(store) == [kept.id]
+    assert ids(store, rules=None) == [kept.id]
+
+
+def test_a_settled_session_comes_back_under_other_rules_only(store: Store) -> None:
+    session = add(store)
+    settle_all(store)
+    assert ids(store, rules="rules-2") == [session.id]
+    assert ids(store, rules=None) == [session.id]
+    assert ids(store) == []
+
+
+def test_a_new_message_takes_the_note_back(store: Store) -> None:
+    session = add(store, at=ago(days=2))
+    settle_all(store)
+    store.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
+    assert ids(store) == [session.id]
+
+
+def test_a_late_message_with_an_old_time_and_id_takes_the_note_back(store: Store) -> None:
+    session = add(store, at=ago(days=2))
+    settle_all(store)
+    late = make_message(session, id="0" * 23 + "7", created_at=ago(days=90))
+    store.add_messages(session.id, [late])
+    assert ids(store) == [session.id]
+
+
+def test_a_message_between_the_look_and_the_note_is_not_hidden(store: Store) -> None:
+    session = add(store, at=ago(days=2))
+    [quiet] = look(store)
+    store.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
+    store.settle(session.id, seen=quiet.seen, rules=RULES)
+    assert ids(store) == [session.id]
+
+
+def test_messages_that_come_while_the_sessions_are_walked_are_not_hidden(store: Store) -> None:
+    sessions = [add(store, at=ago(days=days)) for days in (5, 4)]
+    walk = store.quiet_sessions(before=NOW, rules=RULES)
+    first = next(walk)
+    store.add_messages(sessions[1].id, [make_message(sessions[1], created_at=ago(days=1))])
+    second = next(walk)
+    assert [first.session.id, second.session.id] == [session.id for session in sessions]
+    store.settle(second.session.id, seen=second.seen, rules=RULES)
+    assert sessions[1].id in ids(store)
+
+
+@pytest.mark.parametrize("status", ["claimed", "released", "recorded"])
+def test_an_unfinished_formation_takes_the_note_back(store: Store, status: str) -> None:
+    session = add(store)
+    settle_all(store)
+    formation = make_formation(session, list(store.messages(session.id)))
+    assert store.claim(formation)
+    if status == "released":
+        assert store.release(formation.id, worker="worker-1", now=NOW)
+    if status == "recorded":
+        from tests.support.builders import change_set
+
+        assert store.record(
+            formation.id,
+            worker="worker-1",
+            changes=change_set(),
+            decisions=(),
+            usage=(),
+            counts={},
+            now=NOW,
+        )
+    assert ids(store) == [session.id]
+
+
+def test_a_retry_by_hand_takes_the_note_back(store: Store) -> None:
+    session = add(store)
+    formation = make_formation(session, list(store.messages(session.id)))
+    store.claim(formation)
+    store.fail(formation.id, worker="worker-1", now=NOW, error="no")
+    settle_all(store)
+    assert store.retry(formation.id, now=NOW)
+    assert ids(store) == [session.id]
+    found = store.formation(formation.id)
+    assert found is not None
+    assert found.status is FormationStatus.RELEASED
+
+
+def test_nothing_is_written_without_rules(store: Store) -> None:
+    session = add(store)
+    assert ids(store, rules=None) == [session.id]
+    settle_all(store)
+    assert ids(store, rules=None) == [session.id]
+    assert ids(store) == []
+
+
+def test_the_sessions_of_every_agent(store: Store) -> None:
+    """Known failure 21: not those of the first agent alone."""
+    other: Agent = make_agent("adam")
+    session = add(store, agents=[EVE, other])
+    [quiet] = look(store)
+    assert quiet.session.agents == session.agents
