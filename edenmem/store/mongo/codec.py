@@ -286,6 +286,7 @@ def consolidation_from(document: Document) -> Consolidation:
         absorbed_ids=text_ids(document.get("absorbed_ids")) if is_ours else (),
         last_consolidated_at=moment(document.get("last_consolidated_at")),
         updated_at=moment(document.get("updated_at")) if is_ours else None,
+        unpropagated_versions=tuple(document.get("unpropagated_versions") or ()),
     )
 
 

@@ -119,7 +119,7 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         (*_OWNER, ("session_id", 1), ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
     ),
     CONSOLIDATED_KEY,
-    Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions", "agent_id")),
+    Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions")),
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),
     Index(HISTORY, "edenmem_history_target", _asc("target_type", "target_id", "version")),
     Index(HISTORY, "edenmem_history_scope", _asc("scope_key", "target_type", "at", "version")),
@@ -172,7 +172,7 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
         Index(sessions, "edenmem_session_name", _asc("name")),
         Index(sessions, "edenmem_session_title", _asc("title")),
         Index(messages, "edenmem_message_order", _asc("session", "createdAt", "_id")),
-        Index(messages, "edenmem_message_senders", _asc("session", "role", "sender", "trigger")),
+        Index(messages, "edenmem_message_senders", _asc("session", "role", "trigger", "sender")),
     )
 
 

@@ -16,6 +16,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import consolidated_key, object_id, object_ids
 from edenmem.store.mongo.history import plain, text_version
 from edenmem.store.mongo.ledger import Run, result
+from edenmem.store.mongo.propagation import UNPROPAGATED
 from edenmem.store.mongo.reflection_changes import ReflectionChangesPart
 
 
@@ -65,6 +66,8 @@ class TextChangesPart(ReflectionChangesPart):
             "createdAt": now,
             **self._text_fields(run, change),
         }
+        if change.propagate:
+            document[UNPROPAGATED] = [change.expected_version + 1]
         if not self._begin_text(run, change, None, document):
             return run.answer(change)
         try:
@@ -87,6 +90,8 @@ class TextChangesPart(ReflectionChangesPart):
             "consolidated_content": document.get("consolidated_content"),
         }
         update: dict[str, Any] = {"$set": fields}
+        if change.propagate:
+            update["$addToSet"] = {UNPROPAGATED: change.expected_version + 1}
         if absorbed:
             unchanged[_BUFFER] = {"$all": absorbed}
             update["$pull"] = {_BUFFER: {"$in": absorbed}}

@@ -296,3 +296,31 @@ def test_a_long_session_is_read_to_its_end(store: Store) -> None:
     messages = make_messages(session, 1500)
     assert store.add_messages(session.id, messages) == 1500
     assert [m.id for m in store.messages(session.id)] == [m.id for m in messages]
+
+
+# -- who wrote -----------------------------------------------------------------------------------
+
+
+def test_senders_are_people_who_ever_wrote(store: Store) -> None:
+    anna, bruno, carla, agent = sorted(new_id() for _ in range(4))
+    session, other = make_session([agent], [anna]), make_session()
+    for each in (session, other):
+        store.put_session(each)
+    assert store.senders(session.id) == ()
+    store.add_messages(
+        session.id,
+        [
+            make_message(session, sender=bruno, created_at=ago(days=900)),
+            *(make_message(session, sender=anna) for _ in range(3)),
+            make_message(session, sender=None),
+            make_message(session, sender=carla, trigger=True),
+            *(
+                make_message(session, sender=carla, role=role)
+                for role in ("assistant", "tool", "system", "eden")
+            ),
+        ],
+    )
+    store.add_messages(other.id, [make_message(other, sender=carla)])
+    assert store.senders(session.id) == (anna, bruno)
+    assert store.senders(other.id) == (carla,)
+    assert store.senders(new_id()) == ()

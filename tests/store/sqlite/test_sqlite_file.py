@@ -15,12 +15,14 @@ from edenmem.errors import ExitCode, InputError, StoreError
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
+from edenmem.store import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.header import SCHEMA_VERSION
 from tests.support.builders import change_set, make_agent, make_fact
 from tests.support.memory import add_fact, add_facts, facts_of
 
 SCOPE = Scope.user(new_id(), new_id())
+MIGRATIONS = [f"migration {one.name}" for one in migrations.migrations()]
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
 
 def test_initialising_says_what_it_made(path: Path) -> None:
     store = SqliteStore(path)
-    assert list(store.initialise()) == [f"file {path}", "migration 0001_initial"]
+    assert list(store.initialise()) == [f"file {path}", *MIGRATIONS]
     info = store.info()
     assert (info.initialised, info.location) == (True, str(path))
     assert info.schema_version == str(SCHEMA_VERSION)
@@ -88,7 +90,7 @@ def test_an_empty_file_may_be_initialised(path: Path) -> None:
     path.touch()
     store = SqliteStore(path)
     assert not store.info().initialised
-    assert store.initialise() == ["migration 0001_initial"]
+    assert store.initialise() == MIGRATIONS
     store.close()
 
 

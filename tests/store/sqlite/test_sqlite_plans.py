@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edenmem.models.changes import AddFact, ReviseFact, SetPrivacy, WriteConsolidation
-from edenmem.models.formation import FormationStatus
+from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
@@ -35,10 +35,11 @@ SCOPE = Scope.user(AGENT.id, new_id())
 #: Tables that grow without bound. Walking one along an index is a scan too, unless a limit and
 #: the order make it stop: `_IN_ORDER` names the indexes that are walked so.
 _LARGE = (
-    r"f|r|h|a|v|m|s|o|x|facts|reflections|history|audit|messages|sessions|formations"
+    r"f|r|h|a|v|m|s|o|x|u|c|usage_entries|facts|reflections|history|audit|messages|sessions|formations"
     r"|formation_messages|vectors|vector_codes|scopes|session_members|consolidations|policies"
 )
 _IN_ORDER = {
+    "consolidations_unpropagated",  # partial: nearly always empty
     "sessions_activity",
     "formations_time",
     "audit_time",
@@ -146,6 +147,13 @@ def run_everything(store: SqliteStore) -> None:
     store.history("consolidation", "", scope=SCOPE)
     store.consolidation_at(SCOPE, NOW)
     store.facts_at([SCOPE], ago(hours=1), limit=5)
+    store.senders(session.id)
+    store.unpropagated()
+    store.unpropagated(agent_id=AGENT.id)
+    store.settle_propagation(SCOPE, 1)
+    store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=AGENT.id, work="x", calls=()))
+    store.usage()
+    store.usage(agent_id=AGENT.id, since=NOW)
     store.pending_at(SCOPE, ago(hours=1))
     list(store.audit())
     list(store.audit(agent_id=AGENT.id, limit=2))

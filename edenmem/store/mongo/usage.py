@@ -1,0 +1,82 @@
+"""What models cost: of formations by their records, of other work by entries of its own."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.models.formation import UsageEntry, UsageTotal
+from edenmem.models.ids import utc_now
+from edenmem.store.mongo.connection import Connected
+from edenmem.store.mongo.filters import Filter, object_id
+from edenmem.store.mongo.merging import EPOCH
+
+
+class UsagePart(Connected):
+    """Keeps and adds up calls."""
+
+    def add_usage(self, entry: UsageEntry) -> None:
+        """See `edenmem.store.protocol.Store.add_usage`."""
+        now = utc_now()
+        document = {
+            "_id": object_id(entry.id),
+            "at": entry.at,
+            "agent_id": object_id(entry.agent_id),
+            "work": entry.work,
+            "calls": msgspec.to_builtins(list(entry.calls)),
+            "createdAt": now,
+            "updatedAt": now,
+        }
+        try:
+            self._usage.insert_one(document)
+        except DuplicateKeyError:
+            return
+
+    def usage(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> list[UsageTotal]:
+        """See `edenmem.store.protocol.Store.usage`."""
+        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        after = {"$gte": since or EPOCH}
+        totals: dict[str, UsageTotal] = {}
+        for collection, match, calls in (
+            (self._formations, {**owner, "created_at": after}, "usage"),
+            (self._usage, {**owner, "at": after}, "calls"),
+        ):
+            for row in collection.aggregate(_pipeline(match, calls)):
+                model = str(row["_id"])
+                totals[model] = _plus(totals.get(model) or UsageTotal(model=model), row)
+        return [totals[model] for model in sorted(totals)]
+
+
+def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:
+    cost = {"$ifNull": [f"${calls}.cost", None]}
+    return [
+        {"$match": match},
+        {"$project": {f"{calls}": 1}},
+        {"$unwind": f"${calls}"},
+        {
+            "$group": {
+                "_id": f"${calls}.model",
+                "calls": {"$sum": 1},
+                "input_tokens": {"$sum": f"${calls}.input_tokens"},
+                "output_tokens": {"$sum": f"${calls}.output_tokens"},
+                "cost": {"$sum": f"${calls}.cost"},
+                "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
+            }
+        },
+    ]
+
+
+def _plus(total: UsageTotal, row: dict[str, Any]) -> UsageTotal:
+    return UsageTotal(
+        model=total.model,
+        calls=total.calls + int(row["calls"]),
+        input_tokens=total.input_tokens + int(row["input_tokens"]),
+        output_tokens=total.output_tokens + int(row["output_tokens"]),
+        cost=total.cost + float(row["cost"] or 0),
+        unpriced=total.unpriced + int(row["unpriced"]),
+    )

@@ -1,0 +1,76 @@
+"""What is still to be propagated is noted in the write of the version, and settled once."""
+
+from __future__ import annotations
+
+from edenmem.models.changes import ChangeStatus, WriteConsolidation
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW
+from tests.support.memory import add_reflection, applied, apply_one, consolidate
+
+AGENT = new_id()
+USER = Scope.user(AGENT, new_id())
+GROUP = Scope.group(AGENT, "guild")
+
+
+def written(scope: Scope, version: int, *, propagate: bool = True) -> WriteConsolidation:
+    return WriteConsolidation(
+        scope=scope,
+        expected_version=version,
+        content=f"Text {version + 1}.",
+        word_limit=300,
+        at=NOW,
+        propagate=propagate,
+    )
+
+
+def noted(store: Store, scope: Scope) -> tuple[int, ...]:
+    return store.consolidations((scope,))[scope].unpropagated_versions
+
+
+def test_a_version_is_noted_by_the_write_that_makes_it(store: Store) -> None:
+    add_reflection(store, USER)
+    applied(store, written(USER, 0))
+    assert noted(store, USER) == (1,)
+    consolidate(store, USER, "By hand.", expected_version=1)
+    applied(store, written(USER, 2))
+    assert noted(store, USER) == (1, 3)
+    applied(store, written(GROUP, 0))  # a text without a buffer before it
+    assert noted(store, GROUP) == (1,)
+
+
+def test_a_write_that_is_refused_notes_nothing(store: Store) -> None:
+    applied(store, written(USER, 0, propagate=False))
+    assert apply_one(store, written(USER, 0)).status is ChangeStatus.CONFLICT
+    assert noted(store, USER) == ()
+    assert store.unpropagated() == []
+
+
+def test_scopes_with_something_noted_are_found(store: Store) -> None:
+    other = Scope.user(new_id(), new_id())
+    for scope in (USER, GROUP, other):
+        applied(store, written(scope, 0))
+    consolidate(store, Scope.agent(AGENT), "Nothing to propagate.", expected_version=0)
+    everything = sorted((USER, GROUP, other), key=lambda s: (s.agent_id, s.kind, s.owner))
+    assert store.unpropagated() == everything
+    assert store.unpropagated(agent_id=AGENT) == [GROUP, USER]
+    assert store.unpropagated(agent_id=new_id()) == []
+
+
+def test_settling_takes_away_exactly_one_version(store: Store) -> None:
+    for version in range(3):
+        applied(store, written(USER, version))
+    before = store.consolidations((USER,))[USER]
+    for _ in range(2):
+        store.settle_propagation(USER, 2)
+        assert noted(store, USER) == (1, 3)
+    store.settle_propagation(USER, 7)
+    store.settle_propagation(GROUP, 1)  # there is no such text: nothing is made of it
+    assert store.consolidations((GROUP,)) == {}
+    store.settle_propagation(USER, 1)
+    store.settle_propagation(USER, 3)
+    after = store.consolidations((USER,))[USER]
+    assert after.unpropagated_versions == ()
+    assert (after.version, after.consolidated_content) == (3, before.consolidated_content)
+    assert store.unpropagated() == []
