@@ -87,6 +87,19 @@ class TextAnswer(Answer):
     text: str
 
 
+class PropagatedItem(Answer):
+    """What one reflection says that is of use above. ``reflection`` is a number from the prompt."""
+
+    reflection: int
+    content: str = Field(description="One general statement that names no person.")
+
+
+class PropagateAnswer(Answer):
+    """Task ``propagate``: at most one item for each reflection; none is a good answer."""
+
+    items: list[PropagatedItem]
+
+
 class RecallAnswer(Answer):
     """Task ``recall``: up to three search queries; none if memory is not needed."""
 

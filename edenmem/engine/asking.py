@@ -1,8 +1,9 @@
-"""One formation's questions to a language model, and what they cost together."""
+"""The questions of one piece of work to a language model, and what they cost together."""
 
 from __future__ import annotations
 
 from edenmem.engine.prompting import render
+from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
 
@@ -10,7 +11,8 @@ from edenmem.models.formation import CallUsage
 class Asker:
     """Asks about one thing, named by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
-    ``spent`` grows with each answer, so that whoever handles an error later knows what was paid.
+    ``spent`` grows with each answer, and with what a failure cost, so that whoever handles an
+    error later knows what was paid.
     """
 
     def __init__(self, llm: LLM, key: str) -> None:
@@ -30,6 +32,10 @@ class Asker:
         request = LLMRequest(
             task=task, key=self._key, model=model, system=system, user=user, answer=answer
         )
-        reply = await self._llm.ask(request)
+        try:
+            reply = await self._llm.ask(request)
+        except ProviderError as error:
+            self.spent.extend(error.usage)
+            raise
         self.spent.extend(reply.usage)
         return reply.value

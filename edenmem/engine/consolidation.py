@@ -19,7 +19,10 @@ from edenmem.engine.asking import Asker
 from edenmem.engine.drafting import Assignment, DraftRefused
 from edenmem.engine.offload import in_thread
 from edenmem.engine.overview import consolidate_at_of, word_limit_of
+from edenmem.engine.propagating import wants_propagation
+from edenmem.engine.propagation import Propagator
 from edenmem.engine.reports import ConsolidationReport
+from edenmem.engine.spending import keep_usage
 from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor, ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
@@ -46,6 +49,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     version: int
     pending: tuple[Reflection, ...]
+    propagates: bool
+    unpropagated: tuple[int, ...]
 
     @property
     def paused(self) -> bool:
@@ -85,9 +90,11 @@ class Consolidator:
         self._llm = llm
         self._actor = actor
         self._clock = clock
+        self._propagator = Propagator(store, settings, llm=llm, actor=actor, clock=clock)
 
     async def due(self, scopes: Sequence[Scope]) -> list[Scope]:
-        """Those of the scopes that are active and have reached their threshold, in two reads."""
+        """Those of the scopes that are active and have reached their threshold, or have a version
+        that is still to be propagated; in two reads."""
         return await in_thread(self._due, tuple(dict.fromkeys(scopes)))
 
     async def consolidate_many(
@@ -138,28 +145,57 @@ class Consolidator:
             StoreError: the database cannot be used.
         """
         usage: list[CallUsage] = []
+        try:
+            report, unpropagated = await self._consolidate(scope, usage, force, dry_run)
+        finally:
+            if not dry_run:
+                await keep_usage(
+                    self._store, scope.agent_id, "consolidation", usage, at=self._clock()
+                )
+        if dry_run or not unpropagated:
+            return report
+        outcome = await self._propagator.propagate(scope)
+        return msgspec.structs.replace(
+            report,
+            usage=(*report.usage, *outcome.usage),
+            propagated=outcome.added,
+            propagation=outcome.decisions,
+            propagation_error=outcome.error,
+        )
+
+    async def _consolidate(
+        self, scope: Scope, usage: list[CallUsage], force: bool, dry_run: bool
+    ) -> tuple[ConsolidationReport, bool]:
+        """What became of the scope, and whether a version of it is still to be propagated;
+        ``usage`` grows with each call."""
         for _ in range(self._settings.consolidation.conflict_retries + 1):
             state = await in_thread(self._load, scope)
+            waiting = bool(state.unpropagated)
             outcome = _idle(state, force=force)
             if outcome:
-                return _report(state, outcome, usage=usage)
+                return _report(state, outcome, usage=usage), waiting
             taken = _fitting(state, self._settings.formation.max_characters)
             asker = self._asker(state)
             try:
                 text = await self._draft(state, taken, asker)
             except (ProviderError, DraftRefused) as error:
-                return _report(state, "failed", usage=[*usage, *asker.spent], error=error.message)
-            usage.extend(asker.spent)
+                return _report(
+                    state, "failed", usage=[*usage, *asker.spent], error=error.message
+                ), waiting
+            finally:
+                usage.extend(asker.spent)
             if dry_run:
-                return _report(state, "dry_run", usage=usage, text=text, taken=taken)
+                return _report(state, "dry_run", usage=usage, text=text, taken=taken), waiting
             result = await in_thread(self._write, state, text, taken)
             if result.ok:
-                return _report(state, "written", usage=usage, text=text, taken=taken)
+                report = _report(state, "written", usage=usage, text=text, taken=taken)
+                return report, waiting or state.propagates
             if result.status is not ChangeStatus.CONFLICT:
-                return _report(state, "failed", usage=usage, error=result.detail or result.status)
+                error_text = result.detail or result.status
+                return _report(state, "failed", usage=usage, error=error_text), waiting
         return _report(
             state, "failed", usage=usage, error="other writers were first, time and again"
-        )
+        ), waiting
 
     # -- the store's side, in a thread ---------------------------------------------------------
 
@@ -170,7 +206,8 @@ class Consolidator:
         return [
             scope
             for scope in waiting
-            if is_due(
+            if documents[scope].unpropagated_versions
+            or is_due(
                 self._settings, scope, policies.get(scope), len(documents[scope].unabsorbed_ids)
             )
         ]
@@ -194,6 +231,8 @@ class Consolidator:
             text=document.consolidated_content if document else "",
             version=document.version if document else 0,
             pending=tuple(self._store.pending(scope)),
+            propagates=wants_propagation(self._settings, scope, policy),
+            unpropagated=document.unpropagated_versions if document else (),
         )
 
     def _tier_model(self, agent: Agent) -> str:
@@ -219,6 +258,7 @@ class Consolidator:
             word_limit=state.word_limit,
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in taken),
+            propagate=state.propagates,
         )
         (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
         return result

@@ -86,7 +86,11 @@ class Deduplicator:
     async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
         if self._embedder is None or not texts:
             return [None] * len(texts)
-        answer = await self._embedder.embed(texts)
+        try:
+            answer = await self._embedder.embed(texts)
+        except ProviderError as error:
+            asker.spent.extend(error.usage)
+            raise
         asker.spent.extend(answer.usage)
         return list(answer.vectors)
 

@@ -76,12 +76,19 @@ def waiting_scopes(
     user_id: str | None,
     every: bool,
 ) -> list[Scope]:
-    """Scopes that are due; with ``every``, all in which a reflection is pending."""
+    """Scopes that are due, or have a version that is still to be propagated; with ``every``, also
+    all in which a reflection is pending."""
     person = canonical_user_id(store, user_id) if user_id else None
     statuses = scope_statuses(
         store, settings, agent_id=agent_id, kinds=kinds, user_id=person, min_pending=1
     )
-    return [status.scope for status in statuses if status.due or every]
+    due = [status.scope for status in statuses if status.due or every]
+    unpropagated = (
+        scope
+        for scope in store.unpropagated(agent_id=agent_id)
+        if (not kinds or scope.kind in kinds) and person in (None, scope.user_id)
+    )
+    return list(dict.fromkeys((*due, *unpropagated)))
 
 
 def agent_statuses(

@@ -19,7 +19,7 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.reflecting import Reflections, extract_reflections, screen_reflections
 from edenmem.engine.retention import retention_changes
 from edenmem.engine.transcript import Cast, transcribe
-from edenmem.engine.visibility import human_senders, session_scopes
+from edenmem.engine.visibility import people_who_wrote, session_scopes
 from edenmem.models.changes import Actor, AddReflection, Change, ChangeSet
 from edenmem.models.formation import Decision, Formation
 from edenmem.models.host import Agent, Message, Session
@@ -124,7 +124,7 @@ class Maker:
         """Read all that a formation needs. Blocks."""
         if messages is None:
             messages = list(self._store.messages(session.id, ids=formation.message_ids))
-        senders = human_senders(session, messages)
+        senders = people_who_wrote(self._store, session)
         users = self._store.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
         canonical = {user.memory_id for user in users.values()} - users.keys()

@@ -16,6 +16,8 @@ consolidate    now, kind, owner, current, reflections ((formed_at, content) olde
                instructions (None if there are none), word_limit
 shorten        text, words, word_limit
 recall         conversation, now, agent
+propagate      now, source, target, instructions (None if there are none), memory (of the target),
+               reflections ((number, content)), reflection_words
 =============  ====================================================================================
 """
 

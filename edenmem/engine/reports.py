@@ -44,7 +44,10 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one scope.
 
     ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run".
-    ``before`` and ``after`` are the texts; equal if nothing was written.
+    ``before`` and ``after`` are the texts; equal if nothing was written. ``propagated`` counts the
+    reflections that were added to scopes above, ``propagation`` tells what was decided about each
+    proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` why propagation
+    is not finished; it is then tried again by the next run, whatever the ``outcome``.
     """
 
     scope: Scope
@@ -58,6 +61,9 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     usage: tuple[CallUsage, ...] = ()
     error: str | None = None
+    propagated: int = 0
+    propagation: tuple[Decision, ...] = ()
+    propagation_error: str | None = None
 
 
 class ContextPart(msgspec.Struct, frozen=True, kw_only=True):

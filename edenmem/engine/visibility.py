@@ -16,10 +16,6 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol import Store
 
-#: How many of a session's newest messages are looked at for people that ``session.users`` lacks.
-SENDER_WINDOW = 20
-
-
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent in one session may read and write, scopes from broad to narrow.
 
@@ -43,6 +39,11 @@ def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, .
         if message.role == "user" and not message.trigger and message.sender
     )
     return tuple(dict.fromkeys(sender for sender in senders if sender not in session.agents))
+
+
+def people_who_wrote(store: Store, session: Session) -> tuple[str, ...]:
+    """The accounts of all people who ever wrote in the session, each once."""
+    return tuple(sender for sender in store.senders(session.id) if sender not in session.agents)
 
 
 def session_scopes(
@@ -98,10 +99,10 @@ def session_scopes(
 def current_view(
     store: Store, session: Session, agent: Agent, *, speaker: str | None = None
 ) -> SessionView:
-    """`session_scopes` as of now: with the session's accounts and the senders of its newest
-    messages read from the store, and ``speaker`` counted among the people if one is given."""
-    recent = store.messages(session.id, newest=SENDER_WINDOW)
-    senders = human_senders(session, recent)
+    """`session_scopes` as of now: with the session's accounts and everybody who ever wrote in it,
+    however long ago, read from the store, and ``speaker`` counted among the people if one is
+    given."""
+    senders = people_who_wrote(store, session)
     if speaker:
         senders = (*senders, speaker)
     users = tuple(store.users_by_ids((*session.users, *senders)).values())

@@ -18,7 +18,8 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     ``task`` says what is asked ("facts", "dedup", "reflections", "single", "consolidate",
     "shorten", "recall", "propagate"); ``key`` says about what, in names and not in ids, so that a
     replay file stays true when a prompt is edited: for formation ``<session>/<agent>/<seq>``, for
-    consolidation ``<kind>/<agent>[/<owner's name>]/<version it starts from>``. ``model`` is a
+    consolidation ``<kind>/<agent>[/<owner's name>]/<version it starts from>``, for propagation
+    ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``. ``model`` is a
     model's name, already chosen by tier and policy.
     """
 
