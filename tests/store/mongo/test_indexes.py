@@ -21,7 +21,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.formation import FormationStatus
+from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -85,8 +85,10 @@ class Watcher(CommandListener):
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+        self.commands = 0
 
     def started(self, event: Any) -> None:
+        self.commands += 1
         command = dict(event.command)
         name = event.command_name
         collection = str(command.get(name))
@@ -191,6 +193,7 @@ def _use_everything(store: Store) -> None:
     store.add_messages(session.id, messages)
     list(store.messages(session.id))
     list(store.messages(session.id, newest=2))
+    store.senders(session.id)
     list(store.messages(session.id, ids=[messages[0].id]))
 
     scopes = (
@@ -313,6 +316,12 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     list(store.audit(target_id=ids[0]))
     store.audit_entry(entries[0].id)
     store.search_ability()
+    for named in ({}, {"agent_id": agent_id}):
+        store.unpropagated(**named)
+        store.usage(**named, since=ago(days=7))
+    store.usage()
+    store.settle_propagation(scopes[0], 1)
+    store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
 
 
 def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) -> None:
