@@ -1,0 +1,66 @@
+"""Known failures 1 to 8, 33 and 41: one's memory never reaches another, whatever a model answers.
+
+Run with ``EDENMEM_HYPOTHESIS=more`` for a search of hours instead of seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from edenmem.models.ids import new_id
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.sqlite import SqliteStore
+from tests.isolation.machine import Isolation
+from tests.isolation.raw import RawMongo, RawSqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MORE = os.environ.get("EDENMEM_HYPOTHESIS") == "more"
+
+
+def budget(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples * 100 if MORE else examples,
+        stateful_step_count=steps * 2 if MORE else steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Somewhere in memory if there is such a place: these files need not outlive anything."""
+    memory = Path("/dev/shm")
+    base = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=base) as made:
+        yield Path(made)
+
+
+@pytest.mark.timeout(0 if MORE else 300)
+def test_nobody_is_shown_what_is_not_theirs(folder: Path) -> None:
+    template = folder / "template.db"
+    store = SqliteStore(template)
+    store.initialise()
+    store.close()
+
+    class OnSqlite(Isolation):
+        def __init__(self) -> None:
+            path = folder / f"{new_id()}.db"
+            shutil.copy(template, path)
+            super().__init__(SqliteStore(path), RawSqlite(path))
+
+        def teardown(self) -> None:
+            super().teardown()
+            self.store.close()
+
+    run_state_machine_as_test(OnSqlite, settings=budget(60, 50))
