@@ -60,7 +60,7 @@ def stem(word: str) -> str:
         if root != word and len(root) > 2 and re.search(r"[aeiouy]", root):
             doubled = root[-1] == root[-2] and root[-1] not in "lsz"
             return root[:-1] if doubled else root.removesuffix("e")
-    return word.removesuffix("e") if len(word) > 4 else word
+    return word.removesuffix("e") if len(word) > 3 else word
 
 
 class Corpus:

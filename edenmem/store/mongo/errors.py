@@ -42,7 +42,7 @@ def mapped(location: str) -> Iterator[None]:
         yield
     except (driver.DuplicateKeyError, driver.BulkWriteError):
         raise
-    except driver.PyMongoError as error:
+    except (driver.PyMongoError, driver.DocumentTooLarge) as error:
         raise _translated(error, location) from error
     except (BSONError, UnicodeEncodeError, OverflowError) as error:
         raise InputError(
@@ -51,7 +51,7 @@ def mapped(location: str) -> Iterator[None]:
         ) from error
 
 
-def _translated(error: driver.PyMongoError, location: str) -> StoreError:
+def _translated(error: Exception, location: str) -> StoreError:
     match error:
         case driver.ServerSelectionTimeoutError():
             return StoreError(

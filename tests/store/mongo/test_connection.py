@@ -1,0 +1,216 @@
+"""What goes wrong with a connection is said in one way, without a secret, and never looks like
+"nothing there"."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo import errors as driver
+
+from edenmem.errors import ExitCode, StoreError
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.errors import location_of
+from tests.store.mongo.conftest import OpenMongo
+from tests.support.builders import make_fact
+from tests.support.memory import add_facts
+
+SECRET = "hunter2"
+SCOPE = Scope.user(new_id(), new_id())
+
+
+def _closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _shown(error: BaseException) -> str:
+    """All that a person could be shown, a traceback included."""
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+READS: dict[str, Callable[[MongoStore], object]] = {
+    "agents": lambda store: list(store.agents()),
+    "sessions": lambda store: list(store.sessions()),
+    "messages": lambda store: list(store.messages(new_id())),
+    "facts": lambda store: list(store.facts(FactFilter(scopes=(SCOPE,)))),
+    "recent facts": lambda store: store.recent_facts(
+        (SCOPE, Scope.agent(SCOPE.agent_id)), since=_long_ago(), limit=3
+    ),
+    "pending": lambda store: store.pending(SCOPE),
+    "scopes": lambda store: list(store.scopes()),
+    "search": lambda store: store.text_candidates(FactFilter(scopes=(SCOPE,)), ["x"], limit=3),
+    "find": lambda store: store.find("agent", "eve"),
+    "backlog": lambda store: store.backlog(new_id(), new_id(), limit=3),
+    "info": lambda store: store.info(),
+    "initialise": lambda store: store.initialise(),
+}
+
+
+def _long_ago() -> Any:
+    from tests.support.builders import ago
+
+    return ago(days=999)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> None:
+    """Known failure 29: an outage looked like "no memories"."""
+    uri = f"mongodb://anna:{SECRET}@127.0.0.1:{_closed_port()}/eden"
+    store = MongoStore(uri, StoreSettings(connect_timeout_seconds=0.05))
+    with pytest.raises(StoreError, match="cannot reach MongoDB at mongodb://127") as caught:
+        READS[name](store)
+    assert caught.value.exit_code is ExitCode.UNAVAILABLE
+    assert caught.value.hint
+    assert SECRET not in _shown(caught.value)
+    store.close()
+
+
+def test_the_time_to_connect_is_the_settings() -> None:
+    store = MongoStore("mongodb://127.0.0.1:1/x", StoreSettings())
+    options = store._database.client.options
+    assert options.server_selection_timeout == 5.0
+    assert options.pool_options.connect_timeout == 5.0
+    assert options.retry_writes
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"mongodb://anna:{SECRET}@@host/x",
+        f"mongodb://anna:{SECRET}/x@host/x",
+        f"mongodb://anna:{SECRET}%@host/x",
+        f"mongodb://anna:{SECRET}@host:port/x",
+        f"mongodb://anna:{SECRET}@",
+        f"mongodb+srv://anna:{SECRET}@a,b/x",
+        "mongodb://",
+        "nonsense",
+        "",
+    ],
+)
+def test_a_bad_uri_is_refused_without_its_password(uri: str) -> None:
+    store = MongoStore(uri, StoreSettings(connect_timeout_seconds=0.05))
+    with pytest.raises(StoreError) as caught:
+        store.info()
+    assert SECRET not in _shown(caught.value)
+    assert SECRET not in repr(store)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("mongodb://h/db", "mongodb://h/db"),
+        ("mongodb://u:p@h:1,i:2/db?replicaSet=x", "mongodb://h:1,i:2/db"),
+        ("mongodb+srv://u:p%40@cluster.example/", "mongodb+srv://cluster.example"),
+        ("mongodb://u:p@ss/w@rd@h/db?x=p", "mongodb://h/db"),
+        ("mongodb://h/?tlsCertificateKeyFilePassword=p", "mongodb://h"),
+    ],
+)
+def test_what_is_shown_of_a_uri(uri: str, shown: str) -> None:
+    assert location_of(uri) == shown
+
+
+class _Raw:
+    """A driver's collection that answers everything with an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*args: Any, **options: Any) -> Any:
+            raise self.error
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (driver.ServerSelectionTimeoutError("x"), "cannot reach"),
+        (driver.AutoReconnect("x"), "broke off"),
+        (driver.ConnectionFailure("x"), "broke off"),
+        (driver.NetworkTimeout("x"), "in time"),
+        (driver.NotPrimaryError("x"), "no primary"),
+        (driver.OperationFailure("x", 10107), "no primary"),
+        (driver.OperationFailure("x", 18), "refused the user"),
+        (driver.OperationFailure("x", 13), "refused the user"),
+        (driver.OperationFailure("x", 8000), "refused the user"),
+        (driver.ExecutionTimeout("x", 50), "in time"),
+        (driver.OperationFailure("disk full", 14031, {"codeName": "OutOfDiskSpace"}), "OutOfDisk"),
+        (driver.DocumentTooLarge("x"), "16 MB"),
+        (driver.ConfigurationError("x"), "set up"),
+        (driver.InvalidOperation("x"), "InvalidOperation"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str) -> None:
+    collection = Collection(_Raw(error), "mongodb://host/db")
+    commands: list[Callable[[], object]] = [
+        lambda: list(collection.find({})),
+        lambda: list(collection.aggregate([])),
+        lambda: collection.distinct("x"),
+        lambda: collection.count({}),
+        lambda: collection.estimated_count(),
+        lambda: collection.indexes(),
+        lambda: collection.insert_one({}),
+        lambda: collection.insert_new([{}]),
+        lambda: collection.update_one({}, {}),
+        lambda: collection.update_many({}, {}),
+        lambda: collection.find_and_update({}, {}),
+        lambda: collection.delete_one({}),
+        lambda: collection.delete_many({}),
+        lambda: collection.create_index([("x", 1)]),
+        lambda: collection.drop_index("x"),
+    ]
+    for command in commands:
+        with pytest.raises(StoreError) as caught:
+            command()
+        assert words in caught.value.message
+        assert "mongodb://host/db" in caught.value.message or words == "16 MB"
+
+
+def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMongo) -> None:
+    """Known failure 10: what came before a read error was taken for everything."""
+    store = open_mongo()
+    store.initialise()
+    add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
+    database = store._database
+    database.client.admin.command(
+        "configureFailPoint",
+        "failCommand",
+        mode={"times": 1},
+        data={"failCommands": ["getMore"], "errorCode": 11600},
+    )
+    with pytest.raises(StoreError):
+        list(store.facts(FactFilter(scopes=(SCOPE,))))
+    assert len(list(store.facts(FactFilter(scopes=(SCOPE,))))) == 700
+
+
+def test_a_closed_store_can_be_used_again(secantus_uri: str) -> None:
+    store = MongoStore(secantus_uri, StoreSettings(database="closing"))
+    assert store.fact(new_id()) is None
+    store.close()
+    assert store.fact(new_id()) is None
+    store.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "setting", "name"),
+    [("", "", "eden"), ("/named", "", "named"), ("/named", "set", "set"), ("", "set", "set")],
+)
+def test_the_name_of_the_database(path: str, setting: str, name: str) -> None:
+    store = MongoStore(f"mongodb://127.0.0.1:1{path}", StoreSettings(database=setting))
+    assert store._database.name == name
+    store.close()

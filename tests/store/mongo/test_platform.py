@@ -1,0 +1,598 @@
+"""Documents as the platform writes them: old, incomplete, odd; and what is left of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from edenmem.errors import StoreError
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    ChangeStatus,
+    RemoveReflection,
+    ReviseFact,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+)
+from edenmem.models.host import CachedContext
+from edenmem.models.ids import new_id
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from edenmem.store.mongo import MongoStore
+from tests.store.mongo.conftest import OpenMongo
+from tests.support.builders import (
+    NOW,
+    change_set,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_reflection,
+    make_session,
+)
+from tests.support.memory import add_fact, add_reflection, applied, apply_one, facts_of
+from tests.support.vectors import random_unit
+
+LATER = NOW + timedelta(hours=1)
+
+
+def platform_fact(agent: ObjectId, user: ObjectId | None, content: str, **fields: Any) -> Any:
+    """A fact as the platform makes it: without any field of ours."""
+    return {
+        "content": content,
+        "hash": content_hash(content),
+        "embedding": [0.6, 0.8],
+        "embedding_model": "text-embedding-3-small",
+        "scope": "user" if user else "agent",
+        "agent_id": agent,
+        "user_id": user,
+        "formed_at": NOW,
+        "session_id": ObjectId(),
+        "source_message_ids": [ObjectId()],
+        "access_count": 0,
+        "version": 1,
+        "createdAt": NOW,
+        "updatedAt": NOW,
+        **fields,
+    }
+
+
+@pytest.fixture
+def ids() -> tuple[ObjectId, ObjectId]:
+    return ObjectId(), ObjectId()
+
+
+def test_facts_of_the_platform_are_read_and_changed(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    agent, user = ids
+    scope = Scope.user(str(agent), str(user))
+    stored = platform_fact(agent, user, "Anna paints.", unknown={"kept": [1, 2]})
+    database.memory2_facts.insert_one(stored)
+    (fact,) = facts_of(mongo, scope, with_vectors=True)
+    assert (fact.content, fact.version, fact.private) == ("Anna paints.", 1, False)
+    assert fact.embedding is not None
+    (entry,) = mongo.history("fact", fact.id)
+    assert (entry.version, entry.content, entry.at) == (1, "Anna paints.", NOW)
+    applied(
+        mongo,
+        SetPrivacy(scope=scope, target_type="fact", target_id=fact.id, private=True, at=LATER),
+        ReviseFact(scope=scope, fact_id=fact.id, expected_version=1, content="New.", at=LATER),
+    )
+    after = database.memory2_facts.find_one({"_id": stored["_id"]})
+    assert after["unknown"] == {"kept": [1, 2]}
+    assert (after["content"], after["hash"]) == ("New.", content_hash("New."))
+    assert "embedding" not in after
+    assert [e.content for e in mongo.history("fact", fact.id)] == ["Anna paints.", "New."]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"source_message_ids": None},
+        {"source_message_ids": {}},
+        {"formed_at": None},
+        {"formed_at": NOW.replace(tzinfo=None)},
+        {"version": None},
+        {"embedding": []},
+        {"embedding": None},
+        {"embedding": [0.0, 0.0]},
+        {"session_id": str(ObjectId())},
+        {"access_count": None},
+        {"scope": ["user"]},
+        {"hash": None},
+    ],
+    ids=str,
+)
+def test_odd_facts_can_be_read(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], odd: dict[str, Any]
+) -> None:
+    """Known failures 27 and 39: zeros for a vector, times without a zone."""
+    agent, user = ids
+    database.memory2_facts.insert_one(platform_fact(agent, user, "Anna paints.", **odd))
+    (fact,) = facts_of(mongo, Scope.user(str(agent), str(user)), with_vectors=True)
+    assert fact.content == "Anna paints."
+    assert fact.formed_at == NOW
+    assert fact.hash == content_hash("Anna paints.")
+    if "embedding" in odd:
+        assert fact.embedding is None
+        assert mongo.vector_models([fact.home]) == {"": 1}
+        assert mongo.vector_models() == {"": 1}
+
+
+def test_a_fact_of_two_kinds_belongs_to_the_user_alone(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    agent, user = ids
+    database.memory2_facts.insert_one(
+        platform_fact(agent, user, "Anna paints.", scope=["user", "agent"])
+    )
+    assert facts_of(mongo, Scope.agent(str(agent))) == []
+    assert len(facts_of(mongo, Scope.user(str(agent), str(user)))) == 1
+
+
+def test_written_documents_have_the_types_of_the_platform(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    agent, user = ids
+    scope = Scope.user(str(agent), str(user))
+    session = new_id()
+    add_fact(
+        mongo,
+        scope,
+        embedding=random_unit(1, 4),
+        embedding_model="m",
+        session_id=session,
+        source_message_ids=(new_id(),),
+    )
+    add_reflection(mongo, scope, session_id=session)
+    document = database.memory2_facts.find_one()
+    assert {type(document[name]) for name in ("_id", "agent_id", "user_id", "session_id")} == {
+        ObjectId
+    }
+    assert all(isinstance(key, ObjectId) for key in document["source_message_ids"])
+    assert all(type(number) is float for number in document["embedding"])
+    assert document["scope"] == "user"
+    for name in ("memory2_facts", "memory2_reflections", "memory2_consolidated", "memory2_audit"):
+        document = database[name].find_one()
+        assert isinstance(document["createdAt"], datetime), name
+        assert isinstance(document["updatedAt"], datetime), name
+    assert isinstance(database.memory2_consolidated.find_one()["unabsorbed_ids"][0], ObjectId)
+
+
+def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) -> None:
+    store = open_mongo(embedding_storage="bindata")
+    store.initialise()
+    scope = Scope.user(new_id(), new_id())
+    fact = add_fact(store, scope, "binary", embedding=random_unit(1, 8), embedding_model="m")
+    raw = store._database.memory2_facts
+    assert raw.find_one()["embedding"].subtype == 9
+    raw.insert_one(
+        platform_fact(
+            ObjectId(scope.agent_id),
+            ObjectId(scope.owner),
+            "array",
+            embedding=[1.0] + [0.0] * 7,
+            embedding_model="m",
+        )
+    )
+    facts = {f.content: f for f in facts_of(store, scope, with_vectors=True)}
+    assert facts["binary"].embedding == random_unit(1, 8)
+    assert facts["array"].embedding is not None
+    (near,) = store.semantic_candidates(
+        filter=_all(scope), vectors=[random_unit(1, 8)], model="m", limit=9
+    )
+    assert near[0].fact_id == fact.id
+    assert len(near) == 2
+    assert store.vector_models() == {"m": 2}
+
+
+def _all(scope: Scope) -> Any:
+    from edenmem.models.search import FactFilter
+
+    return FactFilter(scopes=(scope,))
+
+
+# -- consolidated texts --------------------------------------------------------------------------
+
+
+def platform_text(agent: ObjectId, user: ObjectId, content: str, **fields: Any) -> Any:
+    return {
+        "scope": "user",
+        "agent_id": agent,
+        "user_id": user,
+        "session_id": None,
+        "consolidated_content": content,
+        "word_limit": 400,
+        "unabsorbed_ids": [],
+        "last_consolidated_at": NOW,
+        "createdAt": NOW,
+        "updatedAt": NOW,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "version", "text"),
+    [
+        ("VERSION: 7\nAnna paints.", 7, "Anna paints."),
+        ("Anna paints.", 1, "Anna paints."),
+        ("", 0, ""),
+        (None, 0, ""),
+        ("VERSION: 3", 3, ""),
+        ("Their VERSION: 9\nstands.", 1, "Their VERSION: 9\nstands."),
+    ],
+)
+def test_texts_of_the_platform_bring_their_version(
+    mongo: MongoStore,
+    database: Any,
+    ids: tuple[ObjectId, ObjectId],
+    content: str,
+    version: int,
+    text: str,
+) -> None:
+    agent, user = ids
+    scope = Scope.user(str(agent), str(user))
+    stored = platform_text(agent, user, content, unknown="kept")
+    database.memory2_consolidated.insert_one(stored)
+    found = mongo.consolidations([scope])[scope]
+    assert (found.version, found.consolidated_content) == (version, text)
+    change = WriteConsolidation(
+        scope=scope, expected_version=version, content="Ours.", word_limit=300, at=LATER
+    )
+    applied(mongo, change)
+    after = database.memory2_consolidated.find_one({"_id": stored["_id"]})
+    assert after["consolidated_content"] == f"VERSION: {version + 1}\nOurs."
+    assert (after["version"], after["unknown"]) == (version + 1, "kept")
+    history = mongo.history("consolidation", "", scope=scope)
+    before = [(version, text)] if version else []
+    assert [(e.version, e.content) for e in history] == [*before, (version + 1, "Ours.")]
+
+
+def test_a_text_that_the_platform_rewrote_is_a_newer_version(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    """Known failure 15: whoever writes on the version that he read does not erase theirs."""
+    agent, user = ids
+    scope = Scope.user(str(agent), str(user))
+    ours = WriteConsolidation(
+        scope=scope, expected_version=0, content="Ours.", word_limit=300, at=NOW
+    )
+    applied(mongo, ours)
+    database.memory2_consolidated.update_one(
+        {}, {"$set": {"consolidated_content": "VERSION: 2\nTheirs.", "last_consolidated_at": LATER}}
+    )
+    found = mongo.consolidations([scope])[scope]
+    assert (found.version, found.consolidated_content) == (2, "Theirs.")
+    late = WriteConsolidation(
+        scope=scope, expected_version=1, content="Late.", word_limit=300, at=LATER
+    )
+    assert apply_one(mongo, late).status is ChangeStatus.CONFLICT
+    next_one = WriteConsolidation(
+        scope=scope, expected_version=2, content="Next.", word_limit=300, at=LATER
+    )
+    applied(mongo, next_one)
+    contents = [e.content for e in mongo.history("consolidation", "", scope=scope)]
+    assert contents == ["Ours.", "Theirs.", "Next."]
+
+
+@pytest.mark.parametrize("buffer", [None, {}, "missing", "text"])
+def test_odd_buffers_take_reflections(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], buffer: Any
+) -> None:
+    agent, user = ids
+    scope = Scope.user(str(agent), str(user))
+    old = make_reflection(scope, "old")
+    document = platform_text(agent, user, "VERSION: 1\nText.", unabsorbed_ids=buffer)
+    if buffer == "missing":
+        del document["unabsorbed_ids"]
+    elif buffer == "text":
+        applied(mongo, AddReflection(reflection=old, word_limit=9))
+        database.memory2_consolidated.delete_many({})
+        document["unabsorbed_ids"] = [old.id]
+    database.memory2_consolidated.insert_one(document)
+    new = add_reflection(mongo, scope, "new", formed_at=LATER)
+    expected = [old.id, new.id] if buffer == "text" else [new.id]
+    assert [r.id for r in mongo.pending(scope)] == expected
+    change = WriteConsolidation(
+        scope=scope,
+        expected_version=1,
+        content="Next.",
+        word_limit=9,
+        at=LATER,
+        absorbed_ids=tuple(expected),
+    )
+    applied(mongo, change)
+    assert mongo.pending(scope) == []
+    assert list(mongo.reflections([scope], absorbed=False)) == []
+
+
+def test_a_reflection_whose_id_is_text_in_the_buffer_can_be_removed(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    scope = Scope.user(str(ids[0]), str(ids[1]))
+    reflection = add_reflection(mongo, scope)
+    database.memory2_consolidated.update_one({}, {"$set": {"unabsorbed_ids": [reflection.id]}})
+    applied(
+        mongo,
+        RemoveReflection(scope=scope, reflection_id=reflection.id, expected_version=1, at=LATER),
+    )
+    assert database.memory2_consolidated.find_one()["unabsorbed_ids"] == []
+
+
+def test_groups_and_shards_live_beside_the_platforms_unique_index(
+    mongo: MongoStore, database: Any
+) -> None:
+    """The platform holds (agent, user, session, scope) unique; groups of one agent are equal
+    there but for what we put into it."""
+    database.memory2_consolidated.create_index(
+        [("agent_id", 1), ("user_id", 1), ("session_id", 1), ("scope", 1)],
+        unique=True,
+        name="consolidated_scope_idx",
+    )
+    agent = new_id()
+    scopes = [
+        *(Scope.group(agent, name) for name in ("one", "two")),
+        *(Scope.shard(agent, name) for name in ("one", "two")),
+    ]
+    for scope in scopes:
+        add_reflection(mongo, scope)
+    texts = mongo.consolidations(scopes)
+    assert texts.keys() == set(scopes)
+    assert {text.session_id for text in texts.values()} == {None}
+
+
+# -- the host's own documents --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [None, "missing", {}, {"last_activity": NOW}])
+def test_progress_is_written_into_any_memory_context(
+    mongo: MongoStore, database: Any, context: Any
+) -> None:
+    """Known failure 14: the session's document is never written as a whole."""
+    agent = new_id()
+    session = make_session([agent])
+    mongo.put_session(session)
+    fields = {"unknown": 7, "memory_context": context}
+    database.sessions.update_one({}, {"$set": fields})
+    if context == "missing":
+        database.sessions.update_one({}, {"$unset": {"memory_context": ""}})
+    messages = make_messages(session, 4)
+    mongo.add_messages(session.id, messages)
+    formation = make_formation(session, messages)
+    assert mongo.claim(formation)
+    assert mongo.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(),
+        decisions=(),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    mongo.apply_formation(formation.id, now=NOW)
+    mongo.cache_context(
+        session.id, agent, CachedContext(xml="<x/>", fingerprint="f", built_at=LATER)
+    )
+    after = database.sessions.find_one()
+    assert after["unknown"] == 7
+    written = after["memory_context"]
+    assert written["last_memory_message_id"] == ObjectId(messages[-1].id)
+    assert written["messages_since_memory_formation"] == 0
+    assert written["cached_memory_context"] == "<x/>"
+    assert written["memory_context_timestamp"].replace(tzinfo=UTC) == LATER
+    assert written["last_activity"].replace(tzinfo=UTC) == messages[-1].created_at
+
+
+def test_progress_follows_the_first_agent_and_never_goes_back(
+    mongo: MongoStore, database: Any
+) -> None:
+    first, second = new_id(), new_id()
+    session = make_session([first, second])
+    mongo.put_session(session)
+    messages = make_messages(session, 6)
+    mongo.add_messages(session.id, messages)
+
+    def form(agent: str, seq: int, part: list[Any], *, failed: bool = False) -> str:
+        formation = make_formation(session, part, agent_id=agent, seq=seq)
+        assert mongo.claim(formation)
+        if failed:
+            assert mongo.fail(formation.id, worker="worker-1", now=NOW, error="no")
+        else:
+            finish(formation.id, "worker-1")
+        return formation.id
+
+    def finish(formation_id: str, worker: str) -> None:
+        outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
+        assert mongo.record(formation_id, worker=worker, changes=change_set(), **outcome)
+        mongo.apply_formation(formation_id, now=NOW)
+
+    def progress() -> Any:
+        return database.sessions.find_one()["memory_context"].get("last_memory_message_id")
+
+    form(second, 1, messages[:4])
+    assert progress() is None
+    older = form(first, 1, messages[:2], failed=True)
+    form(first, 2, messages[2:6])
+    assert str(progress()) == messages[5].id
+    assert mongo.retry(older, now=NOW)
+    assert mongo.reclaim(older, worker="worker-2", now=NOW, lease_until=LATER)
+    finish(older, "worker-2")
+    assert str(progress()) == messages[5].id
+
+
+def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
+    mongo: MongoStore, database: Any
+) -> None:
+    """Known failure 7: a cached context is only as good as its fingerprint."""
+    agent = new_id()
+    session = make_session([agent])
+    mongo.put_session(session)
+    mongo.cache_context(session.id, agent, CachedContext(xml="a", fingerprint="f", built_at=NOW))
+    assert mongo.cached_context(session.id, agent) is not None
+    database.sessions.update_one(
+        {},
+        {
+            "$set": {
+                "memory_context.cached_memory_context": "theirs",
+                "memory_context.memory_context_timestamp": LATER,
+            }
+        },
+    )
+    assert mongo.cached_context(session.id, agent) is None
+
+
+def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) -> None:
+    agent, user, session = ObjectId(), ObjectId(), ObjectId()
+    database.sessions.insert_one(
+        {
+            "_id": session,
+            "agents": [str(agent), agent],
+            "users": None,
+            "extras": None,
+            "memory_context": None,
+            "createdAt": NOW,
+            "updatedAt": LATER,
+        }
+    )
+    database.messages.insert_many(
+        [
+            {
+                "_id": ObjectId(),
+                "session": [ObjectId(), session],
+                "role": role,
+                "content": None,
+                "tool_calls": calls,
+                "trigger": trigger,
+                "sender": user,
+                "createdAt": NOW,
+            }
+            for role, calls, trigger in (
+                ("user", None, None),
+                ("assistant", {}, None),
+                ("tool", [{"tool": "x", "args": {}, "cost": 1}], ObjectId()),
+                ("unheard of", [], None),
+            )
+        ]
+    )
+    found = mongo.session(str(session))
+    assert found is not None
+    assert (found.users, found.incognito, found.last_activity) == ((), False, LATER)
+    assert [s.id for s in mongo.sessions(agent_id=str(agent))] == [str(session)]
+    messages = list(mongo.messages(str(session)))
+    assert [m.trigger for m in messages] == [False, False, True, False]
+    assert {m.session_id for m in messages} == {str(session)}
+    assert messages[2].tool_calls[0].tool == "x"
+    mongo.put_session(make_session([new_id()], [str(user)], id=str(session)))
+    after = database.sessions.find_one({"_id": session})
+    assert after["users"] == [user]
+    assert len(after["agents"]) == 3
+
+
+def test_toggles_touch_two_fields(mongo: MongoStore, database: Any) -> None:
+    agent = ObjectId()
+    document = {"_id": agent, "type": "agent", "username": "eve", "deleted": False, "other": [1]}
+    database.users3.insert_one(dict(document))
+    applied(mongo, SetAgentToggles(agent_id=str(agent), at=NOW, user_memory_enabled=False))
+    after = database.users3.find_one()
+    assert after.pop("updatedAt")
+    assert after == {**document, "user_memory_enabled": False}
+
+
+# -- indexes -------------------------------------------------------------------------------------
+
+
+def test_the_narrow_unique_index_is_replaced_new_one_first(open_mongo: OpenMongo) -> None:
+    """Known failures 1 and 47: the index was too narrow; or it was dropped, and making the new one
+    failed with a warning."""
+    store = open_mongo()
+    raw = store._database.memory2_facts
+    raw.create_index([("hash", 1), ("agent_id", 1)], unique=True, name="fact_dedup_idx")
+    raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx")
+    said = list(store.initialise())
+    names = list(raw.index_information())
+    assert "fact_dedup_idx" not in names
+    assert "fact_scope_idx" in names
+    assert "edenmem_fact_key" in names
+    (dropped,) = [line for line in said if "dropped" in line]
+    assert "fact_dedup_idx" in dropped
+    assert store.initialise() == []
+    agent = new_id()
+    for user in (new_id(), new_id()):
+        add_fact(store, Scope.user(agent, user))
+
+
+def test_duplicates_are_named_and_nothing_is_dropped(open_mongo: OpenMongo) -> None:
+    """Known failure 47, where the new index cannot be."""
+    store = open_mongo()
+    raw = store._database.memory2_facts
+    raw.create_index([("hash", 1), ("session_id", 1)], name="theirs")
+    agent, user = ObjectId(), ObjectId()
+    twins = [platform_fact(agent, user, "Anna paints.") for _ in range(2)]
+    raw.insert_many(twins)
+    raw.create_index(
+        [("hash", 1), ("agent_id", 1)],
+        unique=True,
+        name="fact_dedup_idx",
+        partialFilterExpression={"scope": "agent"},
+    )
+    with pytest.raises(StoreError, match="edenmem_fact_key") as caught:
+        store.initialise()
+    assert all(str(twin["_id"]) in caught.value.message for twin in twins)
+    names = list(raw.index_information())
+    assert {"fact_dedup_idx", "theirs", "edenmem_fact_recent"} <= set(names)
+    assert "edenmem_fact_key" not in names
+    assert not store.info().initialised
+    raw.delete_one({"_id": twins[0]["_id"]})
+    assert any("fact_dedup_idx" in line for line in store.initialise())
+    assert store.info().initialised
+
+
+def test_accounts_with_one_name_do_not_keep_the_store_from_being_used(
+    open_mongo: OpenMongo,
+) -> None:
+    store = open_mongo()
+    store._database.users3.insert_many(
+        [
+            {"type": "user", "username": "anna", "deleted": True},
+            {"type": "user", "username": "anna"},
+        ]
+    )
+    assert any("not unique" in line for line in store.initialise())
+    assert store.initialise() == []
+    assert len(list(store.users())) == 1
+
+
+def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
+    store = open_mongo(sessions_collection="s", messages_collection="m", users_collection="people")
+    store.initialise()
+    session = make_session()
+    store.put_session(session)
+    store.add_messages(session.id, make_messages(session, 2))
+    counts = store.info().counts
+    assert (counts["s"], counts["m"], counts["people"]) == (1, 2, 0)
+
+
+def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
+    """Known failure 9, and the price of it: a thousand facts are not a thousand writes."""
+    from tests.store.mongo.test_indexes import Watcher
+
+    watcher = Watcher()
+    store = open_mongo(listeners=(watcher,))
+    store.initialise()
+    scope = Scope.user(new_id(), new_id())
+    facts = [make_fact(scope, f"fact {n % 900}") for n in range(1000)]
+    reflections = [make_reflection(scope, f"thought {n}") for n in range(300)]
+    watcher.commands = 0
+    results = store.apply(
+        change_set(
+            *(AddFact(fact=fact) for fact in facts),
+            *(AddReflection(reflection=r, word_limit=9) for r in reflections),
+        )
+    )
+    assert [result.status for result in results].count(ChangeStatus.DUPLICATE) == 100
+    assert watcher.commands < 30

@@ -1,0 +1,173 @@
+"""Search on a server without search commands: exact, within a limit, and it says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.errors import EmbeddingModelMismatch, StoreError
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore, collections
+from edenmem.store.mongo.bm25 import Corpus, query_words, stem, within_one_edit, words_of
+from tests.support.builders import NOW, ago, make_fact
+from tests.support.memory import add_facts
+from tests.support.mongo_server import mongomock_client
+from tests.support.vectors import random_unit
+
+SCOPE = Scope.user(new_id(), new_id())
+ALL = FactFilter(scopes=(SCOPE,))
+
+
+@pytest.fixture
+def small() -> MongoStore:
+    """A store that reads at most ten facts in a search."""
+    settings = StoreSettings(database="scan")
+    store = MongoStore("mongodb://mock", settings, client=mongomock_client(), scan_limit=10)
+    store.initialise()
+    return store
+
+
+def _fill(store: MongoStore, count: int) -> None:
+    add_facts(
+        store,
+        *(
+            make_fact(
+                SCOPE,
+                f"Anna keeps {n} bees.",
+                formed_at=ago(days=n),
+                embedding=random_unit(n, 8),
+                embedding_model="m",
+            )
+            for n in range(count)
+        ),
+    )
+
+
+def test_the_scan_says_what_it_is(small: MongoStore) -> None:
+    """Known failure 29: a fallback in silence."""
+    ability = small.search_ability()
+    assert ability.kind == "scan"
+    assert "10" in ability.notice
+    assert not ability.text_floor
+
+
+def test_beyond_the_limit_is_an_error_and_no_part_of_an_answer(small: MongoStore) -> None:
+    """Known failure 31: what is beyond a limit was left out in silence."""
+    _fill(small, 11)
+    for search in (
+        lambda f: small.semantic_candidates(f, [random_unit(1, 8)], model="m", limit=3),
+        lambda f: small.text_candidates(f, ["bees"], limit=3),
+    ):
+        with pytest.raises(StoreError, match="at most 10") as caught:
+            search(ALL)
+        assert caught.value.hint
+        narrowed = FactFilter(scopes=(SCOPE,), since=NOW.replace(day=10))
+        (found,) = search(narrowed)
+        assert len(found) == 3
+
+
+def test_vectors_of_another_length_are_another_model(small: MongoStore) -> None:
+    """Known failure 28: vectors of two models under one name."""
+    _fill(small, 3)
+    with pytest.raises(EmbeddingModelMismatch, match="8 dimensions"):
+        small.semantic_candidates(ALL, [random_unit(1, 4)], model="m", limit=3)
+    with pytest.raises(EmbeddingModelMismatch, match="'other'"):
+        small.semantic_candidates(ALL, [random_unit(1, 8)], model="other", limit=3)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bee", "bees"),
+        ("city", "cities"),
+        ("paint", "painted", "painting", "paints"),
+        ("run", "running", "runs"),
+        ("bake", "baked", "baking", "bakes"),
+        ("glass", "glasses"),
+        ("box", "boxes"),
+        ("live", "lives", "lived", "living"),
+    ],
+)
+def test_forms_of_a_word_are_one(words: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in words}) == 1, [stem(word) for word in words]
+
+
+@pytest.mark.parametrize("word", ["bus", "this", "sing", "red", "us", "ring", "thing", "蜜蜂", "ß"])
+def test_other_words_are_left_alone(word: str) -> None:
+    assert stem(word) == word
+
+
+def test_stop_words_count_only_where_there_is_nothing_else() -> None:
+    assert query_words("What is the name of her dog?") == ["nam", "dog"]
+    assert query_words("to be or not to be") == ["to", "be", "or", "not"]
+    assert query_words("") == []
+
+
+def test_words_of_scripts_without_spaces_are_their_characters() -> None:
+    assert words_of("安娜 paints 🐝") == ["安", "娜", "paint"]
+
+
+@given(st.text("abcd", min_size=1, max_size=6), st.text("abcd", min_size=1, max_size=6))
+def test_one_edit(one: str, other: str) -> None:
+    edits = {one}
+    for place in range(len(one) + 1):
+        edits.update(one[:place] + letter + one[place:] for letter in "abcd")
+        edits.update(one[:place] + letter + one[place + 1 :] for letter in "abcd")
+        edits.add(one[:place] + one[place + 1 :])
+        edits.add(one[:place] + one[place : place + 2][::-1] + one[place + 2 :])
+    assert within_one_edit(one, other) == (other in edits)
+    assert within_one_edit(one, other) == within_one_edit(other, one)
+
+
+def test_ranking() -> None:
+    corpus = Corpus(
+        [
+            ("a", "Anna keeps bees in Lisbon"),
+            ("b", "bees bees bees and more words that make this longer than it was"),
+            ("c", "Ben sings"),
+            ("d", "Anna sings"),
+        ]
+    )
+    assert [key for key, _ in corpus.best("Anna bees", 9)][:1] == ["a"]
+    assert [key for key, _ in corpus.best("beez", 9)] == [k for k, _ in corpus.best("bees", 9)]
+    assert [key for key, _ in corpus.best("sings", 9)] == ["c", "d"]  # equal scores by id
+    assert corpus.best("sings", 1) == corpus.best("sings", 9)[:1]
+    assert corpus.best("nothing of it", 9) == []
+    assert all(score > 0 for _, score in corpus.best("Anna keeps bees in Lisbon", 9))
+    assert Corpus([]).best("anna", 9) == []
+    assert Corpus([("a", "")]).best("anna", 9) == []
+
+
+# -- search indexes as data ----------------------------------------------------------------------
+
+
+def test_definitions_of_search_indexes() -> None:
+    """Known failure 24: names and definitions stood in two places."""
+    vector, text = collections.search_indexes(dimensions=384, analyzer="lucene.standard")
+    fields = vector.definition["fields"]
+    assert fields[0] == {
+        "type": "vector",
+        "path": "embedding",
+        "numDimensions": 384,
+        "similarity": "cosine",
+    }
+    filtered = {field["path"] for field in fields[1:]}
+    assert filtered >= {
+        "agent_id",
+        "user_id",
+        "group_id",
+        "shard",
+        "scope",
+        "session_id",
+        "formed_at",
+    }
+    content = text.definition["mappings"]["fields"]["content"]
+    assert content["analyzer"] == "lucene.standard"
+    assert {vector.type, text.type} == {"vectorSearch", "search"}
