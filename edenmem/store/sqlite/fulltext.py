@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -15,6 +16,8 @@ from edenmem.store.sqlite.words import query_words, quoted, scope_word
 
 #: More scopes than this are joined instead of being words of the query.
 _MOST_SCOPE_WORDS = 32
+#: So many times the limit are read, so that equal scores seldom go on beyond what was read.
+_TIES = 4
 #: Words with fewer letters are near to too many others.
 _SHORTEST_FUZZY = 4
 #: A word longer than this is no misspelling of anything.
@@ -72,27 +75,24 @@ class TextQuery:
                 " ORDER BY score DESC, f.id LIMIT ?",
                 (match, *self._values, limit),
             )
-        # Ids are read for the best alone, unless equal scores go on beyond the limit.
-        top = self._db.execute(
-            f"SELECT rowid, -{_BM25} AS score FROM facts_text WHERE facts_text MATCH ?"
-            " ORDER BY score DESC LIMIT ?",
-            (match, limit + 1),
-        ).fetchall()
-        if len(top) > limit and top[limit - 1][1] == top[limit][1]:
-            return self._candidates(
-                f"SELECT f.id, -{_BM25} AS score FROM facts_text"
-                " JOIN facts f ON f.fact_no = facts_text.rowid WHERE facts_text MATCH ?"
-                " ORDER BY score DESC, f.id LIMIT ?",
-                (match, limit),
-            )
-        scores = dict(top[:limit])
+        # Ids are read for the best alone, and for those whose scores equal the last one's.
+        for most in (_TIES * limit, -1):
+            top = self._db.execute(
+                f"SELECT rowid, -{_BM25} AS score FROM facts_text WHERE facts_text MATCH ?"
+                " ORDER BY score DESC LIMIT ?",
+                (match, most),
+            ).fetchall()
+            if len(top) != most or top[-1][1] < top[limit - 1][1]:
+                break
+        bar = top[limit - 1][1] if len(top) > limit else -math.inf
+        scores = {number: score for number, score in top if score >= bar}
         ids = self._db.execute(
             "SELECT f.id, f.fact_no FROM facts f"
             " WHERE f.fact_no IN (SELECT value FROM json_each(?))",
             (json_array(scores),),
         )
         found = [Candidate(fact_id, scores[number]) for fact_id, number in ids]
-        return sorted(found, key=lambda one: (-one.score, one.fact_id))
+        return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
 
     def _candidates(self, statement: str, values: tuple[Any, ...]) -> list[Candidate]:
         return [Candidate(*row) for row in self._db.execute(statement, values)]

@@ -26,6 +26,9 @@ OVERSAMPLING = 4
 FEWEST_EXACT = 300
 
 _QUERY_BITS = 4
+#: As much of the file as SQLite will map. A page is five times as large as the vector that is
+#: wanted of it, and copying whole pages took half of the time of a search.
+_MAPPED = 0x7FFF0000
 #: Vectors that an exact scan holds at a time.
 _SCAN = 2048
 #: Scores closer than this are equal: it is what float32 can tell apart, whatever the order in
@@ -135,6 +138,7 @@ class Nearest:
         allowed: Sequence[int] | None,
     ) -> None:
         self._db = connection
+        self._db.execute(f"PRAGMA mmap_size = {_MAPPED}")
         self._dimensions = dimensions
         self._blocks = [block for block in blocks if len(block.facts)]
         if allowed is not None:

@@ -215,3 +215,14 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('integrity-check')")
         assert connection.execute("SELECT term FROM facts_words").fetchall() == []
     store.close()
+
+
+@pytest.mark.parametrize("equal", [3, 7, 8, 9, 30])
+def test_equal_scores_at_the_limit_are_cut_by_id(opened: SqliteStore, equal: int) -> None:
+    """However many of them there are: also more than are read at first (four times the limit)."""
+    better = [make_fact(SCOPE, f"A kiln, a kiln {word}.") for word in ("here", "there")]
+    same = [make_fact(SCOPE, f"One kiln in town{number}.") for number in range(equal)]
+    opened.apply(change_set(*(AddFact(fact=fact) for fact in [*same, *better])))
+    [found] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["kiln"], limit=4)
+    expected = sorted(fact.id for fact in better) + sorted(fact.id for fact in same)
+    assert [candidate.fact_id for candidate in found] == expected[:4]
