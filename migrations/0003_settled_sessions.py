@@ -19,19 +19,25 @@ _COLUMNS = {
     " GENERATED ALWAYS AS (coalesce(last_activity, -1)) VIRTUAL",
 }
 
-#: Trigger → the event, and which row's session is stirred by it.
+_WITH_AGENT = (
+    "id IN (SELECT session_id FROM session_members WHERE member_id = NEW.id AND role = 'agent')"
+)
+
+#: Trigger → the event, and which sessions are stirred by it.
 _TRIGGERS = {
-    "stirred_by_message": ("AFTER INSERT ON messages", "NEW.session_id"),
+    "stirred_by_message": ("AFTER INSERT ON messages", "id = NEW.session_id"),
     "stirred_by_agent": (
         "AFTER INSERT ON session_members WHEN NEW.role = 'agent'",
-        "NEW.session_id",
+        "id = NEW.session_id",
     ),
-    "stirred_by_claim": ("AFTER INSERT ON formations", "NEW.session_id"),
+    "stirred_by_claim": ("AFTER INSERT ON formations", "id = NEW.session_id"),
     "stirred_by_status": (
         "AFTER UPDATE OF status ON formations WHEN NEW.status <> OLD.status",
-        "NEW.session_id",
+        "id = NEW.session_id",
     ),
-    "stirred_by_removal": ("AFTER DELETE ON formations", "OLD.session_id"),
+    "stirred_by_new_agent": ("AFTER INSERT ON agents", _WITH_AGENT),
+    "stirred_by_change_of_agent": ("AFTER UPDATE OF deleted ON agents", _WITH_AGENT),
+    "stirred_by_removal": ("AFTER DELETE ON formations", "id = OLD.session_id"),
 }
 
 _INDEX = """
@@ -49,11 +55,11 @@ def up_sqlite(connection: Any) -> None:
         if name not in _columns(connection):
             connection.execute(statement)
     connection.execute(_INDEX)
-    for name, (event, session) in _TRIGGERS.items():
+    for name, (event, sessions) in _TRIGGERS.items():
         connection.execute(
             f"CREATE TRIGGER IF NOT EXISTS {name} {event} BEGIN"
             " UPDATE sessions SET stirred = stirred + 1, settled = NULL"
-            f" WHERE id = {session}; END"
+            f" WHERE {sessions}; END"
         )
 
 

@@ -26,7 +26,8 @@ from edenmem.store.protocol import Store
 
 T = TypeVar("T")
 
-_UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
+#: Formations that stand in the way of a new one.
+UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
 
 class LeaseLost(Exception):
@@ -71,7 +72,7 @@ class Claims:
 
         def newest() -> Formation | None:
             found = self._store.formations(
-                session_id=session_id, agent_id=agent_id, statuses=_UNFINISHED, limit=1
+                session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
             )
             return next(iter(found), None)
 

@@ -185,6 +185,8 @@ class ColdSettings(_Section, frozen=True, kw_only=True):
     quiet_minutes: Count = 10
     concurrency: Count = 3
     session_timeout_seconds: Seconds = 600.0
+    grace_seconds: NotNegative = 10  # for sessions in work when a run is to end early
+    outage_after: Count = 3  # sessions in a row that a provider or the database fails: a run ends
 
 
 class Settings(_Section, frozen=True, kw_only=True):

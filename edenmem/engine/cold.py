@@ -1,0 +1,367 @@
+"""The cold run: memories of sessions that went quiet, of all of them, sooner or later.
+
+Any number of runs may go on at once, on any number of hosts: each range of messages is claimed in
+the database before a model is asked. Sessions come longest quiet first. Those whose last try was
+given back come after all others, so that what fails again and again holds nobody up. A session
+in which there is nothing to do is noted as settled, and costs nothing until something happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edenmem.engine.cold_look import TO_DO, Looker, Prospect, rules_of
+from edenmem.engine.cold_report import (
+    ColdFailure,
+    ColdPlan,
+    ColdReport,
+    StopKind,
+    Tally,
+    failures_of,
+)
+from edenmem.engine.metering import Meter, MeteredEmbedder, MeteredLLM
+from edenmem.engine.offload import in_thread
+from edenmem.engine.reports import FormationReport
+from edenmem.engine.service import MemoryService
+from edenmem.errors import (
+    BudgetExceeded,
+    ConfigError,
+    EdenmemError,
+    EmbeddingModelMismatch,
+    ProviderAnswerInvalid,
+    ProviderAuthError,
+    ProviderError,
+    StoreError,
+)
+from edenmem.models.formation import Trigger
+from edenmem.models.host import Session
+from edenmem.models.ids import utc_now
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import QuietSession, Store
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+    from edenmem.models.changes import Actor
+
+
+class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to take up: sessions of one agent, at most ``limit``, quiet for at most ``max_age``.
+    What the last two leave out is counted. A dry run asks no model and writes nothing."""
+
+    agent_id: str | None = None
+    limit: int | None = None
+    max_age: timedelta | None = None
+    dry_run: bool = False
+
+
+class ColdRunner:
+    """Runs of one worker. The store and the providers stay open.
+
+    Args:
+        store: Where sessions and memory are.
+        settings: ``cold`` says how many at once, for how long, and when to give up.
+        llm: None: what was recorded earlier is completed, and nothing else can be done.
+        embedder: For the vectors of facts.
+        actor: Who is written into history and audit.
+        clock: The current time.
+        progress: Called whenever a session is done with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        embedder: Embedder | None,
+        actor: Actor | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        progress: Callable[[Tally], None] = lambda tally: None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._embedder = embedder
+        self._actor = actor
+        self._clock = clock
+        self._progress = progress
+
+    async def run(
+        self, options: ColdOptions | None = None, *, stop: asyncio.Event | None = None
+    ) -> ColdReport:
+        """Work through all sessions that are due.
+
+        Never raises for what goes wrong with a session or a provider: that is in the report.
+
+        Args:
+            options: What to take up.
+            stop: When it is set no more sessions are begun; those in work have
+                ``cold.grace_seconds``, and are then given back.
+        """
+        meter = Meter()
+        service = MemoryService(
+            self._store,
+            self._settings,
+            llm=MeteredLLM(self._llm, meter) if self._llm else None,
+            embedder=MeteredEmbedder(self._embedder, meter) if self._embedder else None,
+            actor=self._actor,
+            clock=self._clock,
+        )
+        started_at, began = self._clock(), time.monotonic()
+        options = options or ColdOptions()
+        run = _Run(self._store, self._settings, service, self._clock, options, self._progress)
+        await run.work(stop or asyncio.Event())
+        return run.tally.report(
+            started_at=started_at,
+            duration=time.monotonic() - began,
+            dry_run=options.dry_run,
+            usage=meter.totals,
+        )
+
+
+class _Run:
+    """One run: its sessions, its workers, and what ends it."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        service: MemoryService,
+        clock: Callable[[], datetime],
+        options: ColdOptions,
+        progress: Callable[[Tally], None],
+    ) -> None:
+        self.tally = Tally()
+        self._store = store
+        self._settings = settings.cold
+        self._service = service
+        self._clock = clock
+        self._options = options
+        self._progress = progress
+        self._looker = Looker(store, settings.formation, clock)
+        self._rules = rules_of(settings.formation)
+        self._before = clock() - timedelta(minutes=settings.cold.quiet_minutes)
+        self._sessions = store.quiet_sessions(
+            before=self._before, rules=None if options.dry_run else self._rules
+        )
+        self._exhausted = False
+        self._tried_before: deque[QuietSession] = deque()
+        self._turn = asyncio.Lock()
+        self._ended = asyncio.Event()  # begin no more
+        self._cut = asyncio.Event()  # and do not wait long for those in work
+        self._taken_up = 0
+        self._in_a_row: set[str] = set()
+
+    # -- workers -----------------------------------------------------------------------------
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Have the workers go through all sessions, or until something ends the run."""
+        workers = [asyncio.create_task(self._worker()) for _ in range(self._settings.concurrency)]
+        watching = asyncio.create_task(self._watch(stop))
+        cutting = asyncio.create_task(self._cut_off(workers))
+        try:
+            await asyncio.wait(workers)
+        finally:
+            for task in (*workers, watching, cutting):
+                task.cancel()
+            await asyncio.gather(*workers, watching, cutting, return_exceptions=True)
+        for worker in workers:
+            if not worker.cancelled() and (error := worker.exception()) is not None:
+                raise error  # a mistake of ours, not a session's
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.tally.stop("interrupted", "the run was told to stop")
+        self._ended.set()
+        self._cut.set()
+
+    async def _cut_off(self, workers: Sequence[asyncio.Task[None]]) -> None:
+        await self._cut.wait()
+        await asyncio.sleep(self._settings.grace_seconds)
+        for worker in workers:
+            worker.cancel()
+
+    async def _worker(self) -> None:
+        while not self._ended.is_set():
+            quiet, again = await self._next()
+            if quiet is None:
+                return
+            try:
+                await self._take(quiet, again)
+            except Exception as error:  # noqa: BLE001 - one session's trouble is told, and no other's
+                self._trouble(error, quiet.session, None)
+            self._progress(self.tally)
+
+    async def _next(self) -> tuple[QuietSession | None, bool]:
+        """The next session, and whether this is the second time that it comes."""
+        async with self._turn:
+            if not self._exhausted:
+                try:
+                    quiet = await in_thread(next, self._sessions, None)
+                except StoreError as error:
+                    self._end("database", error)
+                    return None, False
+                if quiet is not None:
+                    return quiet, False
+                self._exhausted = True
+            return (self._tried_before.popleft(), True) if self._tried_before else (None, True)
+
+    # -- one session -------------------------------------------------------------------------
+
+    async def _take(self, quiet: QuietSession, again: bool) -> None:
+        """Look at a session as it is by now, and do what there is to do."""
+        session = await in_thread(self._store.session, quiet.session.id)
+        if session is None:
+            return
+        spoken = await in_thread(self._looker.last_spoken, session.id)
+        agents = await in_thread(self._looker.agents, session, self._options.agent_id)
+        if self._options.agent_id is not None and not agents:
+            return
+        if not again:
+            self.tally.count("considered")
+        if session.incognito:
+            self.tally.count("incognito", len(agents))
+            return
+        if spoken is not None and spoken >= self._before:
+            self.tally.count("active")
+            return
+        looks = [await in_thread(self._looker.look, session, agent) for agent in agents]
+        due = [look for look in looks if look.work in TO_DO]
+        if not again and any(look.work == "resume" for look in due):
+            self._tried_before.append(quiet)
+            return
+        for look in looks:
+            if look.work in ("waiting", "taken"):
+                self.tally.count(look.work)
+            elif look.work == "nothing":
+                self.tally.count("not_due")
+        if due:
+            if not self._is_left_out(spoken):
+                await self._do(session, due)
+        elif all(look.work == "nothing" for look in looks) and self._may_settle:
+            await in_thread(self._store.settle, session.id, seen=quiet.seen, rules=self._rules)
+
+    @property
+    def _may_settle(self) -> bool:
+        """Whether all agents of a session were looked at, and a note may be written."""
+        return self._options.agent_id is None and not self._options.dry_run
+
+    def _is_left_out(self, spoken: datetime | None) -> bool:
+        options = self._options
+        oldest = self._clock() - options.max_age if options.max_age is not None else None
+        if oldest is not None and spoken is not None and spoken < oldest:
+            self.tally.count("left_out_by_age")
+            return True
+        if options.limit is not None and self._taken_up >= options.limit:
+            self.tally.count("left_out_by_limit")
+            return True
+        self._taken_up += 1
+        return False
+
+    async def _do(self, session: Session, due: Sequence[Prospect]) -> None:
+        if self._options.dry_run:
+            self.tally.planned.extend(
+                ColdPlan(
+                    session_id=session.id,
+                    session=session.label,
+                    agent_id=look.agent.id,
+                    work=look.work,
+                    messages=look.messages,
+                    tokens=look.tokens,
+                )
+                for look in due
+            )
+            return
+        try:
+            async with asyncio.timeout(self._settings.session_timeout_seconds):
+                # All agents at once: one that hangs takes no time from another. Each brings its
+                # own trouble home, so that here nothing but a cancellation can be raised.
+                await asyncio.gather(
+                    *(self._form(session, look) for look in due), return_exceptions=True
+                )
+        except TimeoutError:
+            self.tally.timed_out.append(session.label)
+        except asyncio.CancelledError:
+            self.tally.given_back.append(session.label)
+            raise
+
+    async def _form(self, session: Session, look: Prospect) -> None:
+        agent_id = look.agent.id
+        try:
+            reports = await self._service.form_memories(
+                session.id, agent_id=agent_id, trigger=Trigger.COLD
+            )
+            for report in failures_of(reports):
+                self.tally.failed.append(await self._failure(report, session))
+        except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
+            self._trouble(error, session, agent_id)
+            return
+        self.tally.add_formations(reports)
+        if any(report.outcome == "applied" for report in reports):
+            self._in_a_row.clear()
+        for report in reports:
+            for text in report.consolidations:
+                if text.outcome == "failed":
+                    self._fail(session, agent_id, f"consolidation: {text.error}")
+
+    async def _failure(self, report: FormationReport, session: Session) -> ColdFailure:
+        formation = await in_thread(self._store.formation, report.formation_id or "")
+        return ColdFailure(
+            session_id=session.id,
+            session=session.label,
+            agent_id=report.agent_id,
+            reason=report.error or "no reason is known",
+            formation_id=report.formation_id,
+            attempts=formation.attempts if formation else 0,
+            final=report.outcome == "failed",
+            not_before=report.not_before,
+        )
+
+    # -- trouble -----------------------------------------------------------------------------
+
+    def _trouble(self, error: Exception, session: Session, agent_id: str | None) -> None:
+        """Tell of an error; end the run if every other session would meet it too."""
+        match error:
+            case BudgetExceeded():
+                self.tally.stop("budget", error.message)
+                self._ended.set()  # those in work meet it by themselves; what is paid is kept
+            case ProviderAuthError():
+                self._end("provider", error)
+            case ConfigError() | EmbeddingModelMismatch():
+                self._end("configuration", error)
+            case StoreError():
+                self._fail(session, agent_id, error.message)
+                self._count_outage("database", error, session)
+            case ProviderError(retryable=True) if not isinstance(error, ProviderAnswerInvalid):
+                self._fail(session, agent_id, error.message)
+                self._count_outage("provider", error, session)
+            case EdenmemError():
+                self._fail(session, agent_id, error.message)
+            case _:
+                self._fail(session, agent_id, f"{type(error).__name__}: {error}")
+
+    def _fail(self, session: Session, agent_id: str | None, reason: str) -> None:
+        self.tally.failed.append(
+            ColdFailure(
+                session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
+            )
+        )
+
+    def _count_outage(self, kind: StopKind, error: EdenmemError, session: Session) -> None:
+        """End the run after so many sessions in a row; agents of one session are one."""
+        self._in_a_row.add(session.id)
+        if len(self._in_a_row) >= self._settings.outage_after:
+            self._end(kind, error)
+
+    def _end(self, kind: StopKind, error: EdenmemError) -> None:
+        self.tally.stop(kind, error.message)
+        self._ended.set()
+        self._cut.set()
