@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
@@ -70,6 +70,8 @@ class SearchOptions(TypedDict, total=False):
     vector_model: str | None
 
 
+#: Longer than anybody is at work on one set of changes.
+_AT_WORK = timedelta(minutes=10)
 #: Outcomes of a formation after which there may be something new in memory.
 _CHANGED = frozenset({"applied", "resumed"})
 #: Outcomes of a formation that had nothing to do.
@@ -376,6 +378,8 @@ class MemoryService:
     ) -> list[ConsolidationReport]:
         """`consolidate` for every scope that is due, several at once.
 
+        Before that, what a process that died left of its changes is settled.
+
         Args:
             agent_id: Only of this agent; None: of all.
             kinds: Only of these kinds; empty: of all.
@@ -387,6 +391,9 @@ class MemoryService:
             One report for each scope that was due (with ``force``: that had anything pending). A
             scope that failed keeps no other from being done.
         """
+        if not dry_run:
+            before = self._clock() - _AT_WORK
+            await in_thread(self._store.finish_changes, before=before)
         scopes = await in_thread(
             lookups.waiting_scopes,
             self._store,

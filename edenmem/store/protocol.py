@@ -254,6 +254,14 @@ class Store(Protocol):
         it again. In both cases a change that was applied before is answered with ALREADY.
         """
 
+    def finish_changes(self, *, before: datetime) -> int:
+        """Settle the audit entries of changes that were begun before ``before`` and cut off: what
+        came to pass is completed, what did not is withdrawn. How many there were.
+
+        Never anything on a store with transactions. ``before`` is so long ago that nobody is still
+        at work on them; should somebody be, no change is lost by it.
+        """
+
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         """Count an access to each fact."""
 

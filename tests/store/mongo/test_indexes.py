@@ -310,6 +310,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.shards(agent_id)
     list(store.scopes())
     list(store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_id=new_id(), min_pending=1))
+    store.finish_changes(before=LATER)
     entries = list(store.audit())
     list(store.audit(agent_id=agent_id, limit=1))
     list(store.audit(agent_id=agent_id, target_id=ids[0]))
