@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, OperationFailure
 
 from edenmem.errors import StoreError
-from edenmem.store.mongo.errors import mapped
+from edenmem.store.mongo.errors import FORBIDDEN, mapped
 
 Document = dict[str, Any]
 Sort = Sequence[tuple[str, int]]
@@ -87,6 +87,19 @@ class Collection:
         """Name → description of each index."""
         with mapped(self._location):
             return dict(self._raw.index_information())
+
+    def answers_search(self) -> bool:
+        """Whether the server knows search commands (Atlas, or what is compatible with it)."""
+        with mapped(self._location):
+            try:
+                self._raw.aggregate([{"$listSearchIndexes": {}}]).close()
+            except NotImplementedError:  # a mock of a server
+                return False
+            except OperationFailure as error:
+                if error.code in FORBIDDEN:
+                    raise
+                return False
+        return True
 
     def _drained(self, cursor: Any) -> Iterator[Document]:
         with mapped(self._location), cursor:

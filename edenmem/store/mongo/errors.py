@@ -10,7 +10,8 @@ from pymongo import errors as driver
 
 from edenmem.errors import InputError, StoreError
 
-_AUTHENTICATION = frozenset({11, 13, 18, 8000})
+#: Codes by which a server refuses a user, or what the user wants to do.
+FORBIDDEN = frozenset({11, 13, 18, 8000})
 _NOT_PRIMARY = frozenset({189, 10107, 11600, 11602, 13435, 13436})
 
 
@@ -79,7 +80,7 @@ def _translated(error: Exception, location: str) -> StoreError:
                 "a document is larger than MongoDB's limit of 16 MB",
                 hint="write fewer or shorter items at once",
             )
-        case driver.OperationFailure(code=code) if code in _AUTHENTICATION:
+        case driver.OperationFailure(code=code) if code in FORBIDDEN:
             return StoreError(
                 f"MongoDB at {location} refused the user or what the user wanted to do",
                 hint="check user, password, authSource and the user's roles",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -12,7 +12,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.absorbing import AbsorbingPart
-from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.collection import Document, Sort
 from edenmem.store.mongo.filters import (
     IN_LIMIT,
     Filter,
@@ -31,6 +31,7 @@ from edenmem.store.mongo.merging import EPOCH, newest_first
 from edenmem.store.protocol import batched
 
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
+_BY_ID = (("_id", 1),)
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
 
 
@@ -55,25 +56,32 @@ class MemoryPart(AbsorbingPart):
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
         """See `edenmem.store.protocol.Store.recent_facts`."""
-        owners = grouped(scopes, fact_fields)
-        corrected = [{**owner, "updated_at": at_or_after(since)} for owner in owners]
-        formed = [
-            {**owner, "updated_at": None, "formed_at": at_or_after(since)} for owner in owners
-        ]
         if limit < 1:
             return []
-        walks = self._together(
-            [
-                partial(self._newest_facts, filter, sort, limit)
-                for filters, sort in ((corrected, _BY_UPDATED), (formed, _BY_FORMED))
-                for filter in filters
-            ]
-        )
-        return list(islice(_recent_first(map(iter, walks)), limit))
+        calls = [
+            partial(walk, owner, since, limit)
+            for owner in grouped(scopes, fact_fields)
+            for walk in (self._newest_corrected, self._newest_formed)
+        ]
+        walks = (iter(facts) for facts in self._together(calls))
+        return list(islice(_recent_first(walks), limit))
 
-    def _newest_facts(
-        self, filter: Filter, sort: tuple[tuple[str, int], ...], limit: int
-    ) -> list[Fact]:
+    def _newest_formed(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
+        formed = {**owner, "updated_at": None, "formed_at": at_or_after(since)}
+        return self._newest_facts(formed, _BY_FORMED, limit)
+
+    def _newest_corrected(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
+        corrected = {**owner, "updated_at": at_or_after(since)}
+        facts = self._newest_facts(corrected, _BY_UPDATED, limit)
+        if len(facts) < limit:
+            return facts
+        # The index orders facts of one time otherwise than by id, so the last ones are asked for
+        # once more.
+        last = facts[-1].recent_at
+        ties = self._newest_facts({**owner, "updated_at": last}, _BY_ID, limit)
+        return [fact for fact in facts if fact.recent_at > last] + ties
+
+    def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
         found = self._facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
         return [codec.fact_from(document) for document in found]
 
@@ -194,5 +202,5 @@ class MemoryPart(AbsorbingPart):
         return [policy for policy in policies if policy is not None]
 
 
-def _recent_first(walks: Iterator[Iterator[Fact]] | list[Iterator[Fact]]) -> Iterator[Fact]:
+def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:
     return newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)

@@ -49,12 +49,14 @@ class Scan:
         self._limit = limit
 
     def ability(self) -> SearchAbility:
-        """An exact scan, with its limit."""
-        return SearchAbility(
-            kind="scan",
-            notice="this MongoDB answers no search commands: searching by an exact scan of at "
-            f"most {self._limit:,} facts",
+        """An exact scan, with its limit and the reason for it."""
+        why = (
+            "the search indexes of this MongoDB are not used yet"
+            if self._facts.answers_search()
+            else "this MongoDB answers no search commands"
         )
+        how = f"searching by an exact scan of at most {self._limit:,} facts"
+        return SearchAbility(kind="scan", notice=f"{why}: {how}")
 
     def semantic(
         self, filter: FactFilter, vectors: Sequence[bytes], *, model: str, limit: int

@@ -322,6 +322,10 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.usage(**named, since=ago(days=7))
     store.usage()
     store.settle_propagation(scopes[0], 1)
+    list(store.quiet_sessions(before=LATER, rules=None))
+    for quiet in store.quiet_sessions(before=LATER, rules="r"):
+        store.settle(quiet.session.id, seen=quiet.seen, rules="r")
+    list(store.quiet_sessions(before=LATER, rules="r"))
     store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pymongo.errors import AutoReconnect, OperationFailure
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.ids import new_id
@@ -13,6 +16,8 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.mongo.bm25 import Corpus, query_words, stem, within_one_edit, words_of
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.search import Scan
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_facts
 from tests.support.mongo_server import mongomock_client
@@ -79,6 +84,33 @@ def test_vectors_of_another_length_are_another_model(small: MongoStore) -> None:
         small.semantic_candidates(ALL, [random_unit(1, 8)], model="other", limit=3)
 
 
+class _Answering:
+    """A driver's collection that answers search commands with this."""
+
+    def __init__(self, answer: Exception | None) -> None:
+        self.answer = answer
+
+    def aggregate(self, pipeline: list[Any]) -> Any:
+        if self.answer is not None:
+            raise self.answer
+        return self
+
+    def close(self) -> None:
+        """As a cursor has it."""
+
+
+def test_what_the_server_can_is_asked_of_it() -> None:
+    """Known failures 29 and 32: an outage is neither "no search" nor an empty answer."""
+    not_enabled = OperationFailure("needs Atlas", 31082, {"codeName": "SearchNotEnabled"})
+    assert not Collection(_Answering(not_enabled), "x").answers_search()
+    assert Collection(_Answering(None), "x").answers_search()
+    notice = Scan(Collection(_Answering(None), "x"), 7).ability().notice
+    assert "not used yet" in notice
+    for failure in (OperationFailure("not allowed", 13), AutoReconnect("gone")):
+        with pytest.raises(StoreError):
+            Collection(_Answering(failure), "x").answers_search()
+
+
 # -- words ---------------------------------------------------------------------------------------
 
 
@@ -143,6 +175,18 @@ def test_ranking() -> None:
     assert all(score > 0 for _, score in corpus.best("Anna keeps bees in Lisbon", 9))
     assert Corpus([]).best("anna", 9) == []
     assert Corpus([("a", "")]).best("anna", 9) == []
+
+
+def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
+    facts = [
+        make_fact(SCOPE, f"fact {n}", formed_at=ago(days=9 - n), updated_at=NOW) for n in range(8)
+    ]
+    facts += [make_fact(SCOPE, f"new {n}", formed_at=NOW) for n in range(3)]
+    add_facts(small, *reversed(facts))
+    ids = sorted(fact.id for fact in facts)
+    for limit in (1, 4, 8, 11, 20):
+        found = small.recent_facts([SCOPE], since=ago(days=1), limit=limit)
+        assert [fact.id for fact in found] == ids[:limit]
 
 
 # -- search indexes as data ----------------------------------------------------------------------
