@@ -56,6 +56,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "context", "The memory that goes into an agent's prompt.", True),
         Entry(_WORK, "form", "Form memories from conversations."),
         Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
+        Entry(_WORK, "cold", "Quiet sessions, from cron: run, status, retry, crontab.", True),
     )
 }
 

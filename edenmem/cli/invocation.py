@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edenmem.engine.editing import Editor
     from edenmem.engine.references import Resolver
     from edenmem.engine.service import MemoryService
+    from edenmem.llm.protocol import LLM
     from edenmem.settings.load import LoadedSettings
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
@@ -129,8 +130,21 @@ class Invocation:
 
         The store stays open, for what is printed afterwards.
         """
-        from edenmem.engine.factory import open_embedder, open_llm
         from edenmem.engine.service import MemoryService
+
+        async def main(model: LLM | None, embedder: Embedder | None) -> T:
+            service = MemoryService(
+                self.store, self.settings, llm=model, embedder=embedder, actor=self.actor
+            )
+            return await work(service)
+
+        return self.with_models(main, llm=llm)
+
+    def with_models(
+        self, work: Callable[[LLM | None, Embedder | None], Awaitable[T]], *, llm: bool = False
+    ) -> T:
+        """Run async work with the configured providers, which are closed afterwards."""
+        from edenmem.engine.factory import open_embedder, open_llm
 
         async def main() -> T:
             model = open_llm(self.settings) if llm else None
@@ -138,15 +152,7 @@ class Invocation:
                 self.out.note(model.description)
             embedder = open_embedder(self.settings)
             try:
-                return await work(
-                    MemoryService(
-                        self.store,
-                        self.settings,
-                        llm=model,
-                        embedder=embedder,
-                        actor=self.actor,
-                    )
-                )
+                return await work(model, embedder)
             finally:
                 for provider in (model, embedder):
                     if provider is not None:

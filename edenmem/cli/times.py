@@ -63,3 +63,23 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 def iso(moment: datetime) -> str:
     """ISO 8601 in UTC with ``Z``, to the second: for people. Data has all that is stored."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")
+
+
+def parse_duration(text: str, option: str) -> timedelta:
+    """How long ``text`` says: ``90``, ``90s``, ``10m``, ``12h``, ``30d``; a bare number is seconds.
+
+    Raises:
+        UsageError: it says no time that is longer than none.
+    """
+    found = _DURATION.match(text.strip().lower())
+    unit = timedelta(seconds=1) if found and found[2] in (None, "s") else None
+    try:
+        length = float(found[1]) * (unit or _UNITS[found[2]]) if found else timedelta(0)
+    except OverflowError:
+        length = timedelta(0)
+    if length <= timedelta(0):
+        raise UsageError(f"{option}: {text!r} is no length of time", hint="write 90s, 10m, 12h, 7d")
+    return length

@@ -331,7 +331,7 @@ class _Run:
         """Tell of an error; end the run if every other session would meet it too."""
         match error:
             case BudgetExceeded():
-                self.tally.stop("budget", error.message)
+                self.tally.stop("budget", error.message, error.hint)
                 self._ended.set()  # those in work meet it by themselves; what is paid is kept
             case ProviderAuthError():
                 self._end("provider", error)
@@ -362,6 +362,6 @@ class _Run:
             self._end(kind, error)
 
     def _end(self, kind: StopKind, error: EdenmemError) -> None:
-        self.tally.stop(kind, error.message)
+        self.tally.stop(kind, error.message, error.hint)
         self._ended.set()
         self._cut.set()

@@ -84,6 +84,7 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[UsageTotal, ...] = ()
     stopped_early: StopKind | None = None
     reason: str | None = None
+    hint: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -118,6 +119,7 @@ class Tally:
         self.planned: list[ColdPlan] = []
         self.stopped_early: StopKind | None = None
         self.reason: str | None = None
+        self.hint: str | None = None
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of `ColdReport`."""
@@ -126,10 +128,10 @@ class Tally:
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)
 
-    def stop(self, kind: StopKind, reason: str) -> None:
+    def stop(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
         """Why the run ends early; the first reason stays."""
         if self.stopped_early is None:
-            self.stopped_early, self.reason = kind, reason
+            self.stopped_early, self.reason, self.hint = kind, reason, hint
 
     def add_formations(self, reports: Sequence[FormationReport]) -> None:
         """Count what became of ranges; those that failed are counted by who knows their tries."""
@@ -167,6 +169,7 @@ class Tally:
             planned=tuple(self.planned),
             stopped_early=self.stopped_early,
             reason=self.reason,
+            hint=self.hint,
             **self.counts,  # type: ignore[arg-type]
         )
 
