@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 #: Words of a unit file in double quotes; "%" begins a specifier and "$" a variable.
 _SYSTEMD = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
-_SAFE_FOR_SYSTEMD = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@"
-)
+_SAFE_FOR_SYSTEMD = frozenset(f"{ascii_letters}{digits}-_./:=@")
 
 
 class Job(NamedTuple):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 app = group("Sessions that went quiet: form what is left of them, from cron.")
 
 
-@app.command(cls=Command)
+@app.command("run", cls=Command)
 def run(
     ctx: typer.Context,
     agent: options.Agent = None,
@@ -173,7 +173,7 @@ def _override(
         run.override(settings)
 
 
-@app.command(cls=Command)
+@app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
     """What is in work, waits for its next try, or failed; with the reasons.
 
@@ -190,7 +190,8 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     counts = dict.fromkeys(("in work", "abandoned", "waiting", "failed"), 0)
     for formation in found:
         counts[_state(formation)] += 1
-    run.out.note(", ".join(f"{count} {state}" for state, count in counts.items() if count) or "")
+    if found:
+        run.out.note(", ".join(f"{count} {state}" for state, count in counts.items() if count))
 
 
 _STATES: tuple[tuple[FormationStatus, ...], ...] = (
@@ -243,7 +244,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str | None = None
 
 
-@app.command(cls=Command)
+@app.command("retry", cls=Command)
 def retry(
     ctx: typer.Context,
     formations: Annotated[
@@ -293,7 +294,7 @@ def _retry(run: Invocation, formation: Formation, dry_run: bool) -> Retried:
     )
 
 
-@app.command(cls=Command)
+@app.command("crontab", cls=Command)
 def crontab(
     ctx: typer.Context,
     every: Annotated[
