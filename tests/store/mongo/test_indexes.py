@@ -118,7 +118,8 @@ def _filters(
                 yield delete["q"], {}
         case "aggregate":
             first = command["pipeline"][0]
-            yield first.get("$match", {}), {}
+            if "$listSearchIndexes" not in first:  # which reads no documents
+                yield first.get("$match", {}), {}
         case "distinct":
             yield command.get("query") or {command["key"]: {"$gte": ""}}, {}
         case "count" if command.get("query"):
