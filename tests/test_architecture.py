@@ -33,7 +33,7 @@ ARROWS = {
     "embed": BASE | {"endpoint"},
     "search": BASE,
     "store": BASE,
-    "engine": BASE | MIDDLE,
+    "engine": BASE | MIDDLE | {"endpoint"},
     "cli": BASE | {"engine"},
     "__main__": {"cli"},
 }

@@ -144,13 +144,14 @@ class Invocation:
         self, work: Callable[[LLM | None, Embedder | None], Awaitable[T]], *, llm: bool = False
     ) -> T:
         """Run async work with the configured providers, which are closed afterwards."""
-        from edenmem.engine.factory import open_embedder, open_llm
+        from edenmem.engine.factory import open_budget, open_embedder, open_llm
 
         async def main() -> T:
-            model = open_llm(self.settings) if llm else None
+            budget = open_budget(self.settings)
+            model = open_llm(self.settings, budget=budget) if llm else None
             if model is not None and model.is_scripted:
                 self.out.note(model.description)
-            embedder = open_embedder(self.settings)
+            embedder = open_embedder(self.settings, budget=budget)
             try:
                 return await work(model, embedder)
             finally:

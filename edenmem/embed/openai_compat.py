@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.embed.protocol import Embedding
 from edenmem.embed.vectors import embeddable, unit_vectors
+from edenmem.endpoint.budget import Budget
 from edenmem.endpoint.client import Endpoint
-from edenmem.errors import ConfigError, ProviderAnswerInvalid
+from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
 from edenmem.models.formation import CallUsage
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ KNOWN_DIMENSIONS = {
 }
 #: Endpoints limit the tokens of one request too (OpenAI: 300,000).
 _REQUEST_CHARACTERS = 200_000
+_CHARACTERS_PER_TOKEN = 4
 
 
 class OpenAIEmbedder:
@@ -32,16 +34,19 @@ class OpenAIEmbedder:
 
     Texts beyond 8,000 characters are embedded by their beginning. A model that is asked for fewer
     dimensions than its own is another vector space, and so has another name ("…@512").
+    ``budget`` is that of the run, with what the language model costs; None: there is no limit.
     """
 
     def __init__(
         self,
         settings: EmbeddingSettings,
         *,
+        budget: Budget | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._settings = settings
+        self._budget = budget or Budget()
         self._endpoint = Endpoint(
             section="embedding",
             base_url=settings.base_url,
@@ -77,14 +82,24 @@ class OpenAIEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> Embedding:
-        """See the protocol."""
+        """See the protocol. A `ProviderError` carries the ``usage`` of the calls it took."""
+        if self._budget.limits_cost and self._settings.model not in self._settings.prices:
+            raise ConfigError(
+                "llm.max_cost limits the run, and embedding.prices has no price of"
+                f" {self._settings.model!r}",
+                hint=f'add "{self._settings.model}" = PRICE, in dollars for a million tokens',
+            )
         vectors: list[bytes] = []
         usage: list[CallUsage] = []
-        for batch in self._batches(embeddable(texts)):
-            try:
-                vectors += await self._embed_batch(batch, usage)
-            except ProviderAnswerInvalid:
-                vectors += await self._embed_batch(batch, usage)
+        try:
+            for batch in self._batches(embeddable(texts)):
+                try:
+                    vectors += await self._embed_batch(batch, usage)
+                except ProviderAnswerInvalid:
+                    vectors += await self._embed_batch(batch, usage)
+        except ProviderError as error:
+            error.usage = tuple(usage)
+            raise
         return Embedding(vectors=tuple(vectors), usage=tuple(usage))
 
     async def close(self) -> None:
@@ -112,12 +127,19 @@ class OpenAIEmbedder:
         }
         if self._shortened:
             body["dimensions"] = self._dimensions
-        response = await self._endpoint.call(
-            lambda client: client.embeddings.create(**body),
-            model=self._settings.model,
-            model_setting="embedding.model",
-        )
-        usage.append(self._usage(response))
+        expected = sum(map(len, batch)) // _CHARACTERS_PER_TOKEN
+        price = self._settings.prices.get(self._settings.model, 0.0) / 1_000_000
+        with self._budget.call(tokens=expected, cost=expected * price) as charge:
+            response = await self._endpoint.call(
+                lambda client: client.embeddings.create(**body),
+                model=self._settings.model,
+                model_setting="embedding.model",
+            )
+            spent = self._usage(response)
+            # Some endpoints count no tokens; the limit must hold all the same.
+            charge.tokens = spent.input_tokens or expected
+            charge.cost = charge.tokens * price
+        usage.append(spent)
         rows = _in_order(response, len(batch), self._endpoint.host)
         vectors = unit_vectors(rows, source=self._endpoint.host, dimensions=self._dimensions)
         if self._dimensions is None:

@@ -14,6 +14,7 @@ from edenmem.settings.paths import sqlite_path, user_data_folder
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
+    from edenmem.endpoint.budget import Budget
     from edenmem.llm.protocol import LLM
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
@@ -22,6 +23,7 @@ __all__ = [
     "EMBEDDER_HINT",
     "LLM_HINT",
     "default_sqlite_path",
+    "open_budget",
     "open_embedder",
     "open_llm",
     "open_store",
@@ -53,8 +55,16 @@ def open_store(settings: Settings) -> Store:
     return SqliteStore(path, busy_timeout=settings.store.busy_timeout_seconds)
 
 
-def open_llm(settings: Settings) -> LLM | None:
-    """The configured language model, or None if there is neither a key nor a URL.
+def open_budget(settings: Settings) -> Budget:
+    """The limit on tokens and money of one run, to be shared by all that it pays for."""
+    from edenmem.endpoint.budget import Budget
+
+    return Budget(max_tokens=settings.llm.max_tokens, max_cost=settings.llm.max_cost)
+
+
+def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
+    """The configured language model, or None if there is neither a key nor a URL. Without a
+    ``budget`` it has one of its own.
 
     Raises:
         ConfigError: ``llm.provider`` is "replay" and no file is named, or is recorded again.
@@ -78,7 +88,7 @@ def open_llm(settings: Settings) -> LLM | None:
         return None
     from edenmem.llm.openai_compat import OpenAILLM
 
-    endpoint = OpenAILLM(llm)
+    endpoint = OpenAILLM(llm, budget=budget)
     if not llm.record:
         return endpoint
     from edenmem.llm.recording import RecordingLLM
@@ -86,8 +96,9 @@ def open_llm(settings: Settings) -> LLM | None:
     return RecordingLLM(endpoint, Path(llm.record))
 
 
-def open_embedder(settings: Settings) -> Embedder | None:
+def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedder | None:
     """The configured embedding model, or None if there is none; `EMBEDDER_HINT` says what to add.
+    Its calls are charged to the ``budget`` of the run, if there is one.
 
     "auto" is a folder that was named, else an endpoint if there is a key or a URL, else the local
     model if it is installed.
@@ -100,7 +111,7 @@ def open_embedder(settings: Settings) -> Embedder | None:
     if provider == "openai" and endpoint:
         from edenmem.embed.openai_compat import OpenAIEmbedder
 
-        return OpenAIEmbedder(embedding)
+        return OpenAIEmbedder(embedding, budget=budget)
     if provider == "local":
         from edenmem.embed.model_files import bundled_model, folder_model, has_runtime
 

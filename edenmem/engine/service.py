@@ -132,11 +132,12 @@ class MemoryService:
             from edenmem.settings.load import load_settings
 
             settings = load_settings().settings
+        budget = factory.open_budget(settings)
         return cls(
             factory.open_store(settings),
             settings,
-            llm=factory.open_llm(settings),
-            embedder=factory.open_embedder(settings),
+            llm=factory.open_llm(settings, budget=budget),
+            embedder=factory.open_embedder(settings, budget=budget),
             actor=actor,
         )
 

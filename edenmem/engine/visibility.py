@@ -16,6 +16,7 @@ from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol import Store
 
+
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent in one session may read and write, scopes from broad to narrow.
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edenmem.endpoint.budget import Budget
 from edenmem.endpoint.client import Endpoint
 from edenmem.endpoint.failures import RequestRejected
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
-from edenmem.llm.budget import Budget
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.llm.structured import (
     InvalidAnswer,
@@ -41,6 +41,7 @@ class OpenAILLM:
 
     An answer that does not validate is asked for once more with the reason. An endpoint that
     rejects a JSON schema is asked for plain JSON, with the schema in the prompt, from then on.
+    ``budget`` is shared with whatever else the run pays for; None: one of its own.
     """
 
     is_scripted = False
@@ -49,6 +50,7 @@ class OpenAILLM:
         self,
         settings: LLMSettings,
         *,
+        budget: Budget | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -63,7 +65,7 @@ class OpenAILLM:
             uniform=uniform,
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
-        self.budget = Budget(max_tokens=settings.max_tokens, max_cost=settings.max_cost)
+        self.budget = budget or Budget(max_tokens=settings.max_tokens, max_cost=settings.max_cost)
         self._takes_schema = True
 
     @property
