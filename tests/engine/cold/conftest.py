@@ -1,0 +1,145 @@
+"""A world of quiet sessions on SQLite and on a server over a socket, and runs over it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from edenmem.engine.cold import ColdOptions, ColdRunner
+from edenmem.engine.cold_report import ColdReport
+from edenmem.llm.protocol import LLMRequest
+from edenmem.models.formation import Formation, FormationStatus
+from edenmem.models.host import Agent, Session, User
+from edenmem.settings.schema import ColdSettings, Settings
+from tests.support.builders import (
+    ACTOR,
+    NOW,
+    FixedClock,
+    ago,
+    make_agent,
+    make_messages,
+    make_session,
+    make_user,
+)
+from tests.support.llm import FakeLLM
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+    from tests.support.embedder import FakeEmbedder
+
+EVE, ADAM = make_agent("eve"), make_agent("adam")
+ANNA = make_user("anna")
+
+
+def fact_of(request: LLMRequest[Any]) -> Any:
+    """One fact for each conversation, named by its session."""
+    session = request.key.split("/")[0]
+    content = f"Anna spoke in {session}."
+    return {"facts": [{"content": content, "scope": "user", "shard": None, "private": False}]}
+
+
+def no_reflections(request: LLMRequest[Any]) -> Any:
+    return {"agent": [], "group": [], "user": [], "session": [], "shards": []}
+
+
+@dataclass(kw_only=True)
+class Quiet:
+    """A store with Eve, Adam and Anna; ``clock`` stands at `NOW`."""
+
+    store: Store
+    llm: FakeLLM
+    embedder: FakeEmbedder
+    clock: FixedClock = field(default_factory=FixedClock)
+    settings: Settings = field(
+        default_factory=lambda: Settings(cold=ColdSettings(grace_seconds=0, concurrency=2))
+    )
+
+    def add(
+        self,
+        name: str,
+        messages: int = 4,
+        *,
+        agents: Sequence[Agent] = (EVE,),
+        users: Sequence[User] = (ANNA,),
+        days: float = 1,
+        **fields: Any,
+    ) -> Session:
+        """A session that began so many days ago."""
+        fields = {"last_activity": None, "created_at": ago(days=days), **fields}
+        session = make_session(agents, users, name=name, **fields)
+        assert self.store.put_session(session)
+        self.say(session, messages, days=days)
+        return session
+
+    def say(self, session: Session, messages: int, *, days: float = 1) -> None:
+        """More messages of Anna and the agent."""
+        said = make_messages(session, messages, start=ago(days=days), sender=ANNA.id)
+        assert self.store.add_messages(session.id, said) == messages
+
+    def runner(self, **options: Any) -> ColdRunner:
+        """A worker of its own."""
+        cold = msgspec.structs.replace(self.settings.cold, **options.pop("cold", {}))
+        settings = msgspec.structs.replace(self.settings, cold=cold)
+        return ColdRunner(
+            self.store,
+            options.pop("settings", settings),
+            llm=options.pop("llm", self.llm),
+            embedder=self.embedder,
+            actor=ACTOR,
+            clock=self.clock,
+            **options,
+        )
+
+    async def run(self, *, stop: asyncio.Event | None = None, **options: Any) -> ColdReport:
+        """A run with a new worker."""
+        names = ColdOptions.__struct_fields__
+        chosen = {name: options.pop(name) for name in list(options) if name in names}
+        return await self.runner(**options).run(ColdOptions(**chosen), stop=stop)
+
+    def formations(self, status: FormationStatus | None = None) -> list[Formation]:
+        """Formations, the first ones first."""
+        found = self.store.formations(statuses=[status] if status else ())
+        return sorted(found, key=lambda formation: formation.id)
+
+    def check(self, sessions: Sequence[Session]) -> None:
+        """Every message of them is in exactly one applied formation of each agent."""
+        for session in sessions:
+            messages = [message.id for message in self.store.messages(session.id)]
+            for agent_id in session.agents:
+                applied = [
+                    message_id
+                    for formation in self.store.formations(session_id=session.id, agent_id=agent_id)
+                    if formation.status is FormationStatus.APPLIED
+                    for message_id in formation.message_ids
+                ]
+                assert sorted(applied) == sorted(messages), session.name
+
+
+def make_quiet(store: Store, llm: FakeLLM, embedder: FakeEmbedder) -> Quiet:
+    """A world with nothing said yet; the model finds one fact in each conversation."""
+    for agent in (EVE, ADAM):
+        store.add_agent(agent)
+    store.add_user(ANNA)
+    llm.script("facts", fact_of)
+    llm.script("dedup", {"decisions": []})
+    llm.script("reflections", no_reflections)
+    return Quiet(store=store, llm=llm, embedder=embedder)
+
+
+@pytest.fixture(params=["sqlite", "secantus"])
+def quiet(
+    request: pytest.FixtureRequest,
+    open_store: Callable[[str], Store],
+    llm: FakeLLM,
+    embedder: FakeEmbedder,
+) -> Quiet:
+    """A world on each kind of store that outlives a process."""
+    return make_quiet(open_store(request.param), llm, embedder)
+
+
+assert ago(days=0) == NOW

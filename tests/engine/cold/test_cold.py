@@ -1,0 +1,280 @@
+"""What a cold run takes up, and what it tells."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from edenmem.models.changes import AddReflection
+from edenmem.models.formation import FormationStatus
+from edenmem.models.host import Session
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import FormationSettings
+from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet, make_quiet
+from tests.support.builders import (
+    NOW,
+    ago,
+    change_set,
+    make_formation,
+    make_message,
+    make_reflection,
+)
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import FakeLLM
+from tests.support.memory import facts_of, set_policy
+
+
+async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
+    long, short = quiet.add("long", 9), quiet.add("short", 3)
+    report = await quiet.run()
+    assert (report.considered, report.formed, report.messages) == (2, 1, 9)
+    assert (report.facts_added, report.not_due, report.failed) == (1, 1, ())
+    assert report.stopped_early is None
+    quiet.check([long])
+    assert list(quiet.store.formations(session_id=short.id)) == []
+    [fact] = facts_of(quiet.store, Scope.user(EVE.id, ANNA.id))
+    assert fact.content == "Anna spoke in long."
+
+
+async def test_what_has_nothing_to_do_is_looked_at_once(quiet: Quiet) -> None:
+    quiet.add("long", 9)
+    quiet.add("short", 3)
+    considered = [(await quiet.run()).considered for _ in range(4)]
+    assert considered == [2, 1, 0, 0]
+
+
+async def test_few_messages_with_enough_in_them_are_due(quiet: Quiet) -> None:
+    session = quiet.add("dense", 0)
+    text = "word " * 1400
+    quiet.store.add_messages(session.id, [make_message(session, text, created_at=ago(days=1))])
+    assert (await quiet.run()).formed == 1
+
+
+async def test_who_spoke_ten_minutes_ago_is_not_interrupted(quiet: Quiet) -> None:
+    session = quiet.add("now", 4, days=9 / 1440)
+    assert (await quiet.run()).considered == 0
+    quiet.clock.advance(minutes=3)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+async def test_who_speaks_before_their_turn_comes_is_left_alone(quiet: Quiet) -> None:
+    """Pages of sessions are read ahead: one may be active again when its turn comes."""
+    quiet.add("first", days=3)
+    second = quiet.add("second", days=2)
+
+    def speak(request: object) -> object:
+        message = make_message(second, created_at=NOW, sender=ANNA.id)
+        quiet.store.add_messages(second.id, [message])
+        return {"facts": []}
+
+    quiet.llm.script("facts", [speak])
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.formed, report.active) == (1, 1)
+    quiet.clock.advance(minutes=11)
+    assert (await quiet.run()).formed == 1
+    quiet.check([second])
+
+
+# -- known failure 21 ----------------------------------------------------------------------------
+
+
+async def test_known_failure_21_sessions_older_than_two_days_are_formed(quiet: Quiet) -> None:
+    sessions = [quiet.add(f"{days} days", days=days) for days in (1, 3, 45, 800)]
+    assert (await quiet.run()).formed == 4
+    quiet.check(sessions)
+
+
+async def test_known_failure_21_more_than_fifty_sessions_oldest_first(
+    sqlite_store: object, llm: FakeLLM, embedder: FakeEmbedder
+) -> None:
+    quiet = make_quiet(sqlite_store, llm, embedder)  # type: ignore[arg-type]
+    sessions = [quiet.add(f"s{number:03}", days=200 - number) for number in range(130)]
+    report = await quiet.run(cold={"concurrency": 1})
+    assert report.formed == 130
+    quiet.check(sessions)
+    asked = [request.key.split("/")[0] for request in llm.requests_for("facts")]
+    assert asked == sorted(asked)
+
+
+async def test_known_failure_21_every_agent_of_a_session(quiet: Quiet) -> None:
+    session = quiet.add("both", agents=[EVE, ADAM])
+    report = await quiet.run()
+    assert (report.considered, report.formed) == (1, 2)
+    quiet.check([session])
+
+
+async def test_known_failure_21_too_few_messages_are_no_error(quiet: Quiet) -> None:
+    quiet.add("short", 3)
+    report = await quiet.run()
+    assert (report.not_due, report.failed) == (1, ())
+    assert report.stopped_early is None
+
+
+async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Quiet) -> None:
+    session = quiet.add("both", agents=[EVE, ADAM])
+    assert (await quiet.run(agent_id=EVE.id)).formed == 1
+    report = await quiet.run()
+    assert (report.formed, report.not_due) == (1, 1)
+    quiet.check([session])
+
+
+async def test_sessions_without_a_memory_context(quiet: Quiet) -> None:
+    """A session that the platform made before there was memory, or never wrote a context into."""
+    sessions = [quiet.add("null"), quiet.add("missing")]
+    database = getattr(quiet.store, "_database", None)
+    if database is not None:
+        database["sessions"].update_one({"name": "null"}, {"$set": {"memory_context": None}})
+        database["sessions"].update_one({"name": "missing"}, {"$unset": {"memory_context": ""}})
+        database["memory2_cold"].drop()
+    assert (await quiet.run()).formed == 2
+    quiet.check(sessions)
+
+
+async def test_late_messages_are_formed_too(quiet: Quiet) -> None:
+    session = quiet.add("late", 6, days=5)
+    await quiet.run()
+    await quiet.run()
+    assert (await quiet.run()).considered == 0
+    late = [
+        make_message(session, f"Late {n}.", created_at=ago(days=30), sender=ANNA.id)
+        for n in range(4)
+    ]
+    quiet.store.add_messages(session.id, late)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+async def test_other_thresholds_have_settled_sessions_looked_at_again(quiet: Quiet) -> None:
+    session = quiet.add("short", 3)
+    assert [(await quiet.run()).considered for _ in range(2)] == [1, 0]
+    formation = FormationSettings(min_messages=2)
+    quiet.settings = msgspec.structs.replace(quiet.settings, formation=formation)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+async def test_what_limit_and_age_leave_out_is_counted(quiet: Quiet) -> None:
+    sessions = [quiet.add(f"s{days}", days=days) for days in (1, 2, 3, 40, 50)]
+    quiet.add("short", 2, days=60)
+    report = await quiet.run(limit=2, max_age=timedelta(days=30), cold={"concurrency": 1})
+    assert (report.formed, report.left_out_by_limit, report.left_out_by_age) == (2, 1, 2)
+    assert report.not_due == 1
+    quiet.check([sessions[2], sessions[1]])  # the oldest of those that are young enough
+    assert (await quiet.run()).formed == 3
+    quiet.check(sessions)
+
+
+async def test_one_agent_alone(quiet: Quiet) -> None:
+    quiet.add("hers")
+    his = quiet.add("his", agents=[ADAM])
+    report = await quiet.run(agent_id=ADAM.id)
+    assert (report.considered, report.formed) == (1, 1)
+    quiet.check([his])
+
+
+async def test_a_dry_run_asks_no_model_and_writes_nothing(quiet: Quiet) -> None:
+    session = quiet.add("both", 8, agents=[EVE, ADAM])
+    quiet.add("short", 2)
+    before = _everything(quiet)
+    report = await quiet.run(dry_run=True)
+    assert quiet.llm.requests == []
+    assert _everything(quiet) == before
+    assert [(plan.session_id, plan.agent_id, plan.work) for plan in report.planned] == [
+        (session.id, EVE.id, "form"),
+        (session.id, ADAM.id, "form"),
+    ]
+    assert all(plan.messages == 8 and plan.tokens > 20 for plan in report.planned)
+    assert (report.considered, report.formed, report.not_due) == (2, 0, 1)
+
+
+def _everything(quiet: Quiet) -> object:
+    database = getattr(quiet.store, "_database", None)
+    if database is not None:
+        return {
+            name: list(database[name].find()) for name in sorted(database.list_collection_names())
+        }
+    with quiet.store._db.reading() as connection:  # type: ignore[attr-defined]
+        return list(connection.iterdump())
+
+
+# -- what earlier runs left ----------------------------------------------------------------------
+
+
+async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> None:
+    session = quiet.add("recorded")
+    formation = make_formation(session, list(quiet.store.messages(session.id)), now=ago(days=1))
+    assert quiet.store.claim(formation)
+    reflection = make_reflection(Scope.session(EVE.id, session.id))
+    assert quiet.store.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(AddReflection(reflection=reflection, word_limit=200)),
+        decisions=(),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    report = await quiet.run(llm=None)
+    assert (report.completed, report.formed, report.stopped_early) == (1, 0, None)
+    assert quiet.llm.requests == []
+    assert len(quiet.store.pending(reflection.home)) == 1
+    quiet.check([session])
+
+
+async def test_a_claim_of_another_is_left_to_it_until_its_lease_is_over(quiet: Quiet) -> None:
+    session = quiet.add("claimed")
+    formation = make_formation(session, list(quiet.store.messages(session.id)), now=NOW)
+    assert quiet.store.claim(formation)
+    report = await quiet.run()
+    assert (report.taken, report.formed, report.failed) == (1, 0, ())
+    quiet.clock.advance(minutes=6)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+async def test_due_scopes_are_consolidated(quiet: Quiet) -> None:
+    scope = Scope.user(EVE.id, ANNA.id)
+    set_policy(quiet.store, scope, consolidate_at=1)
+    quiet.llm.script(
+        "reflections",
+        {
+            "agent": [],
+            "group": [],
+            "user": [{"content": "Anna plans a move.", "private": False}],
+            "session": [],
+            "shards": [],
+        },
+    )
+    quiet.llm.script("consolidate", {"text": "Anna plans a move to Porto."})
+    quiet.add("moving")
+    report = await quiet.run()
+    assert (report.formed, report.reflections, report.consolidations) == (1, 1, 1)
+    assert quiet.store.consolidations([scope])[scope].version == 1
+
+
+async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
+    for number in range(3):
+        quiet.add(f"s{number}")
+    report = await quiet.run()
+    stored = [call for formation in quiet.formations() for call in formation.usage]
+    for total in report.usage:
+        calls = [call for call in stored if call.model == total.model]
+        assert total.calls == len(calls)
+        assert total.input_tokens == sum(call.input_tokens for call in calls)
+    assert report.tokens == sum(call.input_tokens + call.output_tokens for call in stored) > 0
+
+
+async def test_a_session_whose_agents_are_all_gone_is_nobodys_failure(quiet: Quiet) -> None:
+    session = Session(id=new_id(), agents=(new_id(),), users=(ANNA.id,), name="orphan")
+    quiet.store.put_session(session)
+    quiet.say(session, 6)
+    report = await quiet.run()
+    assert (report.considered, report.formed, report.failed) == (1, 0, ())
+    assert (await quiet.run()).considered == 0
+    assert quiet.formations(FormationStatus.FAILED) == []

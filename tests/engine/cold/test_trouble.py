@@ -1,0 +1,345 @@
+"""What goes wrong while a cold run works: nothing is lost, nobody is held up, and it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.errors import (
+    BudgetExceeded,
+    EmbeddingModelMismatch,
+    ProviderAuthError,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    StoreError,
+)
+from edenmem.models.formation import FormationStatus
+from tests.engine.cold.conftest import ADAM, EVE, Quiet, fact_of
+from tests.support.llm import HANG, NONSENSE
+
+#: A time limit that a run which hangs meets soon, and no other.
+SHORT = {"session_timeout_seconds": 0.5}
+
+
+def answers(**by_session: Any) -> Callable[[Any], Any]:
+    """What the model says of the facts of these sessions; of others the usual."""
+
+    def answer(request: Any) -> Any:
+        return by_session.get(request.key.split("/")[0], fact_of)
+
+    return answer
+
+
+class Hanging:
+    """Never answers; ``asked`` is set when it was asked so many times."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.asked = asyncio.Event()
+        self._left = times
+
+    async def __call__(self, request: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self.asked.set()
+        await asyncio.Event().wait()
+
+
+def server_error() -> ProviderError:
+    error = ProviderError("the endpoint answered 503")
+    error.retryable = True
+    return error
+
+
+# -- several runs at once ------------------------------------------------------------------------
+
+
+async def test_runs_at_once_form_nothing_twice(quiet: Quiet) -> None:
+    sessions = [quiet.add(f"s{number}", 6, agents=[EVE, ADAM]) for number in range(12)]
+    reports = await asyncio.gather(*(quiet.run() for _ in range(4)))
+    assert sum(report.formed for report in reports) == 24
+    assert [report.failed for report in reports] == [()] * 4
+    assert len(quiet.llm.requests_for("facts")) == 24
+    quiet.check(sessions)
+
+
+async def test_a_second_run_counts_what_is_taken_and_goes_on(quiet: Quiet) -> None:
+    quiet.add("slow", days=9)
+    other = quiet.add("other")
+    hanging = Hanging()
+    quiet.llm.script("facts", answers(slow=hanging))
+    stop = asyncio.Event()
+    first = asyncio.create_task(quiet.run(stop=stop, limit=1, cold={"concurrency": 1}))
+    await hanging.asked.wait()
+    second = await quiet.run()
+    assert (second.taken, second.formed, second.failed) == (1, 1, ())
+    quiet.check([other])
+    stop.set()
+    report = await first
+    assert (report.stopped_early, report.given_back) == ("interrupted", ("slow",))
+
+
+# -- the limit of a session, and being told to stop -----------------------------------------------
+
+
+async def test_known_failure_13_a_time_limit_loses_nothing(quiet: Quiet) -> None:
+    slow, other = quiet.add("slow", days=9), quiet.add("other")
+    quiet.llm.script("facts", answers(slow=HANG))
+    report = await quiet.run(cold=SHORT)
+    assert (report.timed_out, report.formed, report.failed) == (("slow",), 1, ())
+    [given_back] = quiet.formations(FormationStatus.RELEASED)
+    assert (given_back.attempts, given_back.worker, given_back.lease_until) == (0, None, None)
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 1
+    quiet.check([slow, other])
+
+
+async def test_an_agent_that_hangs_takes_no_time_from_another(quiet: Quiet) -> None:
+    session = quiet.add("both", agents=[EVE, ADAM])
+    quiet.llm.script("facts", lambda request: HANG if "/eve/" in request.key else fact_of)
+    report = await quiet.run(cold=SHORT)
+    assert (report.timed_out, report.formed) == (("both",), 1)
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+async def test_told_to_stop_it_begins_no_more_and_gives_back(quiet: Quiet) -> None:
+    sessions = [quiet.add(f"s{number}", days=9 - number) for number in range(6)]
+    hanging = Hanging(2)
+    quiet.llm.script("facts", hanging)
+    stop = asyncio.Event()
+    running = asyncio.create_task(quiet.run(stop=stop))
+    await hanging.asked.wait()
+    stop.set()
+    report = await running
+    assert (report.stopped_early, report.formed) == ("interrupted", 0)
+    assert sorted(report.given_back) == ["s0", "s1"]
+    released = quiet.formations()
+    assert [(each.status, each.attempts) for each in released] == [
+        (FormationStatus.RELEASED, 0)
+    ] * 2
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 6
+    quiet.check(sessions)
+
+
+async def test_told_to_stop_it_lets_what_is_nearly_done_be_done(quiet: Quiet) -> None:
+    session = quiet.add("nearly")
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def facts(request: Any) -> Any:
+        asked.set()
+        await answer.wait()
+        return fact_of(request)
+
+    quiet.llm.script("facts", facts)
+    stop = asyncio.Event()
+    running = asyncio.create_task(quiet.run(stop=stop, cold={"grace_seconds": 60}))
+    await asked.wait()
+    stop.set()
+    await asyncio.sleep(0)
+    answer.set()
+    report = await running
+    assert (report.stopped_early, report.formed, report.given_back) == ("interrupted", 1, ())
+    quiet.check([session])
+
+
+async def test_a_run_that_is_cancelled_gives_everything_back(quiet: Quiet) -> None:
+    session = quiet.add("slow")
+    hanging = Hanging()
+    quiet.llm.script("facts", hanging)
+    running = asyncio.create_task(quiet.run())
+    await hanging.asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+# -- providers that are down ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "failure", [ProviderRateLimited("429"), ProviderTimeout("no answer"), server_error()], ids=str
+)
+async def test_a_provider_that_is_down_ends_the_run_and_no_try_is_counted(
+    quiet: Quiet, failure: ProviderError
+) -> None:
+    sessions = [quiet.add(f"s{number}") for number in range(12)]
+    quiet.llm.script("facts", failure)
+    for _ in range(4):  # more often than a range may fail
+        report = await quiet.run(cold={"concurrency": 1})
+        assert (report.stopped_early, report.reason) == ("provider", failure.message)
+        assert len(report.failed) == 3
+        assert all(each.attempts == 0 and not each.final for each in report.failed)
+    assert {each.attempts for each in quiet.formations()} == {0}
+    assert quiet.formations(FormationStatus.FAILED) == []
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 12
+    quiet.check(sessions)
+
+
+async def test_a_key_that_is_refused_ends_the_run_at_once(quiet: Quiet) -> None:
+    for number in range(5):
+        quiet.add(f"s{number}")
+    quiet.llm.script("facts", ProviderAuthError("401", hint="check the key"))
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.stopped_early, report.hint) == ("provider", "check the key")
+    assert len(quiet.llm.requests) == 1
+    assert report.failed == ()
+
+
+async def test_no_model_at_all_is_said(quiet: Quiet) -> None:
+    quiet.add("session")
+    report = await quiet.run(llm=None)
+    assert report.stopped_early == "configuration"
+    assert quiet.formations() == []
+
+
+async def test_vectors_of_another_model_end_the_run(quiet: Quiet) -> None:
+    quiet.add("session")
+    quiet.embedder.failures = [EmbeddingModelMismatch(stored="a", current="b")]
+    assert (await quiet.run()).stopped_early == "configuration"
+
+
+async def test_one_failure_among_successes_is_no_outage(quiet: Quiet) -> None:
+    for number in range(12):
+        quiet.add(f"s{number:02}", days=20 - number)
+    bad = {f"s{number:02}": ProviderTimeout("no answer") for number in range(0, 12, 2)}
+    quiet.llm.script("facts", answers(**bad))
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.formed, len(report.failed), report.stopped_early) == (6, 6, None)
+
+
+async def test_nothing_starves_behind_sessions_that_always_fail(quiet: Quiet) -> None:
+    """The three oldest sessions end every call in an outage: they come after all others."""
+    for number in range(3):
+        quiet.add(f"bad{number}", days=100 + number)
+    failing = answers(**{f"bad{number}": ProviderTimeout("no answer") for number in range(3)})
+    quiet.llm.script("facts", failing)
+    good = [quiet.add(f"good{number}") for number in range(5)]
+    first = await quiet.run(cold={"concurrency": 1})
+    assert (first.stopped_early, first.formed) == ("provider", 0)
+    for _ in range(2):
+        second = await quiet.run(cold={"concurrency": 1})
+    quiet.check(good)
+    assert second.stopped_early == "provider"
+    assert {each.session for each in second.failed} == {"bad0", "bad1", "bad2"}
+
+
+# -- the budget -----------------------------------------------------------------------------------
+
+
+async def test_the_budget_ends_the_run_and_the_rest_waits(quiet: Quiet) -> None:
+    sessions = [quiet.add(f"s{number}", days=9 - number) for number in range(5)]
+    spent = BudgetExceeded("the run's limit of 100 tokens is reached")
+    quiet.llm.script("facts", [fact_of, fact_of, spent])
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.stopped_early, report.formed, report.failed) == ("budget", 2, ())
+    assert report.reason == spent.message
+    assert (await quiet.run()).formed == 3
+    quiet.check(sessions)
+    assert {each.attempts for each in quiet.formations()} == {0}
+
+
+# -- sessions that fail ---------------------------------------------------------------------------
+
+
+async def test_known_failure_12_three_failed_tries_are_kept_shown_and_retried(
+    quiet: Quiet,
+) -> None:
+    bad, good = quiet.add("bad", days=9), quiet.add("good")
+    quiet.llm.script("facts", answers(bad=NONSENSE))
+    attempts, final = [], []
+    for _ in range(3):
+        report = await quiet.run()
+        [failure] = report.failed
+        attempts.append(failure.attempts)
+        final.append(failure.final)
+        assert (failure.session, failure.agent_id) == ("bad", EVE.id)
+        assert failure.reason
+        assert (await quiet.run()).failed == ()  # it waits, or is over
+        quiet.clock.advance(hours=1)
+    assert (attempts, final) == ([1, 2, 3], [False, False, True])
+    quiet.check([good])
+
+    assert [(await quiet.run()).considered for _ in range(2)][-1] == 0
+    [kept] = quiet.formations(FormationStatus.FAILED)
+    assert kept.error
+    assert quiet.store.retry(kept.id, now=quiet.clock())
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 1
+    quiet.check([bad, good])
+
+
+async def test_backoff_is_waited_for_and_counted(quiet: Quiet) -> None:
+    quiet.add("bad")
+    quiet.llm.script("facts", NONSENSE)
+    await quiet.run()
+    report = await quiet.run()
+    assert (report.waiting, report.failed) == (1, ())
+
+
+@pytest.mark.parametrize("error", [ReplayMiss("no such answer"), ValueError("a bug")], ids=repr)
+async def test_a_session_that_fails_stops_no_other(quiet: Quiet, error: Exception) -> None:
+    quiet.add("bad", days=9)
+    good = [quiet.add(f"s{number}") for number in range(4)]
+    quiet.llm.script("facts", answers(bad=error))
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.formed, report.stopped_early) == (4, None)
+    [failure] = report.failed
+    assert failure.session == "bad"
+    assert str(error.args[0]) in failure.reason
+    quiet.check(good)
+
+
+# -- the database ---------------------------------------------------------------------------------
+
+
+class Broken:
+    """A store that cannot do one thing."""
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._store, self._name = store, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name:
+            return self._fail
+        return getattr(self._store, name)
+
+    def _fail(self, *args: Any, **options: Any) -> Any:
+        raise StoreError("the database is gone", hint="start it")
+
+
+@pytest.mark.parametrize("name", ["backlog", "claim", "record", "apply_formation", "session"])
+async def test_a_database_that_is_down_ends_the_run(quiet: Quiet, name: str) -> None:
+    sessions = [quiet.add(f"s{number}") for number in range(6)]
+    whole, quiet.store = quiet.store, Broken(quiet.store, name)  # type: ignore[assignment]
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.stopped_early, report.hint, report.formed) == ("database", "start it", 0)
+    assert len(report.failed) == 3
+    quiet.store = whole
+    quiet.clock.advance(hours=1)  # leases that could not be given back run out
+    last = await quiet.run()
+    assert last.formed + last.completed == 6
+    quiet.check(sessions)
+    assert quiet.llm.requests_for("facts")
+
+
+async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None:
+    def pages(**options: Any) -> Any:
+        raise StoreError("the database is gone")
+        yield
+
+    quiet.add("session")
+    broken = Broken(quiet.store, "nothing")
+    broken.quiet_sessions = pages  # type: ignore[attr-defined]
+    quiet.store = broken  # type: ignore[assignment]
+    assert (await quiet.run()).stopped_early == "database"
