@@ -350,7 +350,8 @@ class Store(Protocol):
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        """Formations without their changes, latest first."""
+        """Formations without their changes, latest first: those of one session and agent by
+        ``seq``, since the clocks of workers may disagree, others by ``created_at``."""
 
     # -- propagation -------------------------------------------------------------------------
 

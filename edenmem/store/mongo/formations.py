@@ -32,6 +32,8 @@ from edenmem.store.protocol import Backlog
 RECORD_LIMIT = 15 * 1024 * 1024
 
 _LATEST = (("created_at", -1), ("_id", -1))
+#: Of one session and agent: numbers are given in order, by workers whose clocks may disagree.
+_LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
 _FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
 
 
@@ -296,7 +298,9 @@ class FormationsPart(ContextsPart):
             filter["agent_id"] = object_id(agent_id)
         if statuses:
             filter["status"] = {"$in": [status.value for status in statuses]}
-        found = self._formations.find(filter, {"changes": 0}, sort=_LATEST)
+        one_pair = session_id is not None and agent_id is not None
+        order = _LATEST_OF_PAIR if one_pair else _LATEST
+        found = self._formations.find(filter, {"changes": 0}, sort=order)
         return islice(map(_formation, found), limit)
 
 

@@ -284,26 +284,29 @@ class Formations(Part):
         if statuses:
             where += " AND status IN (SELECT value FROM json_each(?))"
             values.append(json_array(status.value for status in statuses))
-        return self._latest_first(where, values, limit)
+        # The clocks of workers may disagree, so that times do not tell which of a pair is later.
+        one_pair = session_id is not None and agent_id is not None
+        return self._latest_first("seq" if one_pair else "created_at", where, values, limit)
 
     def _latest_first(
-        self, where: str, values: Sequence[Any], limit: int | None
+        self, order: str, where: str, values: Sequence[Any], limit: int | None
     ) -> Iterator[Formation]:
         last: tuple[int, str] = (2**62, "")
+        place = 3 if order == "seq" else 7
         left = limit
         while left is None or left > 0:
             size = BATCH if left is None else min(BATCH, left)
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"SELECT {_COLUMNS} FROM formations WHERE (created_at, id) < (?, ?){where}"
-                    " ORDER BY created_at DESC, id DESC LIMIT ?",
+                    f"SELECT {_COLUMNS} FROM formations WHERE ({order}, id) < (?, ?){where}"
+                    f" ORDER BY {order} DESC, id DESC LIMIT ?",
                     (*last, *values, size),
                 ).fetchall()
                 found = [_formation_from(connection, row) for row in rows]
             yield from found
             if len(rows) < size:
                 return
-            last = (rows[-1][7], rows[-1][0])
+            last = (rows[-1][place], rows[-1][0])
             left = None if left is None else left - size
 
 

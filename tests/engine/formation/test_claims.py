@@ -416,3 +416,18 @@ async def test_a_threshold_does_not_hold_up_what_was_begun(world: World) -> None
 
 def _nothing() -> dict[str, Any]:
     return {"facts": facts(), "reflections": {**_session_reflection("x"), "session": []}}
+
+
+# -- clocks --------------------------------------------------------------------------------------
+
+
+async def test_a_session_goes_on_although_the_clock_was_set_back(world: World) -> None:
+    """The number of the next formation must not hang on which one has the latest time: it would
+    be given twice, refused, and asked for again for ever."""
+    outcomes = []
+    for content in ("I live in Lisbon.", "I have a boat.", "It is a small one."):
+        world.say(content)
+        outcomes.append((await world.form_one()).outcome)
+        world.clock.advance(hours=-1)
+    assert outcomes == ["applied"] * 3
+    assert sorted(each.seq for each in world.formations()) == [1, 2, 3]

@@ -489,3 +489,19 @@ def test_formations_are_listed_latest_first(store: Store) -> None:
     assert ids(session_id=session.id, statuses=[FormationStatus.APPLIED]) == [made[1], made[0]]
     assert ids(limit=2) == [other.id, made[2]]
     assert ids(session_id=session.id, agent_id=elsewhere.agents[0]) == []
+
+
+def test_formations_of_a_pair_are_in_order_although_clocks_disagree(store: Store) -> None:
+    session, messages = make_talk(store, 12)
+    made = []
+    for seq in range(1, 4):  # each worker's clock is an hour behind the one before
+        part = messages[4 * (seq - 1) : 4 * seq]
+        formation = claim(store, session, part, seq=seq, now=NOW - timedelta(hours=seq))
+        made.append(formation.id)
+        if seq < 3:
+            finish(store, formation)
+    named = {"session_id": session.id, "agent_id": session.agents[0]}
+    assert [formation.id for formation in store.formations(**named)] == made[::-1]
+    assert [formation.id for formation in store.formations(**named, limit=1)] == made[-1:]
+    done = store.formations(**named, statuses=[FormationStatus.APPLIED])
+    assert [formation.id for formation in done] == [made[1], made[0]]

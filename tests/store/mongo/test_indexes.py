@@ -227,7 +227,8 @@ def _use_everything(store: Store) -> None:
     store.formation(formation.id)
     store.backlog(session.id, agent.id, limit=2)
     store.backlog(session.id, other.id, limit=2)
-    for named in ({}, {"session_id": session.id}, {"agent_id": agent.id}):
+    of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
+    for named in ({}, of_session, of_agent, of_session | of_agent):
         list(store.formations(**named))
         list(store.formations(**named, statuses=[FormationStatus.APPLIED], limit=1))
 

@@ -181,6 +181,7 @@ def run_everything(store: SqliteStore) -> None:
     store.retry(formation.id, now=NOW)
     list(store.formations())
     list(store.formations(session_id=session.id))
+    list(store.formations(session_id=session.id, agent_id=AGENT.id))
     list(store.formations(agent_id=AGENT.id, statuses=[FormationStatus.APPLIED]))
     for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
         store.find(kind, "anna")
