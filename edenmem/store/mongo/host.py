@@ -177,9 +177,11 @@ class HostPart(Connected):
         documents: Iterator[Document]
         if ids is not None:
             filters = [{**of_session, "_id": {"$in": part}} for part in id_parts(ids)]
-            found = list(self._find_all(self._messages, filters))
-            documents = iter(sorted(found, key=lambda d: (d["createdAt"], d["_id"])))
-        elif newest is not None:
+            found = self._find_all(self._messages, filters)
+            read = (codec.message_from(document, session_id) for document in found)
+            # By the time that the message is read with: an old document may lack its own.
+            return iter(sorted(read, key=lambda message: (message.created_at, message.id)))
+        if newest is not None:
             backwards = [(field, -order) for field, order in _IN_ORDER]
             last = self._messages.find(of_session, sort=backwards, limit=newest) if newest else ()
             documents = reversed(list(last))

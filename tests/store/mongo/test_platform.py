@@ -493,6 +493,26 @@ def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) ->
     assert len(after["agents"]) == 3
 
 
+def test_a_message_without_a_time_has_that_of_its_id_however_it_is_asked_for(
+    mongo: MongoStore, database: Any
+) -> None:
+    """A formation that is tried again asks for its messages by their ids."""
+    session = ObjectId()
+    first, second, third = (ObjectId.from_datetime(NOW + n * timedelta(hours=1)) for n in range(3))
+    fields = {"session": [session], "role": "user", "content": "Hello."}
+    database.messages.insert_many(
+        [
+            {"_id": third, "createdAt": NOW + timedelta(hours=2), **fields},
+            {"_id": second, **fields},
+            {"_id": first, "createdAt": NOW, **fields},
+        ]
+    )
+    ids = [str(first), str(second), str(third)]
+    messages = list(mongo.messages(str(session), ids=ids))
+    assert [message.id for message in messages] == ids
+    assert messages[1].created_at == LATER
+
+
 def test_toggles_touch_two_fields(mongo: MongoStore, database: Any) -> None:
     agent = ObjectId()
     document = {"_id": agent, "type": "agent", "username": "eve", "deleted": False, "other": [1]}
