@@ -6,11 +6,13 @@ Read-only and light to import: `scope list` and `status` need nothing else of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from edenmem.engine.reports import ScopeStatus
-from edenmem.models.formation import Formation, FormationStatus
+from edenmem.models.formation import Formation, FormationStatus, UsageTotal
+from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import ScopeSettings, Settings
@@ -37,11 +39,21 @@ class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
     due: int = 0
 
 
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model was asked and cost: today (since midnight UTC), in seven days, and ever."""
+
+    model: str
+    today: UsageTotal
+    week: UsageTotal
+    ever: UsageTotal
+
+
 class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     """What ``status`` shows.
 
     ``vector_models`` counts facts by the model of their vector; "" are those without one.
     ``unfinished`` and ``failed`` are the latest such formations, ``formations`` counts them all.
+    ``usage`` adds up what models cost, by model, failed tries included.
     """
 
     store: StoreInfo
@@ -50,6 +62,7 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: tuple[Formation, ...] = ()
     failed: tuple[Formation, ...] = ()
     vector_models: dict[str, int] = msgspec.field(default_factory=dict)
+    usage: tuple[ModelUsage, ...] = ()
     search: str = ""
     notices: tuple[str, ...] = ()
 
@@ -165,9 +178,15 @@ def names(store: Store, items: Iterable[Scope | str]) -> dict[str, str]:
 
 
 def store_overview(
-    store: Store, settings: Settings, *, agent_id: str | None = None, latest: int = 20
+    store: Store,
+    settings: Settings,
+    *,
+    agent_id: str | None = None,
+    latest: int = 20,
+    now: datetime | None = None,
 ) -> StoreOverview:
-    """The store, its agents in numbers, formations that wait or failed, and the vector models."""
+    """The store, its agents in numbers, formations that wait or failed, the vector models, and
+    what models cost up to ``now``."""
     info = store.info()
     if not info.initialised:
         return StoreOverview(store=info)
@@ -189,8 +208,30 @@ def store_overview(
         unfinished=tuple(unfinished),
         failed=tuple(failed),
         vector_models=store.vector_models(),
+        usage=model_usage(store, now or utc_now(), agent_id=agent_id),
         search=ability.kind,
         notices=(ability.notice,) if ability.notice else (),
+    )
+
+
+def model_usage(
+    store: Store, now: datetime, *, agent_id: str | None = None
+) -> tuple[ModelUsage, ...]:
+    """What each model was asked and cost, by its name."""
+    midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
+
+    def since(moment: datetime | None) -> dict[str, UsageTotal]:
+        return {total.model: total for total in store.usage(agent_id=agent_id, since=moment)}
+
+    today, week = since(midnight), since(as_utc(now) - timedelta(days=7))
+    return tuple(
+        ModelUsage(
+            model=model,
+            today=today.get(model) or UsageTotal(model=model),
+            week=week.get(model) or UsageTotal(model=model),
+            ever=ever,
+        )
+        for model, ever in since(None).items()
     )
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from edenmem.embed.openai_compat import OpenAIEmbedder
+from edenmem.endpoint.budget import Budget
 from edenmem.errors import (
+    BudgetExceeded,
     ConfigError,
     InputError,
     ProviderAnswerInvalid,
@@ -36,11 +38,13 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @asynccontextmanager
-async def connected(server: FakeOpenAI, **settings: Any) -> AsyncIterator[OpenAIEmbedder]:
+async def connected(
+    server: FakeOpenAI, *, budget: Budget | None = None, **settings: Any
+) -> AsyncIterator[OpenAIEmbedder]:
     async def no_wait(seconds: float) -> None: ...
 
     known: dict[str, Any] = {"base_url": server.url, "api_key": KEY, "model": "mini"}
-    embedder = OpenAIEmbedder(EmbeddingSettings(**(known | settings)), sleep=no_wait)
+    embedder = OpenAIEmbedder(EmbeddingSettings(**(known | settings)), budget=budget, sleep=no_wait)
     try:
         yield embedder
     finally:
@@ -181,3 +185,36 @@ async def test_a_price_is_unknown_if_the_tokens_are(server: FakeOpenAI) -> None:
     server.script.append(reply)
     async with connected(server, prices={"mini": 1.0}) as embedder:
         assert (await embedder.embed(["a"])).usage[0].cost is None
+
+
+# -- the budget of the run -----------------------------------------------------------------------
+
+
+async def test_embeddings_are_charged_to_the_budget_of_the_run(server: FakeOpenAI) -> None:
+    budget = Budget(max_tokens=100)
+    async with connected(server, budget=budget, batch_size=10, prices={"mini": 0.02}) as embedder:
+        await embedder.embed([f"fact {number}" for number in range(10)])
+        assert budget.tokens == 70
+        assert budget.cost == pytest.approx(70 * 0.02 / 1e6)
+        with pytest.raises(BudgetExceeded) as caught:
+            await embedder.embed([f"fact {number}" for number in range(30)])
+    assert len(server.requests) == 2
+    assert [call.input_tokens for call in caught.value.usage] == [70]
+
+
+async def test_a_limit_in_money_needs_a_price(server: FakeOpenAI) -> None:
+    async with connected(server, budget=Budget(max_cost=1.0), prices={}) as embedder:
+        with pytest.raises(ConfigError, match=r"embedding\.prices"):
+            await embedder.embed(["a fact"])
+    assert server.requests == []
+
+
+async def test_a_failure_tells_what_the_batches_before_it_cost(server: FakeOpenAI) -> None:
+    async with connected(server, batch_size=10) as embedder:
+        await embedder.embed(["one"])
+        answers = server.requests
+        server.script += [embeddings(*[[1.0, 0.0]] * 10), failing(401)]
+        with pytest.raises(ProviderAuthError) as caught:
+            await embedder.embed([f"fact {number}" for number in range(20)])
+    assert len(answers) == 3
+    assert len(caught.value.usage) == 1

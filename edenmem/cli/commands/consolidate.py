@@ -111,6 +111,15 @@ def tell_consolidations(
         for report in reports:
             if report.error:
                 run.out.note(f"{label(report.scope)}: {report.error}")
+            if report.propagated:
+                what = "reflection" if report.propagated == 1 else "reflections"
+                run.out.note(f"{label(report.scope)}: proposed {report.propagated} {what} above")
+            for decision in report.propagation:
+                if decision.action == "REJECTED":
+                    run.out.note(f"{label(report.scope)}: not proposed, {decision.reason}")
+            if report.propagation_error:
+                why = report.propagation_error
+                run.out.note(f"{label(report.scope)}: propagation is tried again later: {why}")
     if diffs and not run.out.is_data:
         for report in reports:
             if report.before != report.after:

@@ -197,6 +197,12 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
             ("scope", labelled(run, [scope])(scope)),
             ("state", "active" if policy.active else "paused"),
             ("private", policy.private),
+            (
+                "propagates",
+                or_default(
+                    policy.propagate, getattr(run.settings.scopes, scope.kind.value).propagate
+                ),
+            ),
             ("consolidate at", or_default(policy.consolidate_at, status.consolidate_at)),
             ("word limit", or_default(policy.word_limit, status.word_limit)),
             (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from edenmem.cli import options
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
-from edenmem.engine.overview import AgentOverview, StoreOverview, store_overview
-from edenmem.models.formation import Formation
+from edenmem.engine.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
+from edenmem.models.formation import Formation, UsageTotal
 
 app = single()
 
@@ -30,6 +32,9 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     if overview.agents:
         run.out.line()
         run.out.listing(overview.agents, _AGENTS)
+    if overview.usage:
+        run.out.line()
+        run.out.listing(_periods(overview.usage), _USAGE)
     troubled = [*overview.failed, *overview.unfinished]
     if troubled:
         run.out.line()
@@ -56,6 +61,36 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("settings", [str(path) for path in run.loaded.files]),
     ]
 
+
+def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
+    """A row for each period and model that was asked in it."""
+    return [
+        (period, total)
+        for period, totals in (
+            ("today", [one.today for one in usage]),
+            ("7 days", [one.week for one in usage]),
+            ("ever", [one.ever for one in usage]),
+        )
+        for total in totals
+        if total.calls
+    ]
+
+
+def _cost(total: UsageTotal) -> str:
+    """Dollars, with a "+" if there were calls of which no price is known."""
+    if total.unpriced == total.calls:
+        return "unknown"
+    return f"{total.cost:.4f}{'+' if total.unpriced else ''}"
+
+
+_USAGE: list[Column[tuple[str, UsageTotal]]] = [
+    Column("spent", lambda row: row[0]),
+    Column("model", lambda row: row[1].model, "text"),
+    Column("calls", lambda row: row[1].calls, "number"),
+    Column("tokens in", lambda row: row[1].input_tokens, "number"),
+    Column("tokens out", lambda row: row[1].output_tokens, "number"),
+    Column("US dollars", lambda row: _cost(row[1]), "number"),
+]
 
 _AGENTS: list[Column[AgentOverview]] = [
     Column("agent", lambda a: a.username or a.agent_id, "text"),
