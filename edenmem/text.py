@@ -30,6 +30,10 @@ _TOKEN = re.compile(
 #: A run between spaces is a word if there is a letter, a digit or a pictograph in it.
 _SUBSTANCE = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
 
+_NO_PUNCTUATION = dict.fromkeys(
+    code for code in range(128) if not (chr(code).isalnum() or chr(code).isspace())
+)
+
 
 def _tokens(text: str) -> Iterator[tuple[int, int, int]]:
     """(start, end, characters to a word; 0: the whole token is one word) of all that counts."""
@@ -64,7 +68,14 @@ def word_count(text: str) -> int:
 
     An estimate errs on the side of more words: a run that has begun a word counts it whole.
     """
-    return sum(_words(*token) for token in _tokens(text))
+    other = ""
+    if not text.isascii():
+        pieces = text.split()  # white space is in no token, so each is whole in its piece
+        other = " ".join(piece for piece in pieces if not piece.isascii())
+        text = " ".join(piece for piece in pieces if piece.isascii())
+    # Without its punctuation, what had neither letter nor digit is gone.
+    words = len(text.translate(_NO_PUNCTUATION).split())
+    return words + sum(_words(*token) for token in _tokens(other))
 
 
 def truncate_words(text: str, limit: int) -> str:

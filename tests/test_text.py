@@ -71,6 +71,15 @@ def test_words_of_sentences_add_up(sentence: str) -> None:
     assert word_count(f"{sentence} {sentence}") == 2 * word_count(sentence)
 
 
+@given(st.text(st.sampled_from("ab1 .-'_\n\x1c\x1d\u00a0é—上ไ😀")), st.text())
+@example("don't — well-known, a\x1cb", "上海 and é_ __ ...")
+def test_word_count_is_the_sum_over_its_pieces(first: str, second: str) -> None:
+    for text in (first, second):
+        assert word_count(text) == sum(map(word_count, text.split()))
+        # a character outside ASCII takes another way through the same rules
+        assert word_count(f"{text} é") == word_count(text) + 1
+
+
 @given(st.one_of(anything, scripts), st.integers(-2, 40))
 @example("ผู้ใหญ่บ้านที่นี่", 1)
 @example("が" * 9, 2)
