@@ -1,0 +1,111 @@
+"""Known failures 7 and 8: who is in a session is seen from everybody who ever wrote in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edenmem.engine.formation import Former
+from edenmem.engine.service import MemoryService
+from edenmem.engine.visibility import current_view
+from edenmem.models.formation import Trigger
+from edenmem.models.host import Session, User
+from edenmem.settings.schema import Settings
+from tests.engine.conftest import Cast, make_cast
+from tests.engine.formation.conftest import facts, reflections
+from tests.support.builders import ACTOR, NOW, FixedClock, ago, make_message, make_messages
+from tests.support.memory import add_fact, add_reflection
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+    from tests.support.llm import FakeLLM
+
+CONFIDENCE = "Anna is looking for another post."
+
+
+@pytest.fixture
+def anywhere(store: Store) -> Cast:
+    return make_cast(store)
+
+
+def talk(cast: Cast, second: User, *, before: int = 300) -> Session:
+    """Anna's session, in which a second person wrote once, ``before`` messages ago, and whose
+    list of users the platform never brought up to date."""
+    session = cast.add_session(cast.anna)
+    old = make_message(session, "Hello, I am new here.", sender=second.id, created_at=ago(days=30))
+    since = make_messages(session, before, sender=cast.anna.id, start=ago(days=2))
+    cast.store.add_messages(session.id, [old, *since])
+    return session
+
+
+async def test_known_failure_7_a_second_person_who_wrote_long_ago_is_noticed(
+    anywhere: Cast,
+) -> None:
+    """The first one's memory is in no context of a session that a second person has read."""
+    add_reflection(anywhere.store, anywhere.anna_scope, CONFIDENCE)
+    add_fact(anywhere.store, anywhere.anna_scope, "Anna earns 4711 a month.")
+    service = MemoryService(anywhere.store, Settings(), actor=ACTOR, clock=FixedClock())
+    alone = await service.get_memory_context(anywhere.session.id)
+    assert CONFIDENCE in alone
+
+    session = talk(anywhere, anywhere.bruno)
+    view = current_view(anywhere.store, session, anywhere.eve)
+    assert (view.multi_user, view.user) == (True, None)
+    shown = await service.get_memory_context(session.id)
+    assert CONFIDENCE not in shown
+    assert "4711" not in shown
+    assert (await service.search_facts(session.id, ["Anna earns"])).hits == ()
+
+
+async def test_known_failure_7_also_when_the_context_was_cached_before(anywhere: Cast) -> None:
+    add_reflection(anywhere.store, anywhere.anna_scope, CONFIDENCE)
+    service = MemoryService(anywhere.store, Settings(), actor=ACTOR, clock=FixedClock())
+    session = anywhere.session
+    assert CONFIDENCE in await service.get_memory_context(session.id)
+    # A message that is older than all others arrives late, behind the service's back.
+    late = make_message(session, "Hi.", sender=anywhere.bruno.id, created_at=ago(days=90))
+    anywhere.store.add_messages(session.id, [*make_messages(session, 60), late])
+    report = await service.assemble_context(session.id)
+    assert not report.cached
+    assert CONFIDENCE not in report.xml
+
+
+async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
+    anywhere: Cast, llm: FakeLLM
+) -> None:
+    """The second person's messages were formed long ago: the range at hand shows one only."""
+    llm.script("facts", facts("Anna lives in Lisbon."))
+    llm.script("reflections", reflections(user=["Anna likes teal."]))
+    session = talk(anywhere, anywhere.bruno, before=250)
+    former = Former(
+        anywhere.store, Settings(), llm=llm, embedder=None, actor=ACTOR, clock=FixedClock()
+    )
+    reports = await former.form(session, anywhere.eve, trigger=Trigger.FORCED)
+    assert [report.messages for report in reports] == [200, 51]
+    assert list(anywhere.store.pending(anywhere.anna_scope)) == []
+    assert anywhere.store.recent_facts((anywhere.anna_scope,), since=ago(days=9), limit=9) == []
+    assert {report.facts_added for report in reports} == {0}
+
+
+async def test_two_accounts_of_one_person_are_one(anywhere: Cast) -> None:
+    add_reflection(anywhere.store, anywhere.anna_scope, CONFIDENCE, formed_at=NOW)
+    session = talk(anywhere, anywhere.anna_on_discord)
+    view = current_view(anywhere.store, session, anywhere.eve)
+    assert not view.multi_user
+    assert view.user is not None
+    assert view.user.memory_id == anywhere.anna.id
+
+
+async def test_agents_and_the_platform_are_no_people(anywhere: Cast) -> None:
+    session = anywhere.session
+    adam = anywhere.add_agent("adam")
+    anywhere.store.add_messages(
+        session.id,
+        [
+            make_message(session, sender=anywhere.eve.id),  # as role "user": the platform does so
+            make_message(session, sender=anywhere.bruno.id, trigger=True),
+            make_message(session, sender=adam.id, role="assistant"),
+        ],
+    )
+    assert not current_view(anywhere.store, session, anywhere.eve).multi_user

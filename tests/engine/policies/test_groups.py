@@ -1,0 +1,123 @@
+"""A session that names a group: its memory, its readers, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edenmem.errors import ScopeError
+from edenmem.models.host import Session
+from edenmem.models.scope import Scope, ScopeKind
+from tests.engine.formation.conftest import fact
+from tests.engine.policies.conftest import Governed
+
+FACT = "The guild meets in the old harbour on Mondays."
+THOUGHT = "The guild wants decisions in writing."
+
+
+@pytest.fixture
+async def guild(governed_anywhere: Governed) -> tuple[Governed, Session]:
+    """Anna and Bruno talk in the guild, and memories were formed of it."""
+    governed = governed_anywhere
+    cast = governed.cast
+    session = cast.add_session(cast.anna, cast.bruno, group_id="guild", name="guild-talk")
+    governed.say("We meet on Mondays.", session=session)
+    governed.say("In the old harbour.", session=session, sender=cast.bruno.id)
+    governed.learn(fact(FACT, "group"), fact("Anna likes teal.", "user"), group=[THOUGHT])
+    governed.llm.script("consolidate", {"text": "[WAYS]\n- in writing"})
+    await governed.service().form_memories(session.id)
+    return governed, session
+
+
+def group(governed: Governed, name: str = "guild") -> Scope:
+    return Scope.group(governed.cast.eve.id, name)
+
+
+async def test_what_is_formed_belongs_to_the_group(guild: tuple[Governed, Session]) -> None:
+    governed, _ = guild
+    assert governed.contents(group(governed)) == [FACT]
+    assert governed.pending(group(governed)) == [THOUGHT]
+    # Several people: nobody's own memory is written, whatever the model answers.
+    assert governed.contents(governed.cast.anna_scope, governed.cast.bruno_scope) == []
+    assert "group (guild)" in governed.llm.requests_for("facts")[0].user
+    assert "\n- user" not in governed.llm.requests_for("facts")[0].user
+
+
+async def test_the_group_reads_it_in_its_sessions(guild: tuple[Governed, Session]) -> None:
+    governed, session = guild
+    service = governed.service()
+    await service.consolidate(group(governed), force=True)
+    later = governed.cast.add_session(governed.cast.bruno, group_id="guild")
+    for each in (session, later):
+        shown = await service.get_memory_context(each.id)
+        inside = shown.split("<GroupMemory>")[1].split("</GroupMemory>")[0]
+        assert "in writing" in inside
+        assert FACT in shown
+
+
+async def test_nobody_else_reads_it(guild: tuple[Governed, Session]) -> None:
+    governed, _ = guild
+    cast, service = governed.cast, governed.service()
+    await service.consolidate(group(governed), force=True)
+    others: list[Session] = [
+        cast.session,  # Anna alone
+        cast.add_session(cast.anna, cast.bruno, group_id="choir"),
+        cast.add_session(cast.anna, group_id="guild "),
+        cast.add_session(cast.anna, group_id="GUILD"),
+    ]
+    for session in others:
+        shown = await service.get_memory_context(session.id)
+        assert "harbour" not in shown
+        assert "in writing" not in shown
+        found = await service.search_facts(session.id, ["guild harbour Mondays"])
+        assert found.hits == ()
+
+
+async def test_another_agent_in_the_same_group_has_its_own_memory(
+    guild: tuple[Governed, Session],
+) -> None:
+    governed, _ = guild
+    adam = governed.cast.add_agent("adam")
+    session = governed.add_session([adam], governed.cast.anna, group_id="guild")
+    service = governed.service()
+    assert "harbour" not in await service.get_memory_context(session.id)
+    found = await service.search(["harbour"], agent_id=adam.id, group_id="guild")
+    assert found.hits == ()
+
+
+async def test_search_finds_it_where_the_group_is_named(guild: tuple[Governed, Session]) -> None:
+    governed, session = guild
+    service, eve = governed.service(), governed.cast.eve.id
+
+    async def found(**named: Any) -> list[str]:
+        report = await service.search(["harbour Mondays"], agent_id=eve, **named)
+        return [hit.fact.content for hit in report.hits]
+
+    assert await found(group_id="guild") == [FACT]
+    assert await found(group_id="guild", kinds=[ScopeKind.GROUP]) == [FACT]
+    assert await found() == []
+    assert await found(group_id="choir") == []
+    assert await found(user_id=governed.cast.anna.id) == []
+    with pytest.raises(ScopeError, match="group"):
+        await found(kinds=[ScopeKind.GROUP])
+    hits = (await service.search_facts(session.id, ["harbour Mondays"])).hits
+    assert [hit.fact.content for hit in hits] == [FACT]
+
+
+async def test_the_groups_policy_acts(guild: tuple[Governed, Session]) -> None:
+    governed, session = guild
+    scope = group(governed)
+    await governed.set(scope, memory_instructions="Only dates.", consolidate_at=2, word_limit=5)
+    governed.say("The next meeting is on 4 May 2026.", session=session)
+    governed.learn(fact("The guild meets on 4 May 2026.", "group"), group=["4 May 2026 is fixed."])
+    reports = await governed.service().form_memories(session.id)
+    assert "Only dates." in governed.llm.requests_for("facts")[-1].user
+    [written] = [w for w in reports[-1].consolidations if w.scope == scope]
+    assert (written.outcome, written.absorbed, written.word_limit) == ("written", 2, 5)
+    await governed.editor().pause(scope)
+    governed.say("The hall is booked.", session=session)
+    governed.learn(fact("The hall is booked.", "group"))
+    await governed.service().form_memories(session.id)
+    assert "The hall is booked." not in governed.contents(scope)
+    assert FACT in await governed.service().get_memory_context(session.id)
