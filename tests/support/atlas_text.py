@@ -1,0 +1,98 @@
+"""Text scoring of the stand-in for Atlas: English analysis and BM25 as Lucene counts it, in small.
+
+It is no Lucene. What a test may rely on: stop words and case do not count, plain English endings
+do not, a term is met within one edit if the query asks for it, rare terms weigh more, and scores
+are those of Lucene's formula over the whole index, not over what a filter leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+#: Lucene's own list for English.
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then "
+    "there these they this to was will with".split()
+)
+K1, B = 1.2, 0.75
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_ENDINGS = ("ing", "ies", "ed", "es", "s", "e", "y")
+ANALYZERS = ("lucene.english", "lucene.standard", "lucene.simple", "lucene.keyword")
+
+
+def analysed(text: str, analyzer: str) -> list[str]:
+    """The terms of a text."""
+    if analyzer == "lucene.keyword":
+        return [text]
+    words = [word.casefold().removesuffix("'s") for word in _WORD.findall(text)]
+    if analyzer != "lucene.english":
+        return words
+    return [_stem(word) for word in words if word not in STOP_WORDS]
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending)
+    return word
+
+
+def one_edit(one: str, other: str) -> bool:
+    """Whether a letter more, less, other, or two neighbours exchanged make one of the other."""
+    if abs(len(one) - len(other)) > 1 or one == other:
+        return one == other
+    start = next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+    a, b = one[start:], other[start:]
+    swapped = a[:2] == b[:2][::-1] and a[2:] == b[2:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or swapped
+
+
+class Texts:
+    """The texts of one field of an index, by document."""
+
+    def __init__(self, terms: Mapping[object, Sequence[str]]) -> None:
+        self._counts = {key: Counter(found) for key, found in terms.items() if found}
+        self._lengths = {key: len(found) for key, found in terms.items() if found}
+        self._frequency = Counter(term for counts in self._counts.values() for term in counts)
+        total = sum(self._lengths.values())
+        self._average = total / len(self._lengths) if self._lengths else 1.0
+
+    def scores(self, query: Sequence[str], *, max_edits: int) -> dict[object, float]:
+        """The score of each document that has any of the terms, or one so near to it."""
+        found: dict[object, float] = {}
+        for term in query:
+            for known, weight in self._expanded(term, max_edits).items():
+                for key, score in self._term_scores(known):
+                    found[key] = found.get(key, 0.0) + weight * score
+        return found
+
+    def _expanded(self, term: str, max_edits: int) -> dict[str, float]:
+        """Terms of the index for one of the query; one that differs counts less."""
+        terms = {term: 1.0} if term in self._frequency else {}
+        # Lucene divides by the shorter length, so a short word is no misspelling of another.
+        if max_edits and len(term) > 2:
+            near = [known for known in self._frequency if known != term and one_edit(term, known)]
+            terms |= {
+                known: 1.0 - 1.0 / min(len(term), len(known)) for known in near if len(known) > 2
+            }
+        return terms
+
+    def _term_scores(self, term: str) -> list[tuple[object, float]]:
+        total, with_term = len(self._counts), self._frequency[term]
+        idf = math.log(1 + (total - with_term + 0.5) / (with_term + 0.5))
+        return [
+            (
+                key,
+                idf
+                * counts[term]
+                / (counts[term] + K1 * (1 - B + B * self._lengths[key] / self._average)),
+            )
+            for key, counts in self._counts.items()
+            if term in counts
+        ]
