@@ -18,8 +18,9 @@ LOSS_FROM_WORDS = 50
 LOSS_SHARE = 0.1
 
 #: The version number is ours; the platform's own texts begin with it and models like to copy it.
+#: No run of marks is gone through twice: a model that is stuck repeats one without end.
 _VERSION_FIRST = re.compile(
-    r"\A(?:[\s*_#`>-]*version[\s*_]*[:=#]?[\s*_]*v?\d+[\s*_.]*(?:\n|\Z))+", re.I
+    r"\A(?:[\s*_#`>-]*+version[\s*_]*+(?:[:=#][\s*_]*+)?v?\d++[\s*_.]*(?:\n|\Z))+", re.I
 )
 _VERSION_LINE = re.compile(r"^[ \t]*VERSION:[ \t]*\d+[ \t]*(?:\n|\Z)", re.M)
 _CODE_BLOCK = re.compile(r"\A```[a-z]*\n(.*)\n```\Z", re.S)

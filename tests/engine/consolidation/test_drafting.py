@@ -65,6 +65,13 @@ def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
         checked("Keep it in rhymes.\n", work)
 
 
+@pytest.mark.parametrize("marks", [" ", "*_", "\t", "\n"])
+def test_an_answer_that_repeats_one_mark_without_end_is_read_in_one_go(marks: str) -> None:
+    """Read in quadratic time, this would stop all other work for an hour, and lose its leases."""
+    answer = f"version{marks * 200_000}x"
+    assert checked(answer, assignment()) == answer
+
+
 def test_an_apology_in_place_of_a_long_text_is_refused() -> None:
     work = assignment("Anna likes teal. " * 40)
     with pytest.raises(DraftRefused, match="3 words where 120 were"):
