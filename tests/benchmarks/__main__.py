@@ -34,7 +34,7 @@ def main() -> None:
     unknown = sorted(set(options.names) - set(SUBJECTS))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
-    about = machine.facts()
+    before = machine.load()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="edenmem-bench-") as folder:
         bench = Bench(
             Path(folder),
@@ -46,10 +46,15 @@ def main() -> None:
         for name in SUBJECTS:
             if not options.names or name in options.names:
                 begin = time.perf_counter()
-                rows += SUBJECTS[name](bench)
+                try:
+                    rows += SUBJECTS[name](bench)
+                except KeyboardInterrupt:
+                    bench.note(f"interrupted in {name}: the table ends before it")
+                    break
                 sys.stderr.write(f"{name}: {time.perf_counter() - begin:.0f} s\n")
         sys.stdout.write(render(rows, markdown=options.markdown) + "\n\n")
-    for line in (*about, *bench.notes):
+    load = f"load average {before:.1f} at the beginning, {machine.load():.1f} at the end"
+    for line in (*machine.facts(), load, *bench.notes):
         sys.stdout.write(f"- {line}\n")
 
 

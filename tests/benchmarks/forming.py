@@ -69,7 +69,7 @@ def measure(bench: Bench) -> list[Row]:
     outcomes: list[str] = []
     calls = dict.fromkeys(_WAYS, 0)
     with asyncio.Runner() as runner:
-        services = {way: _service(store, way, script) for way in _WAYS}
+        services = {way: _service(store, way, script, _FACTS * (count + 1)) for way in _WAYS}
         sessions = {way: _sessions(store, count + 1, way.name) for way in _WAYS}
 
         def form(way: _Way) -> None:
@@ -111,7 +111,9 @@ def measure(bench: Bench) -> list[Row]:
     ]
 
 
-def _service(store: SqliteStore, way: _Way, script: _Script) -> tuple[MemoryService, FakeLLM]:
+def _service(
+    store: SqliteStore, way: _Way, script: _Script, most: int
+) -> tuple[MemoryService, FakeLLM]:
     llm = FakeLLM(
         {
             "facts": lambda _: FactsAnswer(facts=script.facts()),
@@ -123,10 +125,10 @@ def _service(store: SqliteStore, way: _Way, script: _Script) -> tuple[MemoryServ
         }
     )
     settings = Settings(formation=FormationSettings(extraction=way.extraction))
-    vectors = [data.vector(1_000_000 + place) for place in range(_BLOCK)]
+    vectors = [data.vector(1_000_000 + place) for place in range(most)]
     if not way.neighbours:  # directions that nothing has: at right angles to all others
-        chance = np.random.default_rng(20260317)
-        vectors = [row.tobytes() for row in unit(chance.standard_normal((_BLOCK, DIMENSIONS)))]
+        chance = np.random.default_rng([20260317, _WAYS.index(way)])
+        vectors = [row.tobytes() for row in unit(chance.standard_normal((most, DIMENSIONS)))]
     service = MemoryService(
         store,
         settings,
@@ -136,9 +138,6 @@ def _service(store: SqliteStore, way: _Way, script: _Script) -> tuple[MemoryServ
         clock=data.clock,
     )
     return service, llm
-
-
-_BLOCK = 500
 
 
 class _Script:

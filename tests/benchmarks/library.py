@@ -28,6 +28,7 @@ def main() -> None:
             scopes,
             recipe="convex",
             vectors=[bytes.fromhex(query["vector"])],
+            vector_model=query["model"],
             track=query["track"],
         )
     )

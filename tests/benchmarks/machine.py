@@ -16,8 +16,12 @@ def facts() -> list[str]:
         f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GiB, {platform.system()}",
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
         + ", ".join(_versions(("edenmem", "numpy", "typer", "lancedb"))),
-        f"load average at the beginning {os.getloadavg()[0]:.1f}",
     ]
+
+
+def load() -> float:
+    """How many processes wanted a core in the last minute, on average."""
+    return os.getloadavg()[0]
 
 
 def _processor() -> str:

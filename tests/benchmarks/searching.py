@@ -12,7 +12,7 @@ from edenmem.engine.searching import Searcher
 from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import lancedb_table, plain
-from tests.benchmarks.data import Question, agent_id, questions, user_id
+from tests.benchmarks.data import MODEL, Question, agent_id, questions, user_id
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, median, p95
 
 LANCE, PLAIN = "LanceDB", "FTS5 + 1-bit codes, plain script"
@@ -76,6 +76,7 @@ def _write(path: Path, asked: Question, *, vector: bool = True, track: bool = Fa
     query = {
         "text": asked.text,
         "vector": asked.vector.hex() if vector else "",
+        "model": MODEL,
         "scopes": [scope.key for scope in asked.scopes],
         "track": track,
     }
@@ -104,6 +105,7 @@ def _warm(bench: Bench, asked: Sequence[Question]) -> list[Row]:
                     question.scopes,
                     recipe="convex",
                     vectors=[question.vector],
+                    vector_model=MODEL,
                     track=track,
                 )
             )

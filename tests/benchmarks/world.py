@@ -35,7 +35,7 @@ class World:
     Args:
         folder: An empty folder for the files.
         size: Facts.
-        with_vectors: Also vectors, and a table of LanceDB if it is installed.
+        with_vectors: Also vectors.
     """
 
     def __init__(self, folder: Path, size: int, *, with_vectors: bool = True) -> None:
@@ -51,42 +51,41 @@ class World:
     @property
     def edenmem(self) -> Path:
         """edenmem's file."""
-        return self._built[0]
+        return self._files[0]
 
     @property
     def plain(self) -> Path:
         """The plain script's file."""
-        return self._built[1]
-
-    @property
-    def lance(self) -> Path | None:
-        """LanceDB's folder, None if it is not installed."""
-        return self._built[2]
+        return self._files[1]
 
     @cached_property
-    def _built(self) -> tuple[Path, Path, Path | None]:
+    def lance(self) -> Path | None:
+        """LanceDB's folder, None if it is not installed."""
+        if not lancedb_table.is_installed():
+            return None
+        folder = self.folder / "lance"
+        table = lancedb_table.Writer(folder, data.DIMENSIONS)
+        for batch in batched(data.facts(self.size), BATCH):
+            table.add([plain_row(fact) for fact in batch])
+        table.finish()
+        return folder
+
+    @cached_property
+    def _files(self) -> tuple[Path, Path]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        eden, other, folder = (self.folder / name for name in ("eden.db", "plain.db", "lance"))
+        eden, other = self.folder / "eden.db", self.folder / "plain.db"
         store = SqliteStore(eden)
         store.initialise()
         hand = plain.create(other)
-        table = None
-        if self._with_vectors and lancedb_table.is_installed():
-            table = lancedb_table.Writer(folder, data.DIMENSIONS)
         self._add_people(store)
         self._add_texts(store, hand)
         for batch in batched(data.facts(self.size, with_vectors=self._with_vectors), BATCH):
             store.apply(adding(batch))
-            rows = [plain_row(fact) for fact in batch]
-            plain.add(hand, rows)
-            if table is not None:
-                table.add(rows)
-        if table is not None:
-            table.finish()
+            plain.add(hand, [plain_row(fact) for fact in batch])
         store.close()
         hand.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         hand.close()
-        return eden, other, folder if table is not None else None
+        return eden, other
 
     def _add_people(self, store: SqliteStore) -> None:
         for number in range(data.AGENTS):
