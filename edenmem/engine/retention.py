@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
@@ -11,6 +12,10 @@ from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol import Store
 
+#: How many facts of a scope one formation lets go. A limit that is set on a scope of very many is
+#: reached step by step: all removals of a formation must fit into its record.
+MOST_REMOVALS = 1000
+
 
 def retention_changes(
     store: Store, offers: Sequence[Offer], changes: Sequence[Change], at: datetime
@@ -18,7 +23,8 @@ def retention_changes(
     """Removals that keep each scope within its limit once ``changes`` are applied. Blocks.
 
     Facts count alone: how much was talked does not matter. Those that ``changes`` add or revise
-    are the newest and stay, whatever the limit.
+    are the newest and stay, whatever the limit. Where more than `MOST_REMOVALS` are too many, the
+    oldest go first and the rest with the next formations.
     """
     removals: list[Change] = []
     for offer in offers:
@@ -36,6 +42,7 @@ def retention_changes(
         room = max(offer.fact_buffer_max - added - revised, 0)
         newest_first = store.facts(FactFilter(scopes=(offer.scope,)))
         untouched = (fact for fact in newest_first if fact.id not in touched)
+        oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
         removals.extend(
             RemoveFact(
                 scope=offer.scope,
@@ -44,7 +51,7 @@ def retention_changes(
                 at=at,
                 reason="retention",
             )
-            for fact in islice(untouched, room, None)
+            for fact in oldest
         )
     return removals
 

@@ -394,6 +394,32 @@ async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) 
     assert [entry.reason for entry in world.store.audit()].count("retention") == 2
 
 
+async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of a hundred thousand removals is refused by MongoDB: the range would be asked
+    about again and again, and never be done."""
+    monkeypatch.setattr("edenmem.engine.retention.MOST_REMOVALS", 3)
+    for day in range(6):
+        add_fact(
+            world.store,
+            world.cast.anna_scope,
+            f"Tile {day} is green.",
+            formed_at=world.clock.advance(days=1),
+        )
+    set_policy(world.store, world.cast.anna_scope, fact_buffer_max=2)
+    world.llm.script("facts", [facts(LISBON), facts("Anna Duarte has a boat.")])
+    left = []
+    for content in ("I live in Lisbon.", "I have a boat."):
+        world.say(content)
+        report = await world.form_one(dedup=False)
+        left.append((report.facts_removed, world.contents(world.cast.anna_scope)))
+    assert left == [
+        (3, [LISBON, "Tile 3 is green.", "Tile 4 is green.", "Tile 5 is green."]),
+        (3, ["Anna Duarte has a boat.", LISBON]),
+    ]
+
+
 async def test_what_is_replaced_makes_room_by_itself(world: World) -> None:
     cats = "Anna has two cats."
     for day, content in enumerate((cats, LISBON)):
