@@ -22,6 +22,7 @@ from edenmem.engine.making import Maker
 from edenmem.engine.offload import in_thread
 from edenmem.engine.outcomes import report_of_changes, summary_of
 from edenmem.engine.reports import FormationReport
+from edenmem.engine.spending import keep_usage
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -262,6 +263,8 @@ class Former:
             await self._failed(formation, session, agent, f"{type(error).__name__}: {error}", asker)
             raise
         if not recorded:
+            # The record is another worker's by now, and what was paid here is not its cost.
+            await keep_usage(self._store, agent.id, "formation", asker.spent, at=self._clock())
             return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
         results = await in_thread(self._store.apply_formation, formation.id, now=self._clock())
         report = self._report(

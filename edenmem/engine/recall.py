@@ -154,19 +154,23 @@ class Recaller:
     async def _ask(self, message: str, session: Session, agent: Agent, view: SessionView) -> _Plan:
         from edenmem.engine.answers import RecallAnswer
         from edenmem.engine.asking import Asker
+        from edenmem.engine.spending import keep_usage
 
         if self._llm is None:
             raise ConfigError("no language model is configured")
         conversation = await in_thread(self._conversation, message, session, agent, view)
         asker = Asker(self._llm, f"{session.label}/{agent.username}/{one_line(message, 80)}")
-        answer = await asker.ask(
-            "recall",
-            RecallAnswer,
-            model=self._settings.llm.fast_model,
-            now=self._clock(),
-            agent=agent.label,
-            conversation=conversation,
-        )
+        try:
+            answer = await asker.ask(
+                "recall",
+                RecallAnswer,
+                model=self._settings.llm.fast_model,
+                now=self._clock(),
+                agent=agent.label,
+                conversation=conversation,
+            )
+        finally:
+            await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
         queries = _queries(answer.queries)
         note = "llm: the model wrote queries" if queries else "llm: no search is needed"
         return _Plan(note=note, queries=queries, usage=tuple(asker.spent))

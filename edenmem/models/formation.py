@@ -51,8 +51,9 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What work outside of formations cost: ``work`` says which ("consolidation",
-    "propagation"). It names no user, so that nothing of a person is left in it."""
+    """What work cost that no formation's record has: ``work`` says which ("consolidation",
+    "propagation", "recall", or "formation" if its claim was lost meanwhile). It names no user, so
+    that nothing of a person is left in it."""
 
     id: str
     at: datetime
