@@ -170,7 +170,7 @@ class Tally:
             stopped_early=self.stopped_early,
             reason=self.reason,
             hint=self.hint,
-            **self.counts,  # type: ignore[arg-type]
+            **self.counts,
         )
 
 

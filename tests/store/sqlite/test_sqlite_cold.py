@@ -1,0 +1,90 @@
+"""Notes about quiet sessions in a file: exact, by triggers, and walked along an index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edenmem.store.migrations import migrations
+from edenmem.store.sqlite import SqliteStore
+from tests.store.sqlite.test_sqlite_plans import full_scans
+from tests.support.builders import NOW, ago, make_agent, make_messages, make_session
+
+EVE, ADAM = make_agent("eve"), make_agent("adam")
+RULES = "rules-1"
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    store.add_agent(EVE)
+    yield store
+    store.close()
+
+
+def quiet(store: SqliteStore) -> list[str]:
+    return [each.session.id for each in store.quiet_sessions(before=NOW, rules=RULES)]
+
+
+def settled(store: SqliteStore, *agents: object) -> str:
+    """A session with a note."""
+    session = make_session([agent.id for agent in agents], last_activity=None)  # type: ignore[attr-defined]
+    store.put_session(session)
+    store.add_messages(session.id, make_messages(session, 3, start=ago(days=2)))
+    for each in list(store.quiet_sessions(before=NOW, rules=RULES)):
+        assert store.settle(each.session.id, seen=each.seen, rules=RULES)
+    assert quiet(store) == []
+    return session.id
+
+
+def test_an_agent_that_joins_takes_the_note_back(opened: SqliteStore) -> None:
+    session_id = settled(opened, EVE)
+    opened.put_session(make_session([EVE], id=session_id))  # nobody new
+    assert quiet(opened) == []
+    opened.put_session(make_session([EVE, ADAM], id=session_id))
+    assert quiet(opened) == [session_id]
+
+
+def test_an_agent_that_comes_to_be_known_takes_the_note_back(opened: SqliteStore) -> None:
+    session_id = settled(opened, ADAM)
+    opened.add_agent(ADAM)
+    assert quiet(opened) == [session_id]
+
+
+def test_every_query_uses_an_index(opened: SqliteStore) -> None:
+    statements: set[str] = set()
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(statements.add)
+    session_id = settled(opened, EVE)
+    list(opened.quiet_sessions(before=NOW, rules="rules-2"))
+    list(opened.quiet_sessions(before=NOW, rules=None))
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(None)
+        walks = [one for one in statements if "quiet_since" in one]
+        assert session_id
+        assert walks
+        for one in sorted(statements):
+            assert list(full_scans(connection, one)) == []
+        for one in walks:
+            plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {one}"))
+            assert "sessions_quiet (settled=? AND (quiet_since,id)>(?,?)" in plan
+            assert "TEMP B-TREE" not in plan
+
+
+def test_the_migration_has_a_way_back_and_forth(opened: SqliteStore) -> None:
+    session_id = settled(opened, EVE)
+    [step] = [each.load() for each in migrations() if each.name == "0003_settled_sessions"]
+    path = opened._db.path
+    opened.close()
+    with sqlite3.connect(path) as connection:
+        step.down_sqlite(connection)
+        names = {row[1] for row in connection.execute("PRAGMA table_xinfo(sessions)")}
+        assert not names & {"stirred", "settled", "quiet_since"}
+        step.up_sqlite(connection)
+        step.up_sqlite(connection)
+    connection.close()
+    assert quiet(opened) == [session_id]
