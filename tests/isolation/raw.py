@@ -17,6 +17,13 @@ from edenmem.models.scope import Scope, ScopeKind
 #: What a search may change in a fact without changing memory.
 _COUNTED = {"access_count", "last_accessed_at"}
 
+_OWNER_FIELDS = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
+_COLLECTIONS = {
+    "facts": ("memory2_facts", "content"),
+    "reflections": ("memory2_reflections", "content"),
+    "consolidations": ("memory2_consolidated", "consolidated_content"),
+}
+
 
 class Document(NamedTuple):
     """A fact, a reflection or a text with everything that is stored of it."""
@@ -43,13 +50,14 @@ class Raw(Protocol):
     def leave(self, session_id: str, user_id: str) -> None:
         """Take an account off a session's list."""
 
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
 
 class RawSqlite:
     """A file."""
 
-    _QUERY = (
-        "SELECT s.agent_id, s.kind, s.owner, t.* FROM {table} t JOIN scopes s USING (scope_id)"
-    )
+    _QUERY = "SELECT s.agent_id, s.kind, s.owner, t.* FROM {table} t JOIN scopes s USING (scope_id)"
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +68,7 @@ class RawSqlite:
             connection.row_factory = sqlite3.Row
             for table in ("facts", "reflections", "consolidations"):
                 for row in connection.execute(self._QUERY.format(table=table)):
-                    fields = {key: row[key] for key in row.keys() if key not in _COUNTED}
+                    fields = {key: value for key, value in dict(row).items() if key not in _COUNTED}
                     scope = Scope(ScopeKind(row["kind"]), row["agent_id"], row["owner"])
                     found.append(_document(table, fields, scope, fields["content"]))
         return found
@@ -74,6 +82,9 @@ class RawSqlite:
             (session_id, user_id),
         )
 
+    def close(self) -> None:
+        """Nothing: the file is opened for each call."""
+
     def _execute(self, statement: str, values: tuple[str, ...]) -> None:
         with closing(sqlite3.connect(self._path)) as connection, connection:
             assert connection.execute(statement, values).rowcount == 1
@@ -81,13 +92,6 @@ class RawSqlite:
 
 class RawMongo:
     """A database on a server."""
-
-    _OWNERS = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
-    _COLLECTIONS = {
-        "facts": ("memory2_facts", "content"),
-        "reflections": ("memory2_reflections", "content"),
-        "consolidations": ("memory2_consolidated", "consolidated_content"),
-    }
 
     def __init__(self, uri: str, database: str) -> None:
         self._client: MongoClient[dict[str, Any]] = MongoClient(uri)
@@ -100,7 +104,7 @@ class RawMongo:
     def documents(self) -> list[Document]:
         return [
             _document(type, row, self._scope(row), row.get(field) or "")
-            for type, (name, field) in self._COLLECTIONS.items()
+            for type, (name, field) in _COLLECTIONS.items()
             for row in self._rows(name)
         ]
 
@@ -109,7 +113,7 @@ class RawMongo:
             yield {key: value for key, value in row.items() if key not in _COUNTED}
 
     def _scope(self, row: dict[str, Any]) -> Scope:
-        owner = row.get(self._OWNERS.get(row["scope"], ""))
+        owner = row.get(_OWNER_FIELDS.get(row["scope"], ""))
         return Scope(ScopeKind(row["scope"]), str(row["agent_id"]), str(owner or ""))
 
     def delete_user(self, user_id: str) -> None:

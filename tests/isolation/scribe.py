@@ -214,16 +214,28 @@ class Scribe(FakeLLM):
         new = self._world.mark(scope)
         if self.style is Style.HONEST:
             self.expected |= {new, *shown}
-            return {"text": "\n".join(["[NOTES]", *(f"- {each}" for each in sorted({*shown, new}))])}
+            return {
+                "text": "\n".join(["[NOTES]", *(f"- {each}" for each in sorted({*shown, new}))])
+            }
         text = self.rng.choice(
-            ("", "  \n", "VERSION: 99", request.user, request.system, "word " * 9000, f"{new} {HOSTILE}")
+            (
+                "",
+                "  \n",
+                "VERSION: 99",
+                request.user,
+                request.system,
+                "word " * 9000,
+                f"{new} {HOSTILE}",
+            )
         )
         return {"text": text}
 
     def _shorten(self, request: LLMRequest[Any]) -> Any:
         scope = self._text_scope(request)
         assert not self._world.strangers(markers(request.user), [scope])
-        return {"text": self.rng.choice(("", "word " * 9000, f"{self._world.mark(scope)} is short"))}
+        return {
+            "text": self.rng.choice(("", "word " * 9000, f"{self._world.mark(scope)} is short"))
+        }
 
     # -- reading what was asked --------------------------------------------------------------
 

@@ -63,4 +63,21 @@ def test_nobody_is_shown_what_is_not_theirs(folder: Path) -> None:
             super().teardown()
             self.store.close()
 
-    run_state_machine_as_test(OnSqlite, settings=budget(60, 50))
+    run_state_machine_as_test(OnSqlite, settings=budget(40, 50))
+
+
+@pytest.mark.timeout(0 if MORE else 300)
+def test_nor_on_mongodb(secantus_uri: str) -> None:
+    class OnSecantus(Isolation):
+        def __init__(self) -> None:
+            database = f"test_{new_id()}"
+            store = MongoStore(secantus_uri, StoreSettings(database=database))
+            store.initialise()
+            super().__init__(store, RawMongo(secantus_uri, database))
+
+        def teardown(self) -> None:
+            super().teardown()
+            self.store.close()
+            self.raw.close()
+
+    run_state_machine_as_test(OnSecantus, settings=budget(3, 25))
