@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edenmem.errors import UnavailableError
 from edenmem.settings.schema import StoreSettings
@@ -17,50 +18,79 @@ if TYPE_CHECKING:
     from edenmem.store.protocol import Store
 
 
-async def _broken_day(store: Store, board: Switchboard, clock: FixedClock) -> None:
-    """A day behind the switchboard; what it breaks off with is what may be expected of it."""
-    faulty: Any = FaultyStore(store, board)
+class Address(NamedTuple):
+    """Where a memory is: a file, or a database on a server."""
+
+    location: str
+    database: str = ""
+
+    def open(self, board: Switchboard, *, deep: bool) -> Any:
+        """A store whose operations, or, ``deep``, whose statements and commands to the database
+        pass the switchboard."""
+        if self.database:
+            from edenmem.store.mongo import MongoStore
+            from tests.faults.commands import BreakableMongo
+
+            settings = StoreSettings(database=self.database)
+            if deep:
+                return BreakableMongo(self.location, settings, board)
+            return FaultyStore(MongoStore(self.location, settings), board)
+        from edenmem.store.sqlite import SqliteStore
+        from tests.faults.statements import BreakableSqlite
+
+        if deep:
+            return BreakableSqlite(Path(self.location), board)
+        return FaultyStore(SqliteStore(Path(self.location)), board)
+
+
+def day(number: int) -> FixedClock:
+    """The clock of the first, second, … day."""
+    clock = FixedClock()
+    clock.advance(seconds=number * scenario.LATER.total_seconds())
+    return clock
+
+
+async def _live(store: Any, board: Switchboard, clock: FixedClock, deep: bool) -> None:
+    providers = Switchboard() if deep else board
     task = asyncio.create_task(
         scenario.run(
-            faulty,
-            FaultyLLM(scenario.scripted(), board),
-            FaultyEmbedder(FakeEmbedder(), board),
+            store,
+            FaultyLLM(scenario.scripted(), providers),
+            FaultyEmbedder(FakeEmbedder(), providers),
             clock,
-            "first",
+            f"worker of {clock():%H:%M}",
         )
     )
     board.watch(task)
     try:
         await task
     except (UnavailableError, asyncio.CancelledError):
-        assert board.struck
+        if not board.struck:
+            raise
 
 
-def live_through(store: Store, fault: Fault | None) -> Switchboard:
-    """A day with a fault (or none), as it is lived in this process."""
-    board = Switchboard(fault)
-    asyncio.run(_broken_day(store, board, FixedClock()))
+def live_through(
+    address: Address, faults: Sequence[Fault], *, number: int = 0, deep: bool = False
+) -> Switchboard:
+    """A day with these faults; what it breaks off with is what may be expected of them."""
+    board = Switchboard(faults)
+    store = address.open(board, deep=deep)
+    try:
+        asyncio.run(_live(store, board, day(number), deep))
+    finally:
+        store.close()
     return board
 
 
-def put_right(store: Store) -> None:
+def put_right(store: Store, *, number: int = 1) -> None:
     """A later day with a new worker, on which nothing goes wrong."""
-    clock = FixedClock()
-    clock.advance(seconds=scenario.LATER.total_seconds())
-    asyncio.run(scenario.run(store, scenario.scripted(), FakeEmbedder(), clock, "second"))
+    asyncio.run(
+        scenario.run(store, scenario.scripted(), FakeEmbedder(), day(number), "the last worker")
+    )
 
 
-def die(location: str, database: str, fault: Fault) -> None:
-    """Live through a day in a process of its own, which the fault ends. Any other end than the
+def die(address: Address, faults: Sequence[Fault], number: int, deep: bool) -> None:
+    """Live through a day in a process of its own, which a fault ends. Any other end than the
     fault's shows in the exit code."""
-    store: Store
-    if database:
-        from edenmem.store.mongo import MongoStore
-
-        store = MongoStore(location, StoreSettings(database=database))
-    else:
-        from edenmem.store.sqlite import SqliteStore
-
-        store = SqliteStore(Path(location))
-    live_through(store, fault)
+    live_through(address, faults, number=number, deep=deep)
     raise SystemExit(KILLED + 1)

@@ -104,7 +104,12 @@ def _check_facts(store: Store, scope: Scope) -> None:
 
 def _check_audit(store: Store, entries: list[AuditEntry], scopes: Sequence[Scope]) -> None:
     """One done entry for each change that memory shows."""
-    done = Counter((entry.action, entry.target_id) for entry in entries if entry.status == "done")
+    done = Counter(
+        (entry.action, entry.target_id)
+        for entry in entries
+        # a fact that was added because the target of its revision had changed is no revision
+        if entry.status == "done" and (entry.before is not None or entry.action != "revise_fact")
+    )
     born = Counter(
         entry.target_id for entry in entries if entry.status == "done" and entry.before is None
     )

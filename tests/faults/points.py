@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edenmem.errors import ProviderTimeout, StoreError
+from edenmem.errors import ProviderAnswerInvalid, ProviderTimeout, StoreError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, Embedding
@@ -85,12 +85,12 @@ class Fault(NamedTuple):
 
 
 class Switchboard:
-    """Counts calls, and breaks one of them."""
+    """Counts calls, and breaks some of them, each once."""
 
-    def __init__(self, fault: Fault | None = None) -> None:
+    def __init__(self, faults: Sequence[Fault] = ()) -> None:
         self.counts: Counter[str] = Counter()
         self.struck = False
-        self._fault = fault
+        self._faults = {fault.place: fault.mode for fault in faults}
         self._lock = threading.Lock()
         self._stop: Callable[[], None] = lambda: None
 
@@ -111,6 +111,11 @@ class Switchboard:
         self._stop = stop
 
     @property
+    def spared(self) -> list[Fault]:
+        """The faults whose places were never reached."""
+        return [Fault(*item) for item in self._faults.items()]
+
+    @property
     def places(self) -> list[Place]:
         """All places that were passed."""
         return [
@@ -124,12 +129,11 @@ class Switchboard:
         with self._lock:
             self.counts[operation] += 1
             here = Place(operation, self.counts[operation])
-        if self._fault is None or self._fault.place != here:
-            return None
-        self.struck = True
-        if self._fault.mode is Mode.KILL_BEFORE:
+            mode = self._faults.pop(here, None)
+            self.struck = self.struck or mode is not None
+        if mode is Mode.KILL_BEFORE:
             os._exit(KILLED)
-        return self._fault.mode
+        return mode
 
     def call(self, operation: str, work: Callable[[], Any], error: Callable[[], Exception]) -> Any:
         """A blocking call."""
@@ -155,6 +159,8 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
+        if name == "close":
+            return method
 
         def operation(*args: Any, **options: Any) -> Any:
             def work() -> Any:
@@ -184,7 +190,7 @@ class _FaultyProvider:
             await self._hang()
         answer = await work
         if mode is Mode.RAISE_AFTER:
-            raise ProviderTimeout(f"broken: {operation}")
+            raise ProviderAnswerInvalid(f"nonsense: {operation}")  # counts as a failed try
         if mode is Mode.KILL_AFTER:
             os._exit(KILLED)
         return answer

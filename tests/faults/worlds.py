@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.sqlite import SqliteStore
-from tests.faults import days, scenario
-from tests.faults.points import KILLED, Fault
+from tests.faults import scenario
+from tests.faults.days import Address, die, live_through
+from tests.faults.points import KILLED, KILLS, Fault
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: What a child needs, so that it need not read it again after each fork.
 _PRELOADED = (
     "tests.faults.days",
+    "tests.faults.commands",
+    "tests.faults.statements",
     "edenmem.engine.formation",
     "edenmem.engine.consolidation",
     "edenmem.engine.context",
@@ -36,42 +39,40 @@ _PRELOADED = (
 class World(Protocol):
     """Where memories of one kind are kept."""
 
+    address: Address
+
     def fresh(self) -> Store:
         """The prepared memory, as if nothing had happened to it."""
 
     def again(self) -> Store:
         """The memory as it is, opened anew: what a later process sees."""
 
-    @property
-    def address(self) -> tuple[str, str]:
-        """What another process needs to open it: location, and database on a server."""
-
 
 class SqliteWorld:
-    """A file, copied over and over."""
+    """Copies of a file, each used once: what broke off may keep one open for a while."""
 
     def __init__(self, folder: Path) -> None:
         self._template = folder / "template.db"
-        self._path = folder / "memory.db"
+        self._copies = 0
         store = SqliteStore(self._template)
         scenario.prepare(store)
         store.close()
-        self._store = SqliteStore(self._path)
+        self._use(self._template)
 
-    @property
-    def address(self) -> tuple[str, str]:
-        return str(self._path), ""
+    def _use(self, path: Path) -> None:
+        self.address = Address(str(path))
+        self._store = SqliteStore(path)
 
     def fresh(self) -> SqliteStore:
         self._store.close()
-        for suffix in ("-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-        shutil.copyfile(self._template, self._path)
-        return self.again()
+        self._copies += 1
+        path = self._template.with_name(f"memory-{self._copies}.db")
+        shutil.copyfile(self._template, path)
+        self._use(path)
+        return self._store
 
     def again(self) -> SqliteStore:
         self._store.close()
-        self._store = SqliteStore(self._path)
         return self._store
 
     def close(self) -> None:
@@ -81,29 +82,25 @@ class SqliteWorld:
 class MongoWorld:
     """A database whose documents are put back over and over."""
 
-    def __init__(self, uri: str, kind: type[MongoStore] | None = None) -> None:
+    def __init__(self, uri: str) -> None:
         from pymongo import MongoClient
 
         from edenmem.store.mongo import MongoStore
 
-        self._uri = uri
-        self._settings = StoreSettings(database=f"test_{new_id()}")
+        settings = StoreSettings(database=f"test_{new_id()}")
+        self.address = Address(uri, settings.database)
         self._client: Any = MongoClient(uri, tz_aware=True)
-        self._raw = self._client[self._settings.database]
-        self._store = (kind or MongoStore)(uri, self._settings, client=self._client)
+        self._raw = self._client[settings.database]
+        self._store = MongoStore(uri, settings, client=self._client)
         scenario.prepare(self._store)
         self._documents = {
             name: list(self._raw[name].find()) for name in self._raw.list_collection_names()
         }
 
-    @property
-    def address(self) -> tuple[str, str]:
-        return self._uri, self._settings.database
-
     def fresh(self) -> MongoStore:
-        for name, documents in self._documents.items():
+        for name in self._raw.list_collection_names():
             self._raw[name].delete_many({})
-            if documents:
+            if documents := self._documents.get(name):
                 self._raw[name].insert_many(documents)
         return self._store
 
@@ -112,7 +109,7 @@ class MongoWorld:
 
     def close(self) -> None:
         self._store.close()
-        self._client.drop_database(self._settings.database)
+        self._client.drop_database(self.address.database)
         self._client.close()
 
 
@@ -126,19 +123,25 @@ def sqlite_world(folder: Path) -> Iterator[SqliteWorld]:
 
 
 @contextmanager
-def mongo_world(uri: str, kind: type[MongoStore] | None = None) -> Iterator[MongoWorld]:
-    world = MongoWorld(uri, kind)
+def mongo_world(uri: str) -> Iterator[MongoWorld]:
+    world = MongoWorld(uri)
     try:
         yield world
     finally:
         world.close()
 
 
-def kill(world: World, fault: Fault) -> None:
-    """Let a process live through a day, in which it is killed."""
+def break_a_day(
+    world: World, faults: Sequence[Fault], *, number: int = 0, deep: bool = False
+) -> None:
+    """Live through a day with these faults, in a process of its own if one of them kills it."""
+    if not any(fault.mode in KILLS for fault in faults):
+        board = live_through(world.address, faults, number=number, deep=deep)
+        assert not board.spared, f"never reached: {board.spared}"
+        return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOADED))
-    child = context.Process(target=days.die, args=(*world.address, fault), daemon=True)
+    child = context.Process(target=die, args=(world.address, faults, number, deep), daemon=True)
     child.start()
     child.join(60)
     try:
