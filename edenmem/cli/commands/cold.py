@@ -22,7 +22,7 @@ from edenmem.cli.schedule import (
     systemd_timer,
 )
 from edenmem.cli.tables import Column
-from edenmem.cli.times import parse_duration
+from edenmem.cli.times import ago, parse_duration
 from edenmem.engine.overview import names
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.formation import Formation, FormationStatus
@@ -211,6 +211,14 @@ def _state(formation: Formation) -> str:
     return "abandoned" if over else "in work"
 
 
+def _what(formation: Formation) -> str:
+    """Who is at it, or when it is tried again and why it was given back, or why it failed."""
+    parts = [formation.worker, formation.error]
+    if formation.not_before is not None and _state(formation) == "waiting":
+        parts.insert(0, f"again {ago(formation.not_before)}")
+    return ": ".join(part for part in parts if part)
+
+
 def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[Formation]]]:
     def columns(formations: Sequence[Formation]) -> list[Column[Formation]]:
         agents = names(run.store, [formation.agent_id for formation in formations])
@@ -223,12 +231,9 @@ def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[For
             Column("session", lambda f: labels.get(f.session_id, f.session_id), "text"),
             Column("agent", lambda f: agents.get(f.agent_id, f.agent_id)),
             Column("state", _state),
-            Column("messages", lambda f: len(f.message_ids), "number"),
             Column("since", lambda f: f.updated_at, "time"),
-            Column("worker", lambda f: f.worker),
             Column("tries", lambda f: f.attempts or None, "number"),
-            Column("next try", lambda f: f.not_before, "time"),
-            Column("reason", lambda f: f.error, "text"),
+            Column("what", _what, "text"),
         ]
 
     return columns
