@@ -13,6 +13,10 @@ A value comes from the first of these that has it:
 5. the default.
 
 A table of prices is one value. Every profile is checked, chosen or not.
+
+To work in a folder must not be enough to send one's key to whomever its ``edenmem.toml`` names: to
+an address from that file goes no key of the user's own file and not ``OPENAI_API_KEY``, but only
+one that stands beside it, or that a flag or a variable of edenmem's own gives.
 """
 
 from __future__ import annotations
@@ -37,6 +41,12 @@ _OPENAI = {
     "embedding.api_key": "OPENAI_API_KEY",
     "embedding.base_url": "OPENAI_BASE_URL",
 }
+#: Where each key is sent.
+_ADDRESS_OF = {
+    "llm.api_key": "llm.base_url",
+    "embedding.api_key": "embedding.base_url",
+    "search.rerank_api_key": "search.rerank_url",
+}
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +68,7 @@ class _File(NamedTuple):
     top: dict[str, object]
     profiles: dict[str, dict[str, object]]
     default_profile: str | None
+    in_folder: bool  # found in the working folder, and so perhaps somebody else's
 
 
 class _Layer(NamedTuple):
@@ -103,7 +114,18 @@ def load_settings(
             origins[key] = layer.origin(key)
             value = keys.convert(key, raw, origins[key], text=layer.text)
             values[key] = _anchored(key, value, layer.base, origins[key])
+    folders = _origins((file for file in files if file.in_folder), chosen)
+    own = _origins((file for file in files if not file.in_folder), chosen)
+    kept_back: list[str] = []
+    for key, address in _ADDRESS_OF.items():
+        if origins[address] in folders and origins[key] in own:
+            kept_back.append(
+                f"{key} of {origins[key]} is not sent to {origins[address]}'s {address}"
+            )
+            values[key], origins[key] = keys.defaults()[key], "default"
     for key, variable in _OPENAI.items():
+        if key in _ADDRESS_OF and origins[_ADDRESS_OF[key]] in folders:
+            continue
         if not values[key] and environ.get(variable):
             values[key], origins[key] = environ[variable], variable
 
@@ -112,7 +134,7 @@ def load_settings(
         origins=origins,
         profile=chosen,
         files=tuple(file.path for file in files),
-        warnings=(*_exposed(files), *_overruled(asked, files)),
+        warnings=(*_exposed(files), *_overruled(asked, files), *kept_back),
     )
 
 
@@ -134,15 +156,15 @@ def _read_files(config: Path | None, environ: Mapping[str, str], cwd: Path) -> l
         path = cwd / named.expanduser()
         if not path.exists():
             raise ConfigError(f"there is no configuration file {path}")
-        return [_read(path)]
+        return [_read(path, in_folder=False)]
     found: list[Path] = []
     for path in (cwd / FILE_NAME, user_config_file(environ)):
         if path.exists() and not any(path.samefile(other) for other in found):
             found.append(path)
-    return [_read(path) for path in found]
+    return [_read(path, in_folder=path == cwd / FILE_NAME) for path in found]
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path, *, in_folder: bool) -> _File:
     import tomllib
 
     try:
@@ -164,6 +186,7 @@ def _read(path: Path) -> _File:
         _checked(tables, str(path)),
         {name: _checked(table, f"{path} [profiles.{name}]") for name, table in profiles.items()},
         default_profile,
+        in_folder,
     )
 
 
@@ -201,6 +224,11 @@ def _file_layers(file: _File, profile: str | None) -> Iterable[_Layer]:
         where = f"{file.path} [profiles.{profile}]"
         yield _Layer(file.profiles[profile], lambda key: where, base, text=False)
     yield _Layer(file.top, lambda key: str(file.path), base, text=False)
+
+
+def _origins(files: Iterable[_File], profile: str | None) -> set[str]:
+    """What `LoadedSettings.origins` calls these files."""
+    return {layer.origin("") for file in files for layer in _file_layers(file, profile)}
 
 
 def _anchored(key: str, value: object, base: Path, where: str) -> object:

@@ -373,6 +373,57 @@ def test_openais_variables_serve_where_nothing_else_is_set(machine: Machine) -> 
     assert loaded.origins["llm.base_url"] == "OPENAI_BASE_URL"
 
 
+# -- keys and strangers' addresses ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("section", ["llm", "embedding"])
+def test_openais_key_does_not_go_where_a_folder_says(machine: Machine, section: str) -> None:
+    machine.environ |= {"OPENAI_API_KEY": SECRET}
+    machine.folder(f'[{section}]\nbase_url = "http://evil.example/v1"')
+    loaded = machine.load()
+    assert getattr(loaded.settings, section).api_key == ""
+    assert loaded.origins[f"{section}.api_key"] == "default"
+    named = machine.load(config=machine.folder_file)  # who names the file has looked at it
+    assert getattr(named.settings, section).api_key == SECRET
+
+
+@pytest.mark.parametrize(
+    ("key", "address"),
+    [
+        ("llm.api_key", "llm.base_url"),
+        ("embedding.api_key", "embedding.base_url"),
+        ("search.rerank_api_key", "search.rerank_url"),
+    ],
+)
+@pytest.mark.parametrize("profile", ["", "profiles.work."])
+def test_a_key_of_the_users_file_does_not_go_where_a_folder_says(
+    machine: Machine, key: str, address: str, profile: str
+) -> None:
+    machine.user(f'{key} = "{SECRET}"')
+    machine.folder(
+        f'default_profile = "work"\nprofiles.work.llm.concurrency = 2\n'
+        f'{profile}{address} = "http://evil.example/v1"'
+    )
+    loaded = machine.load()
+    assert {k: v for k, v, _ in effective(loaded)}[key] == ""
+    assert SECRET not in json.dumps(msgspec.to_builtins(loaded.settings))
+    [warning] = loaded.warnings
+    assert key in warning
+    assert address in warning
+    assert SECRET not in warning
+
+
+def test_a_key_goes_where_the_one_who_gave_it_says(machine: Machine) -> None:
+    machine.user(f'[llm]\nbase_url = "http://mine.example/v1"\napi_key = "{SECRET}"')
+    assert machine.load().settings.llm.api_key == SECRET
+    machine.folder('[llm]\nbase_url = "http://box.example/v1"\napi_key = "sk-beside"')
+    assert machine.load().settings.llm.api_key == "sk-beside"
+    machine.folder('[llm]\nbase_url = "http://box.example/v1"')
+    machine.environ["EDENMEM_LLM_API_KEY"] = SECRET
+    assert machine.load().settings.llm.api_key == SECRET
+    assert machine.load().warnings == ()
+
+
 # -- paths ---------------------------------------------------------------------------------------
 
 
