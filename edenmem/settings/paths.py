@@ -55,7 +55,7 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
     if is_mongodb(uri):
         return None
     if uri.startswith("sqlite:///"):
-        path = uri.removeprefix("sqlite:///").partition("?")[0]
+        path = uri.removeprefix("sqlite:///")
         local = "/" not in path or path.startswith(("./", "../", "~"))
         plain = path if local or path.startswith("/") else f"/{path}"
     elif _SCHEME.match(uri) is None and uri.endswith(_FILE_SUFFIXES):
@@ -66,6 +66,13 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
         raise ConfigError(
             f"store.uri {redact_uri(uri)!r} names no store that edenmem knows",
             hint="write sqlite:///path/to/file.db, mongodb://… or mongodb+srv://…",
+        )
+    if "?" in plain or plain == ":memory:":
+        # Left out, two names would be one file, and what was meant for memory alone would stay.
+        raise ConfigError(
+            f"store.uri {redact_uri(uri)!r} names no store that edenmem knows: a file is named "
+            "without options, and memory is always kept in one",
+            hint="write sqlite:///path/to/file.db",
         )
     return (base or Path.cwd()) / Path(plain).expanduser()
 

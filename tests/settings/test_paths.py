@@ -59,6 +59,22 @@ def test_what_names_no_store_is_refused_without_its_password(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "uri",
+    [
+        "sqlite:///:memory:",
+        "sqlite:///memory.db?mode=ro",
+        "sqlite:////srv/memory.db?cache=shared",
+        "srv/a?1.db",
+    ],
+)
+def test_what_sqlite_would_understand_and_edenmem_does_not_is_not_ignored(uri: str) -> None:
+    """Two addresses must not be one file, nor one for reading be written, because the end of them
+    was dropped."""
+    with pytest.raises(ConfigError, match="names no store"):
+        sqlite_path(uri, BASE)
+
+
+@pytest.mark.parametrize(
     ("uri", "shown"),
     [
         ("mongodb://h/x", "mongodb://h/x"),
