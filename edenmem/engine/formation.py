@@ -26,6 +26,7 @@ from edenmem.engine.spending import keep_usage
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
+    EdenmemError,
     EmbeddingModelMismatch,
     ProviderAnswerInvalid,
     ProviderAuthError,
@@ -251,7 +252,7 @@ class Former:
         except asyncio.CancelledError:
             await self._claims.give_back(formation, usage=tuple(asker.spent))
             raise
-        except UnavailableError as error:
+        except (UnavailableError, ConfigError) as error:
             if _may_be_its_fault(error):
                 return await self._failed(formation, session, agent, error.message, asker)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
@@ -292,9 +293,10 @@ class Former:
         )
 
 
-def _may_be_its_fault(error: UnavailableError) -> bool:
+def _may_be_its_fault(error: EdenmemError) -> bool:
     """Whether these messages may be the reason, so that the try counts: not if the provider said
-    that it could not answer anybody now (5xx), nor for what `_NOT_ITS_FAULT` names."""
+    that it could not answer anybody now (5xx), not if a setting is wrong, nor for what
+    `_NOT_ITS_FAULT` names."""
     if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
         return False
     return isinstance(error, ProviderAnswerInvalid) or not error.retryable

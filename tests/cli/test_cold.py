@@ -196,7 +196,7 @@ def test_a_wrong_option_is_named(cold: Cold, arguments: tuple[str, str]) -> None
 def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
-    report = cold.report("--max-tokens", "3000", "--concurrency", "1")
+    report = cold.report("--max-tokens", "300", "--concurrency", "1")
     assert report["stopped_early"] == "budget"
     assert 0 < report["formed"] < 4
     assert report["failed"] == []

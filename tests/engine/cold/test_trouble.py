@@ -10,6 +10,7 @@ import pytest
 
 from edenmem.errors import (
     BudgetExceeded,
+    ConfigError,
     EmbeddingModelMismatch,
     ProviderAuthError,
     ProviderError,
@@ -343,3 +344,12 @@ async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None
     broken.quiet_sessions = pages  # type: ignore[attr-defined]
     quiet.store = broken  # type: ignore[assignment]
     assert (await quiet.run()).stopped_early == "database"
+
+
+async def test_a_setting_that_is_wrong_counts_as_no_try(quiet: Quiet) -> None:
+    session = quiet.add("session")
+    quiet.llm.script("facts", [ConfigError("llm.prices has no price of it")])
+    report = await quiet.run()
+    assert (report.stopped_early, report.failed) == ("configuration", ())
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
