@@ -69,10 +69,12 @@ def word_count(text: str) -> int:
     An estimate errs on the side of more words: a run that has begun a word counts it whole.
     """
     other = ""
-    if not text.isascii():
-        pieces = text.split()  # white space is in no token, so each is whole in its piece
-        other = " ".join(piece for piece in pieces if not piece.isascii())
-        text = " ".join(piece for piece in pieces if piece.isascii())
+    if not text.isascii():  # white space is in no token, so each is whole in its line and piece
+        lines = text.splitlines()
+        pieces = [piece for line in lines if not line.isascii() for piece in line.split()]
+        other = " ".join([piece for piece in pieces if not piece.isascii()])
+        plain = [line for line in lines if line.isascii()]
+        text = " ".join(plain + [piece for piece in pieces if piece.isascii()])
     # Without its punctuation, what had neither letter nor digit is gone.
     words = len(text.translate(_NO_PUNCTUATION).split())
     return words + sum(_words(*token) for token in _tokens(other))

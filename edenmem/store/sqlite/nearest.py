@@ -98,13 +98,12 @@ def _read_block(connection: sqlite3.Connection, scope_id: int, model_id: int) ->
         "SELECT fact_no, code FROM vector_codes WHERE scope_id = ? AND model_id = ?",
         (scope_id, model_id),
     ).fetchall()
-    facts = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
     if not rows:
-        return Block(facts, np.zeros((0, 0), np.uint64), np.zeros(0, np.float32))
-    codes = np.frombuffer(b"".join([row[1] for row in rows]), np.uint8).reshape(len(rows), -1)
-    words = _words(codes)
+        return Block(np.zeros(0, np.int64), np.zeros((0, 0), np.uint64), np.zeros(0, np.float32))
+    numbers, codes = zip(*rows, strict=True)
+    words = _words(np.frombuffer(b"".join(codes), np.uint8).reshape(len(rows), -1))
     ones = np.bitwise_count(words).sum(axis=0, dtype=np.float32)
-    return Block(facts, words, ones)
+    return Block(np.array(numbers, dtype=np.int64), words, ones)
 
 
 def _words(codes: npt.NDArray[np.uint8]) -> Words:
