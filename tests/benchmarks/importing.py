@@ -74,10 +74,21 @@ def main() -> None:
     result = {
         "rate": count / seconds,
         "stored": stored(),
-        "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mebibytes": _most_memory(),
     }
     close()
     sys.stdout.write(json.dumps(result))
+
+
+def _most_memory() -> float:
+    """The most memory that this program had, in MiB. Linux counts into ``ru_maxrss`` also what
+    the parent had when it started the child, so there the kernel's own account is read."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 Writer = tuple[Callable[[Sequence[Fact]], object], Callable[[], int], Callable[[], None]]
