@@ -49,7 +49,7 @@ def open_store(settings: Settings) -> Store:
     if path is None:
         from edenmem.store.mongo import MongoStore
 
-        return MongoStore(uri, settings.store)
+        return MongoStore(uri, settings.store, scan_limit=settings.search.scan_limit)
     from edenmem.store.sqlite import SqliteStore
 
     return SqliteStore(path, busy_timeout=settings.store.busy_timeout_seconds)

@@ -45,6 +45,7 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     embedding_storage: Literal["array", "bindata"] = "array"
     connect_timeout_seconds: Seconds = 5.0
     busy_timeout_seconds: Seconds = 10.0
+    search_timeout_seconds: Seconds = 10.0  # of one query to the search indexes of Atlas
     sessions_collection: str = "sessions"
     messages_collection: str = "messages"
     users_collection: str = "users3"

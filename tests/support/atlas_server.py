@@ -74,7 +74,7 @@ class AtlasServer:
                 raise Refused(f"Collection '{collection}' does not exist.", 26, "NamespaceNotFound")
         return self._indexes.setdefault((database, collection), {})
 
-    def _createSearchIndexes(self, command: Mapping[str, Any]) -> Document:  # noqa: N802
+    def _createSearchIndexes(self, command: Mapping[str, Any]) -> Document:
         given = known_fields(
             "createSearchIndexes",
             command,
@@ -92,7 +92,7 @@ class AtlasServer:
         known.update({index.name: index for index in made})
         return {"indexesCreated": [{"id": index.id, "name": index.name} for index in made]}
 
-    def _updateSearchIndex(self, command: Mapping[str, Any]) -> Document:  # noqa: N802
+    def _updateSearchIndex(self, command: Mapping[str, Any]) -> Document:
         given = known_fields(
             "updateSearchIndex",
             command,
@@ -102,7 +102,7 @@ class AtlasServer:
         self._existing(command, "updateSearchIndex").change(given["definition"])
         return {}
 
-    def _dropSearchIndex(self, command: Mapping[str, Any]) -> Document:  # noqa: N802
+    def _dropSearchIndex(self, command: Mapping[str, Any]) -> Document:
         known_fields(
             "dropSearchIndex", command, required=["dropSearchIndex", "name"], optional=_ENVELOPE
         )

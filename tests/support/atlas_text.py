@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 
 #: Lucene's own list for English.
 STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then "
-    "there these they this to was will with".split()
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their "
+        "then there these they this to was will with",
+    )
 )
 K1, B = 1.2, 0.75
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")

@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.operations import SearchIndexModel
 
 from edenmem.errors import StoreError
 from edenmem.store.mongo.errors import FORBIDDEN, mapped
@@ -61,10 +62,13 @@ class Collection:
         """The first document, or None."""
         return next(self.find(filter, projection, sort=sort, limit=1), None)
 
-    def aggregate(self, pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Document]:
-        """The result of a pipeline."""
+    def aggregate(
+        self, pipeline: Sequence[Mapping[str, Any]], *, max_seconds: float | None = None
+    ) -> Iterator[Document]:
+        """The result of a pipeline; the server gives up after ``max_seconds``."""
+        options = {} if max_seconds is None else {"maxTimeMS": max(1, int(max_seconds * 1000))}
         with mapped(self._location):
-            cursor = self._raw.aggregate(list(pipeline))
+            cursor = self._raw.aggregate(list(pipeline), **options)
         return self._drained(cursor)
 
     def distinct(self, field: str, filter: Mapping[str, Any] | None = None) -> list[Any]:
@@ -204,3 +208,37 @@ class Collection:
         """Drop an index."""
         with mapped(self._location):
             self._raw.drop_index(name)
+
+    # -- search indexes ----------------------------------------------------------------------
+
+    def search_indexes(self) -> list[Document]:
+        """What ``$listSearchIndexes`` says of each."""
+        return list(self.aggregate([{"$listSearchIndexes": {}}]))
+
+    def create_search_index(self, name: str, type: str, definition: Mapping[str, Any]) -> None:
+        """Begin to build a search index."""
+        model = SearchIndexModel(definition=definition, name=name, type=type)
+        with mapped(self._location):
+            self._raw.create_search_index(model)
+
+    def update_search_index(self, name: str, definition: Mapping[str, Any]) -> None:
+        """Begin to build it anew; the old one answers until the new one stands."""
+        with mapped(self._location):
+            self._raw.update_search_index(name, definition)
+
+    def drop_search_index(self, name: str) -> None:
+        """Drop a search index."""
+        with mapped(self._location):
+            self._raw.drop_search_index(name)
+
+    # -- the collection itself ---------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the collection, which must not be there."""
+        with mapped(self._location):
+            self._raw.database.create_collection(self._raw.name)
+
+    def drop(self) -> None:
+        """Drop the collection with its documents and indexes."""
+        with mapped(self._location):
+            self._raw.drop()

@@ -177,17 +177,32 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     )
 
 
-def search_indexes(
-    *, dimensions: int, similarity: str = "cosine", analyzer: str = "lucene.english"
-) -> tuple[SearchIndex, SearchIndex]:
-    """The vector index and the text index over facts.
+#: Ids are ObjectIds on the platform; old documents may have them as text.
+_ID = [{"type": "objectId"}, {"type": "token"}]
+
+#: The fields that the text index can filter by, with their types.
+TEXT_FILTERS: Mapping[str, Any] = {
+    "agent_id": _ID,
+    "user_id": _ID,
+    "session_id": _ID,
+    "group_id": {"type": "token"},
+    "shard": {"type": "token"},
+    "scope": {"type": "token"},
+    "formed_at": {"type": "date"},
+}
+
+
+def vector_index(
+    *, dimensions: int, similarity: str = "cosine", collection: str = FACTS
+) -> SearchIndex:
+    """The vector index over facts; the same for both forms in which vectors are stored.
 
     Args:
         dimensions: The length of the embedder's vectors.
         similarity: "cosine" gives (1 + cosine) / 2, which every threshold is measured in.
-        analyzer: Lucene's, for the text of facts and of queries.
+        collection: The facts, or a collection like it.
     """
-    vector: list[Mapping[str, Any]] = [
+    fields: list[dict[str, Any]] = [
         {
             "type": "vector",
             "path": "embedding",
@@ -195,23 +210,27 @@ def search_indexes(
             "similarity": similarity,
         }
     ]
-    vector.extend({"type": "filter", "path": path} for path in VECTOR_FILTERS)
-    text = {
-        "mappings": {
-            "dynamic": False,
-            "fields": {
-                "content": {"type": "string", "analyzer": analyzer, "searchAnalyzer": analyzer},
-                "agent_id": {"type": "objectId"},
-                "user_id": {"type": "objectId"},
-                "session_id": {"type": "objectId"},
-                "group_id": {"type": "token"},
-                "shard": {"type": "token"},
-                "scope": {"type": "token"},
-                "formed_at": {"type": "date"},
-            },
-        }
-    }
+    fields.extend({"type": "filter", "path": path} for path in VECTOR_FILTERS)
+    return SearchIndex(collection, VECTOR_INDEX, "vectorSearch", {"fields": fields})
+
+
+def text_index(*, analyzer: str = "lucene.english", collection: str = FACTS) -> SearchIndex:
+    """The text index over facts.
+
+    Args:
+        analyzer: Lucene's, for the text of facts and of queries.
+        collection: The facts, or a collection like it.
+    """
+    content = {"type": "string", "analyzer": analyzer, "searchAnalyzer": analyzer}
+    mappings = {"dynamic": False, "fields": {"content": content, **TEXT_FILTERS}}
+    return SearchIndex(collection, TEXT_INDEX, "search", {"mappings": mappings})
+
+
+def search_indexes(
+    *, dimensions: int, similarity: str = "cosine", analyzer: str = "lucene.english"
+) -> tuple[SearchIndex, SearchIndex]:
+    """The vector index and the text index over facts."""
     return (
-        SearchIndex(FACTS, VECTOR_INDEX, "vectorSearch", {"fields": vector}),
-        SearchIndex(FACTS, TEXT_INDEX, "search", text),
+        vector_index(dimensions=dimensions, similarity=similarity),
+        text_index(analyzer=analyzer),
     )

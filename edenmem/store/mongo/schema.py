@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pymongo.errors import DuplicateKeyError
@@ -53,7 +53,7 @@ class SchemaPart(Connected):
         for index in (*names.MEMORY_INDEXES, *names.host_indexes(self._settings)):
             collection = self._collection(index.collection)
             existing = collection.indexes()
-            if index.name in existing or _has_keys(existing, index):
+            if index.name in existing or has_keys(existing, index):
                 continue
             try:
                 collection.create_index(index.keys, **index.options())
@@ -62,7 +62,7 @@ class SchemaPart(Connected):
                 if index.collection == self._settings.users_collection:
                     said.append(self._plain_index(collection, index))
                 else:
-                    obstacles.append(_obstacle(collection, index))
+                    obstacles.append(obstacle(collection, index))
         if obstacles:
             raise StoreError(
                 "; ".join(obstacles),
@@ -88,7 +88,7 @@ class SchemaPart(Connected):
                 )
 
 
-def _has_keys(existing: dict[str, Any], index: Index) -> bool:
+def has_keys(existing: Mapping[str, Any], index: Index) -> bool:
     """Whether an index of another name does the same."""
     return any(
         tuple(found["key"]) == index.keys
@@ -102,7 +102,7 @@ def _duplicates(index: Index) -> str:
     return "some documents have the same " + ", ".join(field for field, _ in index.keys)
 
 
-def _obstacle(collection: Collection, index: Index) -> str:
+def obstacle(collection: Collection, index: Index) -> str:
     """Which documents keep a unique index from being made."""
     fields = [field for field, _ in index.keys]
     pipeline: list[dict[str, Any]] = [

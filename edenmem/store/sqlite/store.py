@@ -24,6 +24,7 @@ from edenmem.store.sqlite.database import Database
 from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
 from edenmem.store.sqlite.host import Host
+from edenmem.store.sqlite.indexing import Indexing
 from edenmem.store.sqlite.ledger import Ledger
 from edenmem.store.sqlite.memory import MemoryReads
 from edenmem.store.sqlite.messages import Messages
@@ -46,7 +47,16 @@ _COUNTED = (
 
 
 class SqliteStore(
-    Host, Messages, Naming, MemoryReads, Chronicle, Formations, Cold, Ledger, Candidates
+    Host,
+    Messages,
+    Naming,
+    MemoryReads,
+    Chronicle,
+    Formations,
+    Cold,
+    Ledger,
+    Candidates,
+    Indexing,
 ):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
 

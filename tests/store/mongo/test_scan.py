@@ -17,7 +17,7 @@ from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.mongo.bm25 import Corpus, query_words, stem, within_one_edit, words_of
 from edenmem.store.mongo.collection import Collection
-from edenmem.store.mongo.search import Scan
+from edenmem.store.mongo.scan import Scan
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_facts
 from tests.support.mongo_server import mongomock_client
@@ -104,8 +104,8 @@ def test_what_the_server_can_is_asked_of_it() -> None:
     not_enabled = OperationFailure("needs Atlas", 31082, {"codeName": "SearchNotEnabled"})
     assert not Collection(_Answering(not_enabled), "x").answers_search()
     assert Collection(_Answering(None), "x").answers_search()
-    notice = Scan(Collection(_Answering(None), "x"), 7).ability().notice
-    assert "not used yet" in notice
+    notice = Scan(Collection(_Answering(not_enabled), "x"), 7).ability().notice
+    assert "no search commands" in notice
     for failure in (OperationFailure("not allowed", 13), AutoReconnect("gone")):
         with pytest.raises(StoreError):
             Collection(_Answering(failure), "x").answers_search()
