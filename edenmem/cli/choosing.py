@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from edenmem.cli.asking import ask_choice, ask_text, person_is_there
 from edenmem.cli.invocation import Invocation
@@ -29,6 +29,20 @@ def choose_agent(run: Invocation, given: str | None) -> Agent:
         return agents[0]
     chosen = ask_choice("agent", "--agent", [(agent.id, agent.username) for agent in agents])
     return run.resolver.agent(chosen)
+
+
+def check_hold_facts(kinds: Iterable[ScopeKind]) -> None:
+    """That scopes of these kinds can have facts.
+
+    Raises:
+        UsageError: those of sessions have reflections and a text alone.
+    """
+    if ScopeKind.SESSION in kinds:
+        raise UsageError(
+            "a session scope has no facts, only reflections and a text",
+            hint="facts formed from a session: 'edenmem fact list --session NAME'; its "
+            "reflections: 'edenmem reflection list --session NAME'",
+        )
 
 
 def choose_scope(
@@ -83,6 +97,7 @@ def readable_scopes(
     """The scopes that an operator's list of facts covers; a user's or group's only if named."""
     from edenmem.engine.visibility import reader_scopes
 
+    check_hold_facts(kinds or ())
     return reader_scopes(
         run.store,
         agent,

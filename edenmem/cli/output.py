@@ -53,6 +53,11 @@ class Output:
         """Columns of the terminal, or of ``COLUMNS``, or 80."""
         return shutil.get_terminal_size().columns
 
+    @property
+    def _pipe_width(self) -> int:
+        """Columns of a table in a pipe: nothing is cut there, unless ``COLUMNS`` says so."""
+        return self.width if os.environ.get("COLUMNS") else sys.maxsize
+
     def colored(self, stream: Any) -> bool:
         """Whether to write colours to this stream."""
         return self._color and bool(stream.isatty())
@@ -63,7 +68,7 @@ class Output:
         """Tell a person something beside the result, unless ``--quiet``."""
         if not self._quiet:
             sys.stdout.flush()  # where both are one screen, things stay in order
-            sys.stderr.write(printable(text) + "\n")
+            sys.stderr.write(self._broken(printable(text), sys.stderr) + "\n")
 
     # -- stdout ------------------------------------------------------------------------------
 
@@ -100,7 +105,7 @@ class Output:
             return
         self.fields(fields)
         if text:
-            self.line("\n" + printable(text))
+            self.line("\n" + self._broken(printable(text), sys.stdout))
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
         """Print labelled values for a person; those that are empty are left out."""
@@ -142,7 +147,7 @@ class Output:
     def passage(self, title: str, text: str) -> None:
         """Print a text under a title, indented, for a person."""
         self.line(tables.style(one_line(title), "1", self.colored(sys.stdout)))
-        for line in printable(text).splitlines():
+        for line in self._broken(printable(text), sys.stdout, indent=2).splitlines():
             self.line(f"  {line}")
 
     def document(self, text: str) -> None:
@@ -166,6 +171,17 @@ class Output:
         """Print a line that is safe already."""
         sys.stdout.write(text + "\n")
 
+    def _broken(self, text: str, stream: Any, *, indent: int = 0) -> str:
+        """The text with its lines broken between words, where the stream is a terminal."""
+        if self.format is OutputFormat.MARKDOWN or not stream.isatty():
+            return text
+        width = self.width - indent
+        return "\n".join(
+            part
+            for line in text.split("\n")
+            for part in (tables.folded(line, width) if len(line) > width // 2 else [line])
+        )
+
     # -- formats -----------------------------------------------------------------------------
 
     def _table(self, rows: list[T], made: Columns[T], empty: str) -> None:
@@ -177,7 +193,7 @@ class Output:
         elif sys.stdout.isatty():
             tables.print_rich_table(columns, rows, color=self._color)
         else:
-            for line in tables.plain_table(columns, rows, self.width):
+            for line in tables.plain_table(columns, rows, self._pipe_width):
                 self.line(line)
 
     def _stream(self, items: Iterable[dict[str, Any]]) -> None:

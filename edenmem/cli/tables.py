@@ -23,12 +23,13 @@ class Column(NamedTuple, Generic[T]):
     """One column: its title, and what it shows of a row.
 
     ``id`` columns are cut to a beginning that is unique in the list and can be typed back;
-    ``text`` columns share what width is left and are cut; others are as wide as they need to be.
+    ``name`` columns hold what later commands take, and are cut last; ``text`` columns share what
+    width is left and are cut; others are as wide as they need to be.
     """
 
     title: str
     value: Callable[[T], object]
-    kind: Literal["plain", "id", "text", "number", "time"] = "plain"
+    kind: Literal["plain", "id", "name", "text", "number", "time"] = "plain"
 
 
 def shown(value: object) -> str:
@@ -105,7 +106,15 @@ def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> 
 
 #: What gives way if a line is too long: kinds of columns, and the width that they keep. Ids,
 #: numbers and times are never cut.
-_GIVING_WAY = (("text", 36), ("plain", 14), ("text", 16), ("plain", 9), ("text", 8))
+_GIVING_WAY = (
+    ("text", 36),
+    ("plain", 14),
+    ("text", 16),
+    ("plain", 9),
+    ("text", 8),
+    ("plain", 6),
+    ("name", 8),
+)
 
 
 def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from edenmem.cli.invocation import Invocation
@@ -159,12 +159,24 @@ HISTORY: list[Column[HistoryEntry]] = [
 ]
 
 
-def tell_edit(run: Invocation, report: EditReport) -> None:
-    """Print what a change did, or would do."""
-    tell_edits(run, [report])
+def tell_edit(
+    run: Invocation,
+    report: EditReport,
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> None:
+    """Print what a change did, or would do; see `edit_line` for ``verbs`` and ``target``."""
+    tell_edits(run, [report], verbs=verbs, target=target)
 
 
-def tell_edits(run: Invocation, reports: Sequence[EditReport]) -> None:
+def tell_edits(
+    run: Invocation,
+    reports: Sequence[EditReport],
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> None:
     """Print what changes did, or would do, as one result."""
     for report in reports:
         for notice in report.notices:
@@ -173,7 +185,7 @@ def tell_edits(run: Invocation, reports: Sequence[EditReport]) -> None:
         run.out.objects(edit_data(report) for report in reports)
         return
     for report in reports:
-        run.out.line(edit_line(report))
+        run.out.line(edit_line(report, verbs=verbs, target=target))
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:
@@ -203,22 +215,43 @@ _VERBS = {
     "remove_reflection": ("delete", "deleted"),
     "write_consolidation": ("write", "wrote"),
     "write_policy": ("set", "set"),
-    "set_agent_toggles": ("switch", "switched"),
+    "set_agent_toggles": ("set", "set"),
 }
 
 
-def edit_line(report: EditReport) -> str:
-    """The report of a change for a person, in one line."""
+def edit_line(
+    report: EditReport,
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> str:
+    """The report of a change for a person, in one line.
+
+    ``verbs`` (what would be done, what was done) and ``target`` are the command's own words, where
+    it knows better than the report what a person calls it.
+    """
     after = report.after or {}
-    target = f"{report.target_type} {shown(report.target_id)}".rstrip()
-    would, done = _VERBS.get(report.action, (report.action, report.action))
+    target = shown(target or f"{report.target_type} {report.target_id}")
+    would, done = verbs or _VERBS.get(report.action, (report.action, report.action))
     if report.target_type == "consolidation":
         target = f"version {after.get('version')} of the text"
+    elif report.action == "set_privacy":
+        target += " private" if after.get("private") else " no longer private"
+    elif report.action == "set_agent_toggles":
+        target += f": {toggles(after)}"
     if report.result is not None and report.result.status is ChangeStatus.DUPLICATE:
         return f"kept {target}"
     if report.action == "none":
         return f"{target}: nothing to do"
     return f"would {would} {target}" if report.dry_run else f"{done} {target}"
+
+
+def toggles(agent: Mapping[str, Any]) -> str:
+    """The switches of an agent, given as data."""
+    return ", ".join(
+        f"{kind} memory {'on' if agent.get(f'{kind}_memory_enabled') else 'off'}"
+        for kind in ("user", "agent")
+    )
 
 
 def change_line(change: Change) -> str:

@@ -53,7 +53,8 @@ def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) ->
     if scope.shard_name is not None and policy is None and not new_shard:
         raise NotFoundError(
             f"the agent has no shard {scope.shard_name!r}",
-            hint="edenmem scope policy --agent NAME --scope shard --shard NAME makes one",
+            hint="'edenmem scope policy --agent NAME --shard NAME "
+            "--memory-instructions TEXT' makes one",
         )
     return policy
 
@@ -98,8 +99,8 @@ def check_open(policy: Policy | None, scope: Scope) -> None:
     """
     if policy is not None and not policy.active:
         raise UsageError(
-            f"the scope {scope.key} is paused and takes nothing new",
-            hint="edenmem scope resume makes it active again",
+            f"this {scope.kind} scope is paused and takes nothing new",
+            hint="'edenmem scope resume' makes it active again",
         )
 
 

@@ -26,6 +26,10 @@ Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 _ROLES = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant"}
 
 
+#: Levels of lists and objects in what a tool was asked or gave. MongoDB takes a hundred in all.
+MOST_LEVELS = 64
+
+
 class BadLine(Exception):
     """What is wrong with a line, beginning with the path of the field."""
 
@@ -123,7 +127,7 @@ def _line(data: bytes) -> _Line:
     except UnicodeDecodeError as error:
         raise BadLine(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
+        raise BadLine(f"not JSON: {error.msg} at column {error.pos + 1}") from None
     except ValueError as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -193,9 +197,9 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
         args = _arguments(args)
     return ToolCall(
         tool=clean(tool),
-        args=_cleaned(args),
+        args=_cleaned(args, f"{path}.args"),
         status=clean(call.status) if call.status else None,
-        result=_cleaned(call.result),
+        result=_cleaned(call.result, f"{path}.result"),
     )
 
 
@@ -207,15 +211,17 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def _cleaned(value: Any) -> Any:
+def _cleaned(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)  # larger than any store's integers
+    if isinstance(value, list | dict) and not levels:
+        raise BadLine(f"{path}: nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_cleaned(item) for item in value]
+        return [_cleaned(item, path, levels - 1) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _cleaned(item) for key, item in value.items()}
+        return {clean(key): _cleaned(item, path, levels - 1) for key, item in value.items()}
     return value
 
 

@@ -50,7 +50,9 @@ def session_and_agents(
     """
     session = existing_session(store, session_id)
     if agent_id is not None and agent_id not in session.agents:
-        raise NotFoundError(f"agent {agent_id} takes no part in session {session.label}")
+        agent = store.agent(agent_id)
+        who = repr(agent.username) if agent else agent_id
+        raise NotFoundError(f"agent {who} takes no part in session {session.label!r}")
     wanted = session.agents if agent_id is None else (agent_id,)
     agents = [agent for agent in map(store.agent, wanted) if agent is not None]
     if not agents:

@@ -260,4 +260,5 @@ def _is_prefix(text: str, whole: str) -> bool:
 
 def _shard_hint(username: str, names: list[str]) -> str:
     there = f"it has {', '.join(names)}; " if names else ""
-    return f"{there}'edenmem scope policy --agent {username} --scope shard --shard NAME' makes one"
+    command = f"edenmem scope policy --agent {username} --shard NAME --memory-instructions TEXT"
+    return f"{there}'{command}' makes one"

@@ -82,7 +82,10 @@ def add(
         created_at=utc_now(),
     )
     if not run.store.add_agent(agent):
-        raise ConflictError(f"the username {username!r} or the id is taken")
+        raise ConflictError(
+            f"the username {username!r} or the id is taken",
+            hint="'edenmem agent list' shows those there are",
+        )
     run.out.record(agent, [("added agent", agent.username), ("id", agent.id)])
 
 
@@ -126,4 +129,4 @@ def _switch(
             dry_run=dry_run,
         )
     )
-    tell_edit(run, report)
+    tell_edit(run, report, target=f"agent {found.username}")

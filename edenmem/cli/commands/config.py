@@ -48,7 +48,7 @@ def _data(row: _Row) -> dict[str, Any]:
 
 
 _COLUMNS: list[Column[_Row]] = [
-    Column("key", lambda row: row[0]),
-    Column("value", lambda row: row[1], "text"),
+    Column("key", lambda row: row[0], "name"),
+    Column("value", lambda row: f"{row[1]:g}" if isinstance(row[1], float) else row[1], "text"),
     Column("origin", lambda row: row[2]),
 ]

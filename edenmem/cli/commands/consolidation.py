@@ -81,7 +81,7 @@ def show(
         [
             ("agent", agent_name(run, scope.agent_id)),
             ("scope", labelled(run, [scope])(scope)),
-            ("version", text.version),
+            ("version", text.version or "no text yet"),
             ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
             ("pending", len(text.unabsorbed_ids)),
             ("consolidated", text.last_consolidated_at),

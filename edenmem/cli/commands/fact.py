@@ -8,7 +8,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm
-from edenmem.cli.choosing import choose_agent, choose_scope, readable_scopes
+from edenmem.cli.choosing import check_hold_facts, choose_agent, choose_scope, readable_scopes
 from edenmem.cli.data import to_data
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
@@ -22,6 +22,8 @@ from edenmem.cli.views import (
     tell_edits,
 )
 from edenmem.engine.reports import EditReport
+from edenmem.errors import NotFoundError
+from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 from edenmem.text import one_line
@@ -81,12 +83,30 @@ def list_facts(
 def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> None:
     """Show one fact in full."""
     run = invocation(ctx)
-    found = run.resolver.fact(fact)
+    found = _existing(run, fact)
     if vectors:
         found = run.store.fact(found.id, with_vector=True) or found
     run.out.record(
         found, _fields(run, found), text=found.content, data=lambda f: to_data(f, vectors=vectors)
     )
+
+
+def _existing(run: Invocation, text: str) -> Fact:
+    """The fact that is meant.
+
+    Raises:
+        NotFoundError: there is none; of one that is deleted it says so.
+    """
+    try:
+        return run.resolver.fact(text)
+    except NotFoundError:
+        fact_id = text.strip().lower()
+        if not is_id(fact_id) or not run.store.history("fact", fact_id):
+            raise
+        raise NotFoundError(
+            f"the fact {fact_id} is deleted",
+            hint=f"'edenmem fact restore {fact_id}' brings it back, 'fact history' shows it",
+        ) from None
 
 
 def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
@@ -130,6 +150,7 @@ def add(
     edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
     run = invocation(ctx)
+    check_hold_facts([kind] if kind else ())
     new = given_text(text if content is None else content, file)
     scope = choose_scope(run, kind=kind, agent=agent, user=user, group=group, shard=shard)
     if new is None:
@@ -164,7 +185,7 @@ def edit(
     edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
     """
     run = invocation(ctx)
-    found = run.resolver.fact(fact)
+    found = _existing(run, fact)
     new = given_text(content, file)
     if private is not None:
         report = run.edit(
@@ -211,7 +232,7 @@ def delete(
 ) -> None:
     """Delete facts. They stay in history; 'fact restore' brings them back."""
     run = invocation(ctx)
-    found = [run.resolver.fact(fact) for fact in facts]
+    found = [_existing(run, fact) for fact in facts]
     for fact in found:
         run.out.note(f"{fact.id}  {one_line(fact.content, 60)}")
     count = f"these {len(found)} facts" if len(found) > 1 else "this fact"
@@ -257,4 +278,4 @@ def restore(
         ),
         embed=not dry_run,
     )
-    tell_edit(run, report)
+    tell_edit(run, report, verbs=("restore", "restored"))

@@ -12,6 +12,7 @@ from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
+from edenmem.cli.times import ago, iso
 from edenmem.cli.views import change_line, usage_line
 from edenmem.engine.overview import names
 from edenmem.engine.reports import FormationReport
@@ -135,6 +136,9 @@ def tell_formations(
         for report in reports:
             if report.error:
                 run.out.note(f"{labels.get(report.session_id, report.session_id)}: {report.error}")
+                if report.not_before:
+                    again = f"{iso(report.not_before)} ({ago(report.not_before)})"
+                    run.out.note(f"  it is tried again from {again} on")
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:

@@ -53,7 +53,7 @@ def init(
         return
     run.out.line(f"store: {location}")
     for name in made:
-        run.out.line(f"  made {name}")
+        run.out.line(f"  {name}" if "made " in name else f"  made {name}")
     if not made:
         run.out.line("  everything was there already")
 

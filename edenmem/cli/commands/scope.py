@@ -78,7 +78,7 @@ def show(
             ("facts", status.facts),
             ("pending", f"{status.pending} of {status.consolidate_at}"),
             ("oldest pending", status.oldest_pending_at),
-            ("version", status.version),
+            ("version", status.version or "no text yet"),
             ("words", f"{status.words} of {status.word_limit}"),
             ("consolidated", status.last_consolidated_at),
         ],
@@ -180,7 +180,12 @@ def policy(
             dry_run=dry_run,
         )
     )
-    tell_edit(run, report)
+    tell_edit(run, report, target=f"the policy of {_of(run, scope)}")
+
+
+def _of(run: Invocation, scope: Scope) -> str:
+    """What a person calls the scope: ``mira, shard route``."""
+    return f"{agent_name(run, scope.agent_id)}, {labelled(run, [scope])(scope)}"
 
 
 def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
@@ -257,7 +262,8 @@ def pause(
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
     )
-    tell_edit(run, run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run)))
+    report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
+    tell_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
 
 
 @app.command("resume", cls=Command)
@@ -277,4 +283,5 @@ def resume(
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
     )
-    tell_edit(run, run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run)))
+    report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
+    tell_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))

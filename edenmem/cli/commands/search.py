@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text
-from edenmem.cli.choosing import choose_agent
+from edenmem.cli.choosing import check_hold_facts, choose_agent
 from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
@@ -73,6 +73,7 @@ def search(
     edenmem search paste glue --agent mira --user lena --explain
     """
     run = invocation(ctx)
+    check_hold_facts(kinds or ())
     begin, end = options.period(since, until)
     texts = list(queries or ()) or [ask_text("query", "QUERY")]
     if len(texts) > 3:

@@ -48,7 +48,7 @@ def _columns(run: Invocation) -> Any:
         accounts = names(run.store, [id for s in sessions for id in (*s.agents, *s.users)])
         return [
             Column("id", lambda s: s.id, "id"),
-            Column("name", lambda s: s.name or s.title, "text"),
+            Column("name", lambda s: s.name or s.title, "name"),
             Column("agents", lambda s: ", ".join(accounts.get(id, id) for id in s.agents)),
             Column("users", lambda s: ", ".join(accounts.get(id, id) for id in s.users), "text"),
             Column("group", lambda s: s.group_id),

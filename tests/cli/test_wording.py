@@ -1,0 +1,145 @@
+"""What a person reads after a command: names instead of ids, whole words, nothing cut in a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Inside
+
+FACT = "f" * 23 + "1"
+LONG = "The lantern of the whale " + "is carried by two and " * 8 + "lit at dusk."
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("scope", "pause", "--agent", "mira"), "paused mira, agent\n"),
+        (("scope", "pause", "--agent", "mira", "--dry-run"), "would pause mira, agent\n"),
+        (
+            ("scope", "policy", "--agent", "mira", "--user", "lena", "--word-limit", "80"),
+            "set the policy of mira, user lena\n",
+        ),
+        (
+            ("scope", "policy", "--agent", "mira", "--word-limit", "80", "--dry-run"),
+            "would set the policy of mira, agent\n",
+        ),
+        (
+            ("agent", "disable", "mira", "--user-memory"),
+            "set agent mira: user memory off, agent memory on\n",
+        ),
+        (("fact", "edit", FACT, "--private"), f"marked fact {FACT} private\n"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_a_change_says_what_was_done_to_whom(command: tuple[str, ...], said: str, cli: Cli) -> None:
+    assert said in cli(*command).ok().out
+
+
+def test_a_deleted_fact_is_told_from_one_that_never_was(cli: Cli) -> None:
+    cli("fact", "delete", FACT, "--yes").ok()
+    for command in ("show", "edit", "delete"):
+        result = cli("fact", command, FACT)
+        assert result.code == 3
+        assert f"the fact {FACT} is deleted" in result.err
+        assert f"'edenmem fact restore {FACT}' brings it back" in result.err
+    assert cli("fact", "restore", FACT).ok().out == f"restored fact {FACT}\n"
+    assert "deleted" not in cli("fact", "show", "0" * 24).err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fact", "list", "--scope", "session"),
+        ("fact", "add", "--scope", "session", "--content", "x"),
+        ("search", "x", "--scope", "session"),
+    ],
+    ids=" ".join,
+)
+def test_that_a_session_has_no_facts_is_said_at_once(
+    command: tuple[str, ...], inside: Inside
+) -> None:
+    result = inside(*command, "--agent", "mira")
+    assert result.code == 2
+    assert "a session scope has no facts" in result.err
+    assert "needs --session" not in result.err
+
+
+def test_the_hint_for_an_unknown_shard_makes_one(cli: Cli) -> None:
+    hint = cli("fact", "list", "--agent", "mira", "--shard", "walk").err
+    assert "--shard NAME --memory-instructions TEXT' makes one" in hint
+    cli(
+        "scope", "policy", "--agent", "mira", "--shard", "walk", "--memory-instructions", "Roads"
+    ).ok()
+    cli("fact", "list", "--agent", "mira", "--shard", "walk").ok()
+
+
+def test_a_paused_scope_is_named_without_its_key(cli: Cli) -> None:
+    cli("scope", "pause", "--agent", "mira").ok()
+    result = cli("fact", "add", "--agent", "mira", "--content", "Something new.")
+    assert "this agent scope is paused" in result.err
+    assert "'edenmem scope resume'" in result.err
+
+
+def test_an_agent_that_takes_no_part_is_named(inside: Inside) -> None:
+    result = inside("context", "show", "first-visit", "--agent", "otto")
+    assert result.code == 3
+    assert "agent 'otto' takes no part in session 'first-visit'" in result.err
+
+
+def test_a_line_that_ends_too_early_is_told_by_its_end(cli: Cli) -> None:
+    result = cli("session", "import", "-", input='{"session": "x", "agent":\n')
+    assert result.code == 2
+    assert "line 1: not JSON: Expecting value at column 1\n" not in result.err
+    assert "at column 27" in result.err
+
+
+def test_a_table_in_a_pipe_is_cut_only_where_columns_is_set(cli: Cli) -> None:
+    cli("fact", "add", "--agent", "mira", "--content", LONG, "--allow-long").ok()
+    command = [sys.executable, "-m", "edenmem", "fact", "list", "--agent", "mira"]
+    environment = cli.environment(80, {})
+    cut = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert LONG not in cut.stdout
+    assert max(map(len, cut.stdout.splitlines())) <= 80
+    del environment["COLUMNS"]
+    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert LONG in whole.stdout
+
+
+def test_long_texts_break_between_words_on_a_terminal(cli: Cli) -> None:
+    (added,) = cli.json("fact", "add", "--agent", "mira", "--content", LONG, "--allow-long")
+    lines = cli.on_terminal("fact", "show", added["id"], columns=40).ok().out.splitlines()
+    text = lines[lines.index("") + 1 :]
+    assert len(text) > 3
+    assert all(len(line) <= 40 for line in text)
+    assert " ".join(text) == LONG
+
+
+def test_a_note_breaks_between_words_on_a_terminal(cli: Cli) -> None:
+    result = cli.on_terminal("search", "lantern", "--agent", "mira", columns=50).ok()
+    note = "no embedding model, so words alone were searched; for a local model:"
+    assert note in " ".join(result.out.split())
+    assert all(len(line) <= 50 for line in result.out.splitlines())
+
+
+def test_the_names_of_sessions_are_whole_in_80_columns(cli: Cli) -> None:
+    sessions = Path(__file__).parents[2] / "examples" / "community" / "sessions.jsonl"
+    cli("session", "import", str(sessions), "--add-missing").ok()
+    listed = cli("session", "list", "--agent", "mira").ok().out
+    for name in ("lena-first-visit", "lena-progress", "samira-stewards", "jun-translation"):
+        assert name in listed
+    assert max(map(len, listed.splitlines())) <= 80
+
+
+def test_a_setting_shows_its_key_whole_and_its_number_short(inside: Inside) -> None:
+    shown = inside("config", "show", "store").ok().out
+    assert "store.connect_timeout_seconds" in shown
+    assert "5.000" not in shown
+
+
+def test_a_scope_without_a_text_says_so(inside: Inside) -> None:
+    shown = inside("scope", "show", "--agent", "otto").ok().out
+    assert "no text yet" in shown
