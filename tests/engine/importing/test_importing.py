@@ -49,6 +49,14 @@ def line(*messages: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({**defaults, "messages": list(messages), **fields}).encode() + b"\n"
 
 
+def nested(levels: int) -> Any:
+    """Lists within lists."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def session(store: Store, name: str = "lunch") -> Session:
     found = store.session(derived_id("session", name))
     assert found is not None
@@ -278,6 +286,16 @@ class TestBadLines:
             (b'"text"', "JSON object"),
             (b"[" * 100_000, "nested too deeply"),
             (b'{"n": ' + b"1" * 5000 + b"}", "not JSON"),
+            (line(message(tool_calls=[{"tool": "t", "args": nested(900)}])), "args: nested more"),
+            (line(message(tool_calls=[{"tool": "t", "result": nested(65)}])), "result: nested"),
+            (
+                line(
+                    message(
+                        tool_calls=[{"function": {"name": "t", "arguments": "[" * 65 + "]" * 65}}]
+                    )
+                ),
+                "args: nested more than 64 levels",
+            ),
             (b"{}", "session"),
             (line(agent=None), "agent: missing"),
             (line(session=""), "session: Expected"),
