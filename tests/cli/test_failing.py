@@ -186,6 +186,8 @@ def test_an_interruption_is_130(cli: Cli) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=cli.environment(80, {}),
+        # A shell without job control has what it starts in the background ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     wait_for_read(process.pid)
     process.send_signal(signal.SIGINT)
