@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edenmem.engine.cold_ending import Ending
 from edenmem.engine.cold_look import TO_DO, Looker, Prospect, rules_of
 from edenmem.engine.cold_report import (
     ColdFailure,
     ColdPlan,
     ColdReport,
-    StopKind,
     Tally,
     failures_of,
 )
@@ -30,16 +30,7 @@ from edenmem.engine.metering import Meter, MeteredEmbedder, MeteredLLM
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.service import MemoryService
-from edenmem.errors import (
-    BudgetExceeded,
-    ConfigError,
-    EdenmemError,
-    EmbeddingModelMismatch,
-    ProviderAnswerInvalid,
-    ProviderAuthError,
-    ProviderError,
-    StoreError,
-)
+from edenmem.errors import StoreError
 from edenmem.models.formation import Trigger
 from edenmem.models.host import Session
 from edenmem.models.ids import utc_now
@@ -155,10 +146,8 @@ class _Run:
         self._exhausted = False
         self._tried_before: deque[QuietSession] = deque()
         self._turn = asyncio.Lock()
-        self._ended = asyncio.Event()  # begin no more
-        self._cut = asyncio.Event()  # and do not wait long for those in work
+        self._ending = Ending(self.tally, outage_after=settings.cold.outage_after)
         self._taken_up = 0
-        self._in_a_row: set[str] = set()
 
     # -- workers -----------------------------------------------------------------------------
 
@@ -179,25 +168,23 @@ class _Run:
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self.tally.stop("interrupted", "the run was told to stop")
-        self._ended.set()
-        self._cut.set()
+        self._ending.end("interrupted", "the run was told to stop")
 
     async def _cut_off(self, workers: Sequence[asyncio.Task[None]]) -> None:
-        await self._cut.wait()
+        await self._ending.cut.wait()
         await asyncio.sleep(self._settings.grace_seconds)
         for worker in workers:
             worker.cancel()
 
     async def _worker(self) -> None:
-        while not self._ended.is_set():
+        while not self._ending.ended:
             quiet, again = await self._next()
             if quiet is None:
                 return
             try:
                 await self._take(quiet, again)
             except Exception as error:  # noqa: BLE001 - one session's trouble is told, and no other's
-                self._trouble(error, quiet.session, None)
+                self._ending.trouble(error, quiet.session, None)
             self._progress(self.tally)
 
     async def _next(self) -> tuple[QuietSession | None, bool]:
@@ -207,7 +194,7 @@ class _Run:
                 try:
                     quiet = await in_thread(next, self._sessions, None)
                 except StoreError as error:
-                    self._end("database", error)
+                    self._ending.end("database", error.message, error.hint)
                     return None, False
                 if quiet is not None:
                     return quiet, False
@@ -302,15 +289,15 @@ class _Run:
             for report in failures_of(reports):
                 self.tally.failed.append(await self._failure(report, session))
         except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
-            self._trouble(error, session, agent_id)
+            self._ending.trouble(error, session, agent_id)
             return
         self.tally.add_formations(reports)
         if any(report.outcome == "applied" for report in reports):
-            self._in_a_row.clear()
+            self._ending.all_is_well()
         for report in reports:
             for text in report.consolidations:
                 if text.outcome == "failed":
-                    self._fail(session, agent_id, f"consolidation: {text.error}")
+                    self._ending.fail(session, agent_id, f"consolidation: {text.error}")
 
     async def _failure(self, report: FormationReport, session: Session) -> ColdFailure:
         formation = await in_thread(self._store.formation, report.formation_id or "")
@@ -324,44 +311,3 @@ class _Run:
             final=report.outcome == "failed",
             not_before=report.not_before,
         )
-
-    # -- trouble -----------------------------------------------------------------------------
-
-    def _trouble(self, error: Exception, session: Session, agent_id: str | None) -> None:
-        """Tell of an error; end the run if every other session would meet it too."""
-        match error:
-            case BudgetExceeded():
-                self.tally.stop("budget", error.message, error.hint)
-                self._ended.set()  # those in work meet it by themselves; what is paid is kept
-            case ProviderAuthError():
-                self._end("provider", error)
-            case ConfigError() | EmbeddingModelMismatch():
-                self._end("configuration", error)
-            case StoreError():
-                self._fail(session, agent_id, error.message)
-                self._count_outage("database", error, session)
-            case ProviderError(retryable=True) if not isinstance(error, ProviderAnswerInvalid):
-                self._fail(session, agent_id, error.message)
-                self._count_outage("provider", error, session)
-            case EdenmemError():
-                self._fail(session, agent_id, error.message)
-            case _:
-                self._fail(session, agent_id, f"{type(error).__name__}: {error}")
-
-    def _fail(self, session: Session, agent_id: str | None, reason: str) -> None:
-        self.tally.failed.append(
-            ColdFailure(
-                session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
-            )
-        )
-
-    def _count_outage(self, kind: StopKind, error: EdenmemError, session: Session) -> None:
-        """End the run after so many sessions in a row; agents of one session are one."""
-        self._in_a_row.add(session.id)
-        if len(self._in_a_row) >= self._settings.outage_after:
-            self._end(kind, error)
-
-    def _end(self, kind: StopKind, error: EdenmemError) -> None:
-        self.tally.stop(kind, error.message, error.hint)
-        self._ended.set()
-        self._cut.set()

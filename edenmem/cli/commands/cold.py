@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -139,12 +140,14 @@ class _signals:
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self._act)
+            with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, which loses nothing
+                loop.add_signal_handler(name, self._act)
 
     def __exit__(self, *error: object) -> None:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(name)
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(name)
 
 
 def _override(

@@ -205,9 +205,23 @@ async def test_no_model_at_all_is_said(quiet: Quiet) -> None:
 
 
 async def test_vectors_of_another_model_end_the_run(quiet: Quiet) -> None:
-    quiet.add("session")
+    for number in range(6):
+        quiet.add(f"s{number}")
+    mismatch = EmbeddingModelMismatch(stored="a", current="b")
+    quiet.embedder.failures = [mismatch] * 3
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.stopped_early, report.hint) == ("configuration", mismatch.hint)
+    assert len(report.failed) == 3
+    assert (await quiet.run()).formed == 6
+
+
+async def test_vectors_of_another_model_for_one_agent_stop_no_other(quiet: Quiet) -> None:
+    quiet.add("bad", days=9)
+    for number in range(3):
+        quiet.add(f"s{number}")
     quiet.embedder.failures = [EmbeddingModelMismatch(stored="a", current="b")]
-    assert (await quiet.run()).stopped_early == "configuration"
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.formed, len(report.failed), report.stopped_early) == (3, 1, None)
 
 
 async def test_one_failure_among_successes_is_no_outage(quiet: Quiet) -> None:
