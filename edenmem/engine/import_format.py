@@ -127,7 +127,7 @@ def _line(data: bytes) -> _Line:
     except UnicodeDecodeError as error:
         raise BadLine(f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
+        raise BadLine(f"not JSON: {error.msg} at column {error.pos + 1}") from None
     except ValueError as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(value, dict):
