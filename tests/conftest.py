@@ -17,6 +17,7 @@ from tests.support.network import forbid_network
 
 if TYPE_CHECKING:
     from edenmem.store.protocol import Store
+    from tests.support.atlas_server import AtlasServer
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM
 
@@ -91,6 +92,21 @@ def secantus_uri() -> Iterator[str]:
         yield server.uri
 
 
+@pytest.fixture(scope="session")
+def _atlas_server() -> Iterator[AtlasServer]:
+    from tests.support.atlas_server import atlas_server
+
+    with atlas_server() as server:
+        yield server
+
+
+@pytest.fixture
+def atlas(_atlas_server: AtlasServer) -> AtlasServer:
+    """A stand-in for Atlas, one for each worker of the run, as patient as it is at first."""
+    _atlas_server.reset()
+    return _atlas_server
+
+
 @pytest.fixture
 def open_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -108,6 +124,8 @@ def open_store(
                     context = stores.mongomock_store()
                 case "secantus":
                     context = stores.secantus_store(request.getfixturevalue("secantus_uri"))
+                case "atlas":
+                    context = stores.atlas_store(request.getfixturevalue("atlas"))
                 case _:
                     raise ValueError(f"no such kind of store: {kind}")
             return opened.enter_context(context)

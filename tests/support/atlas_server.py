@@ -38,13 +38,17 @@ class AtlasServer:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self.build_steps = 2
-        self.lag = 0
-        self.commands: list[Document] = []
-        self._client: MongoClient[Document] = MongoClient(uri, tz_aware=True)
+        self.reset()
+        self._client: MongoClient[Document] = MongoClient(uri)
         self._indexes: dict[tuple[str, str], dict[str, Index]] = {}
         self._looks = 0
         self._lock = RLock()
+
+    def reset(self) -> None:
+        """As it was at first, with the indexes that it has."""
+        self.build_steps = 2
+        self.lag = 0
+        self.commands: list[Document] = []
 
     def close(self) -> None:
         """Let go of its own connection."""

@@ -70,8 +70,11 @@ class Texts:
         """The score of each document that has any of the terms, or one so near to it."""
         found: dict[object, float] = {}
         for term in query:
-            for known, weight in self._expanded(term, max_edits).items():
-                for key, score in self._term_scores(known):
+            terms = self._expanded(term, max_edits)
+            # As in Lucene, a rare misspelling counts no more than what it stands for.
+            commonest = max((self._frequency[known] for known in terms), default=0)
+            for known, weight in terms.items():
+                for key, score in self._term_scores(known, commonest):
                     found[key] = found.get(key, 0.0) + weight * score
         return found
 
@@ -86,8 +89,8 @@ class Texts:
             }
         return terms
 
-    def _term_scores(self, term: str) -> list[tuple[object, float]]:
-        total, with_term = len(self._counts), self._frequency[term]
+    def _term_scores(self, term: str, with_term: int) -> list[tuple[object, float]]:
+        total = len(self._counts)
         idf = math.log(1 + (total - with_term + 0.5) / (with_term + 0.5))
         return [
             (

@@ -11,7 +11,9 @@ from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 
 if TYPE_CHECKING:
+    from edenmem.store.mongo import MongoStore
     from edenmem.store.protocol import Store
+    from tests.support.atlas_server import AtlasServer
 
 STORE_KINDS = ("sqlite", "mongomock", "secantus")
 
@@ -45,7 +47,7 @@ def mongomock_store() -> Iterator[Store]:
 
 
 @contextmanager
-def secantus_store(uri: str) -> Iterator[Store]:
+def secantus_store(uri: str) -> Iterator[MongoStore]:
     """A database of its own on the server at ``uri``, dropped afterwards."""
     from pymongo import MongoClient
 
@@ -60,3 +62,18 @@ def secantus_store(uri: str) -> Iterator[Store]:
         store.close()
         with MongoClient(uri) as client:
             client.drop_database(settings.database)
+
+
+@contextmanager
+def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoStore]:
+    """A database of its own on the stand-in for Atlas, with both search indexes built."""
+    from edenmem.models.indexes import IndexWish
+    from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+
+    wish = IndexWish(dimensions=dimensions, analyzer="lucene.english")
+    with secantus_store(server.uri) as store:
+        for name in (VECTOR_INDEX, TEXT_INDEX):
+            store.create_index(name, wish)
+        while not all(state.queryable for state in store.indexes(wish)):
+            pass  # each look is a step of the building
+        yield store
