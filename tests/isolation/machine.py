@@ -54,6 +54,8 @@ AGENTS = ("eve", "adam", "zoe")
 PEOPLE = ("anna", "bruno", "carla")
 #: Everything may be shown, so that what is missing is missing for no other reason.
 EVERYTHING = 10_000
+#: What an operator may ask for: no facts are kept of a session.
+SEARCHED = [kind for kind in ScopeKind if kind is not ScopeKind.SESSION]
 #: The defaults of the five kinds.
 WORD_LIMITS = {"session": 200, "user": 300, "group": 500, "shard": 1000, "agent": 1200}
 
@@ -455,10 +457,10 @@ class Isolation(RuleBasedStateMachine):
         user=st.none() | index,
         group=st.none() | index,
         shards=st.lists(st.sampled_from(SHARDS), max_size=2),
-        kinds=st.lists(st.sampled_from([k for k in ScopeKind if k != "session"]), max_size=3),
+        kinds=st.just([]) | st.lists(st.sampled_from(SEARCHED), max_size=3),
         recipe=recipes,
-        source=st.none() | index,
-        since=st.none() | index,
+        only=st.sampled_from(["all", "all", "of a session", "since"]),
+        number=index,
         stages=st.tuples(st.booleans(), st.booleans()),
     )
     def search_as_operator(
@@ -469,8 +471,8 @@ class Isolation(RuleBasedStateMachine):
         shards: list[str],
         kinds: list[ScopeKind],
         recipe: str | None,
-        source: int | None,
-        since: int | None,
+        only: str,
+        number: int,
         stages: tuple[bool, bool],
     ) -> None:
         self._tick(seconds=1)
@@ -480,10 +482,8 @@ class Isolation(RuleBasedStateMachine):
         may_see = self.world.operator_reads(
             chosen, user=owner, group=of_group, shards=shards, kinds=kinds
         )
-        session = None
-        if source is not None:
-            session = self._talk(source).id
-        moment = _pick(self.past, since)[0] if since is not None and self.past else None
+        session = self._talk(number).id if only == "of a session" else None
+        moment = _pick(self.past, number)[0] if only == "since" and self.past else None
         work = self.service.search(
             [COMMON],
             agent_id=chosen,
