@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
 from edenmem.cli import options
-from edenmem.cli.cold_views import exit_code, shown_progress, tell_report
+from edenmem.cli.cold_rounds import one_round
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.schedule import (
@@ -25,14 +22,9 @@ from edenmem.cli.schedule import (
 from edenmem.cli.tables import Column
 from edenmem.cli.times import ago, parse_duration
 from edenmem.engine.overview import names
-from edenmem.errors import ConflictError, ExitCode, UsageError
+from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
-
-if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
-    from edenmem.engine.cold import ColdOptions
-    from edenmem.llm.protocol import LLM
 
 app = group("Sessions that went quiet: form what is left of them, from cron.")
 
@@ -95,59 +87,11 @@ def run(
         max_age=age,
         dry_run=dry_run,
     )
-    code = _round(this, chosen, watch=watch, pause=pause)
-    while watch and code is None:
-        code = _round(this, chosen, watch=watch, pause=pause)
+    code = None
+    while code is None:
+        code = one_round(this, chosen, watch=watch, pause=pause)
     if code:
         raise typer.Exit(code)
-
-
-def _round(run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float) -> ExitCode | None:
-    """One run, and with ``watch`` the pause after it: then None if there is to be another."""
-    from edenmem.engine.cold import ColdRunner
-
-    async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
-        stop = asyncio.Event()
-        with _signals(stop.set), shown_progress(run) as progress:
-            runner = ColdRunner(
-                run.store,
-                run.settings,
-                llm=llm,
-                embedder=embedder,
-                actor=run.actor,
-                progress=progress,
-            )
-            report = await runner.run(chosen, stop=stop)
-        tell_report(run, report, one_line=watch)
-        if not watch or report.stopped_early == "interrupted":
-            return exit_code(report)
-        with _signals(stop.set):
-            try:
-                await asyncio.wait_for(stop.wait(), pause)
-            except TimeoutError:
-                return None
-        return ExitCode.OK  # told to stop while there was nothing in work
-
-    return run.with_models(work, llm=not chosen.dry_run)
-
-
-class _signals:
-    """Have SIGTERM and Ctrl-C call a function instead of ending the process."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, which loses nothing
-                loop.add_signal_handler(name, self._act)
-
-    def __exit__(self, *error: object) -> None:
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):
-                loop.remove_signal_handler(name)
 
 
 def _override(
@@ -167,7 +111,7 @@ def _override(
         settings["llm.max_tokens"] = str(max_tokens)
     if max_cost is not None:
         try:
-            if float(max_cost) <= 0:
+            if not 0 < float(max_cost) < float("inf"):
                 raise ValueError
         except ValueError:
             raise UsageError(f"--max-cost takes an amount of dollars, not {max_cost!r}") from None
