@@ -336,7 +336,7 @@ class Broken:
 @pytest.mark.parametrize("name", ["backlog", "claim", "record", "apply_formation", "session"])
 async def test_a_database_that_is_down_ends_the_run(quiet: Quiet, name: str) -> None:
     sessions = [quiet.add(f"s{number}") for number in range(6)]
-    whole, quiet.store = quiet.store, Broken(quiet.store, name)  # type: ignore[assignment]
+    whole, quiet.store = quiet.store, Broken(quiet.store, name)
     report = await quiet.run(cold={"concurrency": 1})
     assert (report.stopped_early, report.hint, report.formed) == ("database", "start it", 0)
     assert len(report.failed) == 3
@@ -356,7 +356,7 @@ async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None
     quiet.add("session")
     broken = Broken(quiet.store, "nothing")
     broken.quiet_sessions = pages  # type: ignore[attr-defined]
-    quiet.store = broken  # type: ignore[assignment]
+    quiet.store = broken
     assert (await quiet.run()).stopped_early == "database"
 
 
