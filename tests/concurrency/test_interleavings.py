@@ -48,7 +48,7 @@ from tests.support.builders import (
     make_user,
 )
 
-LEASE = timedelta(minutes=5)
+LEASE = timedelta(minutes=2)
 UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
 workers = st.sampled_from(["ann", "ben", "cem"])
@@ -138,7 +138,7 @@ class Interleavings(RuleBasedStateMachine):
         assert self.store.add_messages(self.session.id, said[:1]) == 0
         self.model.messages += said
 
-    @rule(minutes=st.integers(1, 12))
+    @rule(minutes=st.integers(1, 3))
     def wait(self, minutes: int) -> None:
         self.clock.advance(minutes=minutes)
 
@@ -291,7 +291,7 @@ class Interleavings(RuleBasedStateMachine):
                         self.model.facts[instead.id] = Known(instead.content)
         self._put(formation, status=FormationStatus.APPLIED, worker=None, changes=None)
 
-    @rule(worker=workers, place=places, minutes=st.integers(0, 10), count=st.booleans())
+    @rule(worker=workers, place=places, minutes=st.integers(0, 3), count=st.booleans())
     def release(self, worker: str, place: int, minutes: int, count: bool) -> None:
         formation = self._some(place)
         if formation is None:

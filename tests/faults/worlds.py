@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +48,9 @@ class World(Protocol):
     def again(self) -> Store:
         """The memory as it is, opened anew: what a later process sees."""
 
+    def progress(self) -> str:
+        """The session's last message that is in memory, as the platform's own field has it."""
+
 
 class SqliteWorld:
     """Copies of a file, each used once: what broke off may keep one open for a while."""
@@ -74,6 +78,10 @@ class SqliteWorld:
     def again(self) -> SqliteStore:
         self._store.close()
         return self._store
+
+    def progress(self) -> str:
+        with closing(sqlite3.connect(self.address.location)) as raw:
+            return str(raw.execute("SELECT last_memory_message_id FROM sessions").fetchone()[0])
 
     def close(self) -> None:
         self._store.close()
@@ -106,6 +114,9 @@ class MongoWorld:
 
     def again(self) -> MongoStore:
         return self._store
+
+    def progress(self) -> str:
+        return str(self._raw["sessions"].find_one()["memory_context"]["last_memory_message_id"])
 
     def close(self) -> None:
         self._store.close()
