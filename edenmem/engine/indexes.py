@@ -1,0 +1,169 @@
+"""Indexes: making, comparing, changing and dropping them, and waiting until they answer.
+
+What an index should be comes from the store's own definitions and from the configured embedding
+model and analyzer; nothing is changed here that was not asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.index_waiting import Clock, Sleep, wait_for_indexes
+from edenmem.errors import ConfigError, NotFoundError
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+
+#: Words that stand for several indexes.
+_GROUPS = {
+    "ordinary": ("ordinary",),
+    "vector": ("vector",),
+    "text": ("text",),
+    "search": ("vector", "text"),
+    "all": ("ordinary", "vector", "text"),
+}
+
+
+class IndexAction(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one index: "made", "there", "different" (left as it is), "left_out" (it
+    cannot be had), "updated", "dropped", or with ``dry_run`` "would_…". ``state`` is how the
+    index is afterwards."""
+
+    name: str
+    outcome: str
+    state: IndexState
+    note: str = ""
+
+
+class IndexKeeper:
+    """The indexes of one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._sleep = sleep
+        self.notices: list[str] = []
+        self.wish = IndexWish(
+            dimensions=self._dimensions(embedder), analyzer=settings.search.analyzer
+        )
+
+    def _dimensions(self, embedder: Embedder | None) -> int | None:
+        if embedder is None:
+            return None
+        try:
+            return embedder.dimensions
+        except ConfigError as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            self.notices.append(f"the vector index is left out: {error.message}{hint}")
+            return None
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def states(self, named: Sequence[str] = ()) -> list[IndexState]:
+        """How indexes are: all, or those that are named, by name or by kind ("search": vector and
+        text).
+
+        Raises:
+            NotFoundError: there is none of a name.
+        """
+        every = self._store.indexes(self.wish)
+        if not named:
+            return every
+        wanted: set[str] = set()
+        for word in named:
+            found = [s.name for s in every if s.name == word or s.kind in _GROUPS.get(word, ())]
+            if not found:
+                raise NotFoundError(
+                    f"there is no index {word!r}",
+                    hint=f"it is a name that 'edenmem index list' shows, or {', '.join(_GROUPS)}",
+                )
+            wanted.update(found)
+        return [state for state in every if state.name in wanted]
+
+    def wait(
+        self,
+        names: Sequence[str],
+        *,
+        timeout: float,
+        tell: Callable[[Sequence[IndexState]], None] = lambda states: None,
+    ) -> Sequence[IndexState]:
+        """Look until none of these is building, or for ``timeout`` seconds; how they are then."""
+        if not names:
+            return ()
+        return wait_for_indexes(
+            lambda: self.states(names),
+            timeout=timeout,
+            tell=tell,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def create(self, named: Sequence[str] = (), *, dry_run: bool = False) -> list[IndexAction]:
+        """Begin to make the indexes that are missing. One that is otherwise than wanted stays.
+
+        Raises:
+            StoreError: one that was named cannot be made; what could be made before it was.
+        """
+        return [self._create(state, bool(named), dry_run) for state in self.states(named)]
+
+    def _create(self, state: IndexState, named: bool, dry_run: bool) -> IndexAction:
+        if state.status in ("unwanted", "unavailable") and not named:
+            return IndexAction(name=state.name, outcome="left_out", state=state, note=state.note)
+        if state.status not in ("missing", "unwanted", "unavailable"):
+            outcome = "different" if state.status == "different" else "there"
+            return IndexAction(name=state.name, outcome=outcome, state=state)
+        if dry_run:
+            return IndexAction(name=state.name, outcome="would_make", state=state)
+        self._store.create_index(state.name, self.wish)
+        return self._after(state.name, "made")
+
+    def update(
+        self, states: Sequence[IndexState], *, anew: bool = False, dry_run: bool = False
+    ) -> list[IndexAction]:
+        """Begin to change the indexes that are otherwise than wanted; ``anew``: all of them."""
+        actions = []
+        for state in states:
+            if state.status in ("missing", "unwanted", "unavailable"):
+                action = IndexAction(name=state.name, outcome="left_out", state=state)
+            elif state.status != "different" and not anew:
+                action = IndexAction(name=state.name, outcome="there", state=state)
+            elif dry_run:
+                action = IndexAction(name=state.name, outcome="would_update", state=state)
+            else:
+                self._store.update_index(state.name, self.wish)
+                action = self._after(state.name, "updated")
+            actions.append(action)
+        return actions
+
+    def drop(self, states: Sequence[IndexState], *, dry_run: bool = False) -> list[IndexAction]:
+        """Drop indexes.
+
+        Raises:
+            ConflictError: one of them protects uniqueness, or is a part of the store.
+        """
+        actions = []
+        for state in states:
+            if dry_run:
+                actions.append(IndexAction(name=state.name, outcome="would_drop", state=state))
+                continue
+            self._store.drop_index(state.name)
+            actions.append(self._after(state.name, "dropped"))
+        return actions
+
+    def _after(self, name: str, outcome: str) -> IndexAction:
+        (state,) = self.states([name])
+        return IndexAction(name=name, outcome=outcome, state=state)
