@@ -23,6 +23,7 @@ from edenmem.engine.propagating import wants_propagation
 from edenmem.engine.propagation import Propagator
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.engine.spending import keep_usage
+from edenmem.engine.transcript import tidy_name
 from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor, ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
@@ -55,6 +56,12 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def paused(self) -> bool:
         return self.policy is not None and not self.policy.active
+
+    @property
+    def shown_owner(self) -> str:
+        """Whose text it is, in a prompt's own words: on one line and without its syntax, since
+        people choose their names and the titles of sessions themselves."""
+        return tidy_name(self.owner_name or self.agent.label) or f"one {self.scope.kind}"
 
     @property
     def key(self) -> str:
@@ -268,7 +275,7 @@ class Consolidator:
     async def _draft(self, state: _State, taken: Sequence[Reflection], asker: Asker) -> str:
         assignment = Assignment(
             kind=state.scope.kind,
-            owner=state.owner_name or state.agent.label,
+            owner=state.shown_owner,
             current=state.text,
             reflections=tuple(taken),
             instructions=_instructions(state.policy),

@@ -155,6 +155,7 @@ class Recaller:
         from edenmem.engine.answers import RecallAnswer
         from edenmem.engine.asking import Asker
         from edenmem.engine.spending import keep_usage
+        from edenmem.engine.transcript import tidy_name
 
         if self._llm is None:
             raise ConfigError("no language model is configured")
@@ -166,7 +167,7 @@ class Recaller:
                 RecallAnswer,
                 model=self._settings.llm.fast_model,
                 now=self._clock(),
-                agent=agent.label,
+                agent=tidy_name(agent.label) or "an agent",
                 conversation=conversation,
             )
         finally:
