@@ -145,7 +145,7 @@ def _shard(scope: Scope, memory: ScopeMemory) -> str:
 
 def _memory(memory: ScopeMemory, *, indent: int) -> str:
     space = " " * indent
-    text = escape_xml(clean(memory.text).strip())
+    text = escape_xml(clean(memory.text)).strip()
     consolidated = (
         f"{space}<Consolidated>VERSION: {memory.version}\n{text}</Consolidated>\n" if text else ""
     )
