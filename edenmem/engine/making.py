@@ -19,10 +19,19 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.reflecting import Reflections, extract_reflections, screen_reflections
 from edenmem.engine.retention import retention_changes
 from edenmem.engine.transcript import Cast, transcribe
-from edenmem.engine.visibility import people_who_wrote, session_scopes
-from edenmem.models.changes import Actor, AddReflection, Change, ChangeSet
+from edenmem.engine.visibility import people_who_wrote, session_scopes, still_open
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeSet,
+    RemoveFact,
+    ReviseFact,
+)
 from edenmem.models.formation import Decision, Formation
 from edenmem.models.host import Agent, Message, Session
+from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 
@@ -90,6 +99,11 @@ class Maker:
                 )
             )
             decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
+            # Models take their time: a scope may have been paused or switched off meanwhile.
+            open_ = await in_thread(still_open, self._store, agent.id, _written(material))
+            late = [each for each in changes if not _is_wanted(each, open_)]
+            changes = [each for each in changes if _is_wanted(each, open_)]
+            decisions = (*decisions, *map(_closed, late))
         change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
         return Outcome(change_set, decisions)
 
@@ -157,3 +171,31 @@ def _additions(material: Material, reflections: Reflections) -> list[Change]:
         AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
         for new in reflections.kept
     ]
+
+
+def _written(material: Material) -> tuple[Scope, ...]:
+    return tuple(offer.scope for offer in material.offers.items)
+
+
+def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
+    """Whether a change still may be made. What makes something private always may."""
+    match change:
+        case AddFact(fact=fact):
+            return fact.home in open_
+        case AddReflection(reflection=reflection):
+            return reflection.home in open_
+        case ReviseFact(scope=scope) | RemoveFact(scope=scope):
+            return scope in open_
+        case _:
+            return True
+
+
+def _closed(change: Change) -> Decision:
+    """Why a change is not made."""
+    match change:
+        case AddFact(fact=made) | AddReflection(reflection=made):
+            content = made.content
+        case _:
+            content = getattr(change, "content", "")
+    why = "the scope was paused or switched off meanwhile"
+    return Decision(content=content, action="REJECTED", reason=why)

@@ -155,6 +155,20 @@ def reader_scopes(
     return tuple(scope for scope in visible if scope.kind in kinds)
 
 
+def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
+    """Those of the scopes that are not paused, nor switched off with their agent, by now."""
+    agent = store.agent(agent_id)
+    if agent is None:
+        return frozenset()
+    switched_off = set[ScopeKind]()
+    if not agent.user_memory_enabled:
+        switched_off.add(ScopeKind.USER)
+    if not agent.agent_memory_enabled:
+        switched_off.update((ScopeKind.AGENT, ScopeKind.SHARD))
+    active = _active(store, scopes)
+    return frozenset(scope for scope in active if scope.kind not in switched_off)
+
+
 def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:
     """The account of each id, in order; None for one that nobody knows."""
     known = {user.id: user for user in users}

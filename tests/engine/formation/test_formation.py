@@ -6,7 +6,7 @@ import pytest
 
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ConfigError
-from edenmem.models.changes import ReviseFact
+from edenmem.models.changes import ReviseFact, SetAgentToggles
 from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.models.host import Message
 from edenmem.models.memory import content_hash
@@ -392,6 +392,36 @@ async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) 
         "Tile 3 is green.",
     ]
     assert [entry.reason for entry in world.store.audit()].count("retention") == 2
+
+
+@pytest.mark.parametrize("switch", ["pause", "toggle"])
+async def test_what_is_switched_off_while_a_model_answers_takes_nothing(
+    world: World, switch: str
+) -> None:
+    scope = world.cast.anna_scope
+
+    def switched_off(request: Any) -> Any:
+        if switch == "pause":
+            set_policy(world.store, scope, active=False)
+        else:
+            off = SetAgentToggles(
+                agent_id=world.cast.eve.id, at=world.clock(), user_memory_enabled=False
+            )
+            applied(world.store, off)
+        return reflections(user=["Anna may move."], session=["Anna spoke of Lisbon."])
+
+    world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
+    world.llm.script("reflections", switched_off)
+    world.say("I live in Lisbon.", "The walk is on 12 December.")
+    report = await world.form_one()
+    assert (report.outcome, report.facts_added) == ("applied", 1)
+    assert world.contents(scope, world.cast.agent_scope) == [WALK]
+    assert (world.pending(scope), world.pending(world.cast.session_scope)) == (
+        [],
+        ["Anna spoke of Lisbon."],
+    )
+    late = [each.content for each in report.decisions if "meanwhile" in each.reason]
+    assert late == [LISBON, "Anna may move."]
 
 
 async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
