@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import IO, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +11,12 @@ from edenmem.cli import options
 from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.lines import lines_of
 from edenmem.cli.tables import Column
 from edenmem.cli.times import iso
 from edenmem.engine.overview import names
 from edenmem.engine.reports import ImportReport
-from edenmem.errors import ExitCode, InputError
+from edenmem.errors import ExitCode
 from edenmem.models.host import Session
 
 app = group("Sessions: the conversations that memory is formed from.")
@@ -130,27 +128,13 @@ def import_(
     from edenmem.engine.importing import import_sessions
 
     run = invocation(ctx)
-    with _lines(file) as lines:
+    with lines_of(file) as lines:
         report = import_sessions(
             run.store, lines, skip_bad=skip_bad, add_missing=add_missing, dry_run=dry_run
         )
     tell_import(run, report, dry_run=dry_run)
     if report.problems:
         raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-@contextlib.contextmanager
-def _lines(file: str) -> Iterator[IO[bytes]]:
-    """The lines of a file or of stdin, as bytes: who reads them tells a bad one by its number."""
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    with contextlib.ExitStack() as opened:
-        try:
-            lines = opened.enter_context(Path(file).open("rb"))
-        except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror}") from error
-        yield lines
 
 
 def tell_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
