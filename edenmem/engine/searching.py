@@ -131,7 +131,7 @@ class Searcher:
             plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
         )
         if plan.semantic and not any(lists["semantic"]):
-            notices += await self._why_no_vectors(filter)
+            notices += await self._why_no_vectors(filter, ability, model)
         with clock.stage("fusion"):
             pools = self._fused(plan, lists, len(texts), ability, depth=depth)
         pools, facts = await self._staged(
@@ -276,10 +276,18 @@ class Searcher:
         trade_off = self._settings.mmr_lambda
         return [choose_diverse(pool, vectors, top_k=count, trade_off=trade_off) for pool in pools]
 
-    async def _why_no_vectors(self, filter: FactFilter) -> list[str]:
-        """A word on facts without vectors, if semantic search had nothing to search."""
+    async def _why_no_vectors(
+        self, filter: FactFilter, ability: SearchAbility, model: str
+    ) -> list[str]:
+        """A word on what there is, if semantic search found nothing at all."""
         models = await in_thread(self._store.vector_models, filter.scopes)
         without = models.get("", 0)
+        narrowed = filter.since or filter.until or filter.session_id
+        if ability.kind == "atlas" and models.get(model) and not narrowed:
+            return [
+                f"{models[model]} facts have vectors, and none was found: what was written just "
+                "now can be found on Atlas a little later"
+            ]
         if not without or len(models) > 1:
             return []
         return [

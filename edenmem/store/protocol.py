@@ -285,11 +285,17 @@ class Store(Protocol):
         unfinished, has the same ``seq``, or has one of its messages. One atomic step."""
 
     def reclaim(
-        self, formation_id: str, *, worker: str, now: datetime, lease_until: datetime
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        lease_until: datetime,
+        forced: bool = False,
     ) -> Formation | None:
-        """Take over a formation that is RELEASED (and due), or CLAIMED or RECORDED with an expired
-        lease, or already this worker's. Its status becomes CLAIMED, or stays RECORDED. None: it
-        is somebody else's, or finished."""
+        """Take over a formation that is RELEASED (and due, or ``forced``), or CLAIMED or RECORDED
+        with an expired lease, or already this worker's. Its status becomes CLAIMED, or stays
+        RECORDED. None: it is somebody else's, or finished."""
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
         """Lengthen the worker's lease; False if it is no longer the worker's."""
@@ -507,8 +513,9 @@ class SearchTrial(Protocol):
         model: str,
         limit: int,
         exact: bool = False,
+        storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
-        """As `Store.semantic_candidates`."""
+        """As `Store.semantic_candidates`, the vectors sent in that form."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int

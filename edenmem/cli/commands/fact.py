@@ -13,6 +13,8 @@ from edenmem.cli.data import to_data
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.searchable import await_search
+from edenmem.cli.times import parse_duration
 from edenmem.cli.views import (
     HISTORY,
     agent_name,
@@ -140,6 +142,13 @@ def add(
     file: options.File = None,
     allow_long: options.AllowLong = False,
     private: options.Private = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until search finds it: on Atlas it does a little later."),
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="With --wait: no longer than this.")
+    ] = "60s",
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -151,6 +160,7 @@ def add(
     """
     run = invocation(ctx)
     check_hold_facts([kind] if kind else ())
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
     new = given_text(text if content is None else content, file)
     scope = choose_scope(run, kind=kind, agent=agent, user=user, group=group, shard=shard)
     if new is None:
@@ -162,6 +172,8 @@ def add(
         embed=not dry_run,
     )
     tell_edit(run, report)
+    if not dry_run:
+        await_search(run, report.target_id, wait=wait, seconds=seconds)
 
 
 @app.command("edit", cls=Command)

@@ -48,6 +48,7 @@ def init(
     if write_config:
         _write(target, run.settings.store.uri or location)
         made.append(str(target.absolute()))
+    _tell_of_search(run)
     if run.out.is_data:
         run.out.objects([{"location": location, "made": made}])
         return
@@ -56,6 +57,17 @@ def init(
         run.out.line(f"  {name}" if "made " in name else f"  made {name}")
     if not made:
         run.out.line("  everything was there already")
+
+
+def _tell_of_search(run: Invocation) -> None:
+    """On Atlas search needs indexes of its own, which take a while and are made when asked for."""
+    if run.store.search_ability().kind != "atlas":
+        return
+    from edenmem.models.indexes import IndexWish
+
+    wish = IndexWish(analyzer=run.settings.search.analyzer)
+    if any(state.kind == "text" and not state.queryable for state in run.store.indexes(wish)):
+        run.out.note("search needs its indexes: 'edenmem index create' makes them")
 
 
 def _ask_where(run: Invocation) -> None:

@@ -36,10 +36,13 @@ class Trial:
     ) -> None:
         self._name = _PREFIX + new_id()
         self._collection = collection(self._name)
-        self._search = AtlasSearch(
-            self._collection, together, storage="array", max_seconds=max_seconds
-        )
+        forms: tuple[Literal["array", "bindata"], ...] = ("array", "bindata")
+        self._searches = {
+            form: AtlasSearch(self._collection, together, storage=form, max_seconds=max_seconds)
+            for form in forms
+        }
         self._made = False
+        self._dimensions = 1
 
     @property
     def name(self) -> str:
@@ -49,6 +52,7 @@ class Trial:
     def prepare(self, wish: IndexWish) -> None:
         """See `SearchTrial.prepare`."""
         self._made = True
+        self._dimensions = wish.dimensions or 1
         self._collection.create()
         for index in self._wanted(wish):
             self._collection.create_search_index(index.name, index.type, index.definition)
@@ -82,26 +86,34 @@ class Trial:
         model: str,
         limit: int,
         exact: bool = False,
+        storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
         """See `SearchTrial.semantic`."""
-        return self._search.semantic(filter, vectors, model=model, limit=limit, exact=exact)
+        search = self._searches[storage]
+        return search.semantic(filter, vectors, model=model, limit=limit, exact=exact)
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
         """See `SearchTrial.text`."""
-        return self._search.text(filter, queries, limit=limit)
+        return self._searches["array"].text(filter, queries, limit=limit)
 
     def refusal(self, stage: Literal["vector", "text"]) -> str:
         """See `SearchTrial.refusal`."""
         asked: dict[str, Any] = (
-            {"$search": {"index": names.TEXT_INDEX, "compound": {}, "noSuchOption": 1}}
+            {
+                "$search": {
+                    "index": names.TEXT_INDEX,
+                    "compound": {"must": [{"text": {"query": "any", "path": "content"}}]},
+                    "noSuchOption": 1,
+                }
+            }
             if stage == "text"
             else {
                 "$vectorSearch": {
                     "index": names.VECTOR_INDEX,
                     "path": "embedding",
-                    "queryVector": [1.0],
+                    "queryVector": [1.0] * self._dimensions,
                     "limit": 1,
                     "numCandidates": 1,
                     "noSuchOption": 1,

@@ -93,7 +93,7 @@ class Indexing(Part):
         self._check(name)
         raise ConflictError(
             f"{name} is a part of the file and is not dropped",
-            hint=f"'edenmem index update {name}' makes it anew",
+            hint=f"'edenmem index update {name} --rebuild' makes it anew",
         )
 
     def search_trial(self) -> SearchTrial:
