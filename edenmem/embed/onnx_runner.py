@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edenmem.embed.model_files import ModelFiles
 from edenmem.embed.vectors import unit_vectors
-from edenmem.errors import ProviderError
+from edenmem.errors import ProviderMisconfigured
 
 Numbers = npt.NDArray[Any]
 
@@ -18,7 +18,7 @@ class OnnxRunner:
     """A loaded model.
 
     Raises:
-        ProviderError: its files are not what they should be.
+        ProviderMisconfigured: its files are not what they should be.
     """
 
     def __init__(self, files: ModelFiles, *, threads: int) -> None:
@@ -73,7 +73,9 @@ def _tokenizer(files: ModelFiles) -> Any:
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no narrower kind
-        raise ProviderError(f"the tokenizer of {files.name} cannot be loaded: {error}") from error
+        raise ProviderMisconfigured(
+            f"the tokenizer of {files.name} cannot be loaded: {error}"
+        ) from error
     # The file pads every text to the same length; we pad to the longest of a batch.
     padding = tokenizer.padding or {}
     tokenizer.enable_padding(
@@ -96,14 +98,16 @@ def _session(files: ModelFiles, threads: int) -> Any:
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the library raises no narrower kind
-        raise ProviderError(f"the model of {files.name} cannot be loaded: {error}") from error
+        raise ProviderMisconfigured(
+            f"the model of {files.name} cannot be loaded: {error}"
+        ) from error
     unknown = {item.name for item in session.get_inputs()} - {
         "input_ids",
         "attention_mask",
         "token_type_ids",
     }
     if unknown:
-        raise ProviderError(
+        raise ProviderMisconfigured(
             f"the model of {files.name} wants inputs that no sentence model has:"
             f" {', '.join(sorted(unknown))}"
         )

@@ -11,6 +11,7 @@ from edenmem.errors import (
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
 )
@@ -25,12 +26,18 @@ _SHOWN_CHARACTERS = 300
 _SHORTEST_SECRET = 4  # "x", the key of many a local server, would be masked in every word
 
 
-class RequestRejected(ProviderError):
-    """400 or 422: the endpoint does not take the request as it is; ``code`` is its own word."""
+#: How endpoints say that a request's content, and not its form, is what they do not take.
+_ABOUT_CONTENT = re.compile(
+    r"context.{0,3}(?:length|size|window)|too (?:long|large|many)|string_above_max_length"
+    r"|maximum (?:\w+ ){0,3}(?:length|tokens)|(?:input|prompt)s? tokens"
+    r"|(?:max|exceed)\w*(?: \S+){0,6} tokens"
+    r"|content.{0,3}(?:filter|policy|management)|data_inspection|safety|moderation",
+    re.IGNORECASE,
+)
 
-    def __init__(self, message: str, *, code: str, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
+
+class RequestRejected(ProviderMisconfigured):
+    """400 or 422: the endpoint does not take requests of this form."""
 
 
 class Failure(NamedTuple):
@@ -90,7 +97,7 @@ class Translator:
         status = error.status_code
         code = str(error.code or "")
         said = f"{self._host} answered {status}: {self._safe(_message(error))}"
-        if status in {401, 403}:
+        if status in {401, 403} or code == "invalid_api_key":
             return Failure(
                 ProviderAuthError(
                     said, hint=f"check {self._section}.api_key, or OPENAI_API_KEY if it is empty"
@@ -98,7 +105,7 @@ class Translator:
             )
         if status == 404 or code == "model_not_found":
             return Failure(
-                ProviderError(
+                ProviderMisconfigured(
                     f"{said} (model {model!r})",
                     hint=f"check {model_setting}, and {self._section}.base_url, which often ends"
                     " in /v1",
@@ -114,7 +121,11 @@ class Translator:
                 limited, passing=not empty, retry_after=retry_after(error.response.headers)
             )
         if status in {400, 422}:
-            return Failure(RequestRejected(said, code=code))
+            if _ABOUT_CONTENT.search(f"{code} {_message(error)}"):
+                return Failure(ProviderError(said))
+            return Failure(
+                RequestRejected(said, hint=f"check {model_setting} and {self._section}.base_url")
+            )
         failed = ProviderError(said)
         failed.retryable = status in {408, 409} or status >= 500
         return Failure(

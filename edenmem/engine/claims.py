@@ -111,8 +111,9 @@ class Claims:
             await self.give_back(formation)
             raise
 
-    async def take_over(self, formation: Formation) -> Formation | None:
-        """Make an unfinished formation this worker's; None if it is not free."""
+    async def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
+        """Make an unfinished formation this worker's; None if it is not free. ``forced``: also one
+        that was released and is to wait for its next try."""
         now = self._clock()
         try:
             return await in_thread(
@@ -121,6 +122,7 @@ class Claims:
                 worker=self.worker,
                 now=now,
                 lease_until=self._lease(now),
+                forced=forced,
             )
         except asyncio.CancelledError:
             await self.give_back(formation)

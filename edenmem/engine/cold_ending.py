@@ -10,9 +10,11 @@ from edenmem.errors import (
     ConfigError,
     EdenmemError,
     EmbeddingModelMismatch,
+    InputError,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     StoreError,
 )
 from edenmem.models.host import Session
@@ -42,7 +44,7 @@ class Ending:
                 self.ended = True
             case ProviderAuthError():
                 self.end("provider", error.message, error.hint)
-            case ConfigError():
+            case ConfigError() | InputError():
                 self.end("configuration", error.message, error.hint)
             case EdenmemError():
                 self.fail(session, agent_id, error.message)
@@ -80,7 +82,7 @@ def _outage(error: EdenmemError) -> StopKind | None:
     match error:
         case StoreError():
             return "database"
-        case EmbeddingModelMismatch():
+        case EmbeddingModelMismatch() | ProviderMisconfigured():
             return "configuration"
         case ProviderError(retryable=True) if not isinstance(error, ProviderAnswerInvalid):
             return "provider"

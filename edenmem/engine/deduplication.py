@@ -21,7 +21,13 @@ from edenmem.engine.material import Material, NewFact
 from edenmem.engine.offload import in_thread
 from edenmem.engine.screening import flat
 from edenmem.engine.verdicts import Compared, Neighbour, Verdict, judge
-from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderError, ReplayMiss
+from edenmem.errors import (
+    BudgetExceeded,
+    ProviderAuthError,
+    ProviderError,
+    ProviderMisconfigured,
+    ReplayMiss,
+)
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
@@ -164,7 +170,7 @@ class Deduplicator:
                 facts=asked,
                 fact_words=self._settings.fact_words,
             )
-        except (ProviderAuthError, BudgetExceeded, ReplayMiss):
+        except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
             raise  # no later call of this run will be answered either: the range is kept whole
         except ProviderError as error:
             why = f"not compared: {error.message}"

@@ -28,9 +28,11 @@ from edenmem.errors import (
     ConfigError,
     EdenmemError,
     EmbeddingModelMismatch,
+    InputError,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
     ReplayMiss,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 #: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
 _NOT_ITS_FAULT = (
     ProviderAuthError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
     ReplayMiss,
@@ -89,7 +92,7 @@ class Former:
             return False
         unfinished = await self._claims.unfinished(session.id, agent.id)
         if unfinished is not None:
-            return is_free(unfinished, self._clock())
+            return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
         return self._is_due(await self._backlog(session, agent), agent, trigger)
 
     async def form(
@@ -113,7 +116,7 @@ class Former:
         while waiting is None or waiting > 0:
             unfinished = await self._claims.unfinished(session.id, agent.id)
             if unfinished is not None:
-                report = await self._resume(unfinished, session, agent, dry_run)
+                report = await self._resume(unfinished, session, agent, trigger, dry_run)
                 report = msgspec.structs.replace(report, left=await self._left(session, agent))
             else:
                 backlog = await self._backlog(session, agent)
@@ -166,11 +169,17 @@ class Former:
     # -- one range ---------------------------------------------------------------------------
 
     async def _resume(
-        self, unfinished: Formation, session: Session, agent: Agent, dry_run: bool
+        self,
+        unfinished: Formation,
+        session: Session,
+        agent: Agent,
+        trigger: Trigger,
+        dry_run: bool,
     ) -> FormationReport:
         if unfinished.status is FormationStatus.RECORDED:
             return await self._complete(unfinished, session, agent, dry_run)
-        if not is_free(unfinished, self._clock()):
+        forced = trigger is Trigger.FORCED
+        if not is_free(unfinished, self._clock(), forced=forced):
             released = unfinished.status is FormationStatus.RELEASED
             return self._report(
                 session,
@@ -182,7 +191,7 @@ class Former:
             )
         self._demand_llm()
         if not dry_run:
-            taken = await self._claims.take_over(unfinished)
+            taken = await self._claims.take_over(unfinished, forced=forced)
             if taken is None:
                 return self._report(session, agent, "taken", unfinished)
             if taken.status is FormationStatus.RECORDED:
@@ -252,7 +261,7 @@ class Former:
         except asyncio.CancelledError:
             await self._claims.give_back(formation, usage=tuple(asker.spent))
             raise
-        except (UnavailableError, ConfigError) as error:
+        except (UnavailableError, ConfigError, InputError) as error:
             if _may_be_its_fault(error):
                 return await self._failed(formation, session, agent, error.message, asker)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
@@ -295,8 +304,8 @@ class Former:
 
 def _may_be_its_fault(error: EdenmemError) -> bool:
     """Whether these messages may be the reason, so that the try counts: not if the provider said
-    that it could not answer anybody now (5xx), not if a setting is wrong, nor for what
-    `_NOT_ITS_FAULT` names."""
+    that it could not answer anybody now (5xx), not if a setting or a file that it names is wrong,
+    nor for what `_NOT_ITS_FAULT` names."""
     if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
         return False
     return isinstance(error, ProviderAnswerInvalid) or not error.retryable
@@ -316,11 +325,12 @@ def is_backlog_due(
     return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
 
 
-def is_free(unfinished: Formation, now: datetime) -> bool:
-    """Whether an unfinished formation may be gone on with."""
+def is_free(unfinished: Formation, now: datetime, *, forced: bool = False) -> bool:
+    """Whether an unfinished formation may be gone on with; ``forced`` waits for no pause after a
+    failed try, but for another worker's lease all the same."""
     match unfinished.status:
         case FormationStatus.RELEASED:
-            return unfinished.not_before is None or unfinished.not_before <= now
+            return forced or unfinished.not_before is None or unfinished.not_before <= now
         case FormationStatus.CLAIMED:
             return unfinished.lease_until is None or unfinished.lease_until <= now
         case _:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Message = dict[str, str]
 
-#: Rejections that say something else than that the endpoint takes no schema.
-_NOT_ABOUT_SCHEMA = frozenset({"context_length_exceeded", "model_not_found", "invalid_api_key"})
 _CHARACTERS_PER_TOKEN = 4
 _EXPECTED_OUTPUT_TOKENS = 500
 _QUOTED_CHARACTERS = 4_000
@@ -135,8 +133,6 @@ class OpenAILLM:
         try:
             return await self._send(request, messages, _with_schema(request))
         except RequestRejected as rejected:
-            if rejected.code in _NOT_ABOUT_SCHEMA:
-                raise
             try:
                 completion = await self._send(request, *_plain(request, messages))
             except RequestRejected:

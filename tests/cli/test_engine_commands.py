@@ -9,6 +9,7 @@ import pytest
 
 from edenmem.cli.commands.demo import example_folder
 from tests.cli.conftest import Cli
+from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 
 FACT = "Lena meets the harbour master on 5 January 2026."
 
@@ -88,6 +89,56 @@ def test_a_failed_formation_is_exit_1_and_can_be_tried_again(talk: Cli) -> None:
     later = ("--set", "formation.backoff_seconds=0.001")
     (report,) = talk("form", "harbour", *scripted(talk, FORMED), *later, "--format", "json").data
     assert (report["outcome"], report["messages"]) == ("applied", 3)
+
+
+def endpoint(server: FakeOpenAI) -> tuple[str, ...]:
+    """Options for an endpoint that is asked once."""
+    key, url = f"llm.api_key={KEY}", f"llm.base_url={server.url}"
+    return ("--set", "llm.retries=0", "--set", key, "--set", url)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (failing(500, "oops"), "answered 500"),
+        (failing(503, "busy"), "answered 503"),
+        (failing(429, "slow down"), "answered 429"),
+        (failing(404, "no such model", "model_not_found"), "answered 404"),
+        (failing(400, "no such parameter"), "answered 400"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_is_exit_5_and_counts_as_no_try(
+    talk: Cli, reply: Reply, words: str
+) -> None:
+    with FakeOpenAI() as server:
+        server.script += [reply] * 8
+        for _ in range(3):
+            failed = talk("form", "harbour", *endpoint(server))
+            assert (failed.code, failed.out) == (5, ""), failed.err
+            assert words in failed.err
+    (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
+    assert report["outcome"] == "applied"
+
+
+def test_nonsense_is_exit_1_and_waits_for_no_person(talk: Cli) -> None:
+    with FakeOpenAI(lambda body: "I would rather not.") as server:
+        models = ("--set", "llm.fast_model=fast-1")
+        failed = talk("form", "harbour", *endpoint(server), *models, "--format", "json")
+    assert failed.code == 1
+    assert failed.data[0]["outcome"] == "waiting"
+    (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
+    assert report["outcome"] == "applied"
+
+
+def test_a_wrong_setting_is_exit_2_and_counts_as_no_try(talk: Cli) -> None:
+    wrong = ("--set", "llm.provider=replay", "--set", "llm.replay=/nope")
+    for _ in range(3):
+        failed = talk("form", "harbour", *wrong)
+        assert (failed.code, "cannot read /nope" in failed.err) == (2, True)
+    cold = talk("cold", "run", *wrong, "--set", "cold.quiet_minutes=0.001")
+    assert cold.code == 2, cold.err
+    (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
+    assert report["outcome"] == "applied"
 
 
 def test_consolidating_what_is_forced(talk: Cli) -> None:

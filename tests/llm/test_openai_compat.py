@@ -19,6 +19,7 @@ from edenmem.errors import (
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
 )
@@ -246,6 +247,51 @@ async def test_an_unknown_model_names_the_setting(server: FakeOpenAI) -> None:
             await llm.ask(request("odd"))
         assert "policy" in (caught.value.hint or "")
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        failing(404, "The model does not exist", "model_not_found"),
+        failing(400, "The model does not exist", "model_not_found"),
+        failing(404, "page not found"),
+        failing(400, "Unknown parameter: 'response_format'"),
+        failing(422, "field required"),
+    ],
+    ids=lambda reply: reply.body["error"]["message"],
+)
+async def test_a_wrong_model_or_address_is_the_settings_fault(
+    server: FakeOpenAI, reply: Reply
+) -> None:
+    server.script += [reply] * 2  # once more without a schema, if it may be that
+    async with connected(server) as llm:
+        with pytest.raises(ProviderMisconfigured) as caught:
+            await llm.ask(request())
+    assert "llm.fast_model" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "code"),
+    [
+        (400, "Please reduce the length", "context_length_exceeded"),
+        (400, "This model's maximum context length is 8192 tokens, you sent 9000.", ""),
+        (400, "the request exceeds the available context size, try increasing it", ""),
+        (400, "prompt is too long: 210000 tokens > 200000 maximum", ""),
+        (422, "inputs tokens + max_new_tokens must be <= 4096", ""),
+        (400, "Your prompt was filtered", "content_filter"),
+        (413, "Request entity too large", ""),
+    ],
+)
+async def test_a_text_that_is_not_taken_is_the_texts_fault(
+    server: FakeOpenAI, status: int, message: str, code: str
+) -> None:
+    server.script.append(failing(status, message, code))
+    async with connected(server) as llm:
+        with pytest.raises(ProviderError) as caught:
+            await llm.ask(request())
+    assert type(caught.value) is ProviderError
+    assert not caught.value.retryable
+    assert len(server.requests) == 1, "another form of the request would be too long as well"
 
 
 async def test_passing_failures_are_retried_with_growing_jitter(server: FakeOpenAI) -> None:

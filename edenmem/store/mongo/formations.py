@@ -81,12 +81,20 @@ class FormationsPart(ContextsPart):
         return True
 
     def reclaim(
-        self, formation_id: str, *, worker: str, now: datetime, lease_until: datetime
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        lease_until: datetime,
+        forced: bool = False,
     ) -> Formation | None:
         """See `edenmem.store.protocol.Store.reclaim`."""
         held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
         free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
-        due: list[Filter] = [{"not_before": None}, {"not_before": {"$lte": now}}]
+        due: list[Filter] = (
+            [{}] if forced else [{"not_before": None}, {"not_before": {"$lte": now}}]
+        )
         takeovers: list[tuple[Filter, Filter]] = [
             *(({"status": "claimed", **f}, {}) for f in free),
             *(({"status": "recorded", **f}, {}) for f in free),

@@ -119,16 +119,22 @@ class Formations(Part):
         return True
 
     def reclaim(
-        self, formation_id: str, *, worker: str, now: datetime, lease_until: datetime
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        lease_until: datetime,
+        forced: bool = False,
     ) -> Formation | None:
         with self._db.writing() as connection:
             taken = connection.execute(
                 "UPDATE formations SET worker = ?1, lease_until = ?2, updated_at = ?3,"
                 " status = iif(status = 'recorded', 'recorded', 'claimed') WHERE id = ?4 AND ("
-                " (status = 'released' AND coalesce(not_before, ?3) <= ?3)"
+                " (status = 'released' AND (?5 OR coalesce(not_before, ?3) <= ?3))"
                 " OR (status IN ('claimed', 'recorded')"
                 " AND (worker = ?1 OR coalesce(lease_until, ?3) <= ?3)))",
-                (worker, to_ms(lease_until), to_ms(now), formation_id),
+                (worker, to_ms(lease_until), to_ms(now), formation_id, forced),
             ).rowcount
             return _find(connection, formation_id) if taken else None
 

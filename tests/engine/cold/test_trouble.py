@@ -11,9 +11,12 @@ import pytest
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
+    EdenmemError,
     EmbeddingModelMismatch,
+    InputError,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
     ReplayMiss,
@@ -197,6 +200,17 @@ async def test_a_key_that_is_refused_ends_the_run_at_once(quiet: Quiet) -> None:
     assert report.failed == ()
 
 
+async def test_a_model_that_is_not_there_ends_the_run_and_no_try_is_counted(quiet: Quiet) -> None:
+    for number in range(5):
+        quiet.add(f"s{number}")
+    quiet.llm.script("facts", ProviderMisconfigured("404", hint="check llm.fast_model"))
+    report = await quiet.run(cold={"concurrency": 1})
+    assert (report.stopped_early, report.hint) == ("configuration", "check llm.fast_model")
+    assert {each.attempts for each in quiet.formations()} == {0}
+    quiet.llm.script("facts", fact_of)
+    assert (await quiet.run()).formed == 5
+
+
 async def test_no_model_at_all_is_said(quiet: Quiet) -> None:
     quiet.add("session")
     report = await quiet.run(llm=None)
@@ -360,9 +374,12 @@ async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None
     assert (await quiet.run()).stopped_early == "database"
 
 
-async def test_a_setting_that_is_wrong_counts_as_no_try(quiet: Quiet) -> None:
+@pytest.mark.parametrize("error", [ConfigError, InputError])
+async def test_a_setting_that_is_wrong_counts_as_no_try(
+    quiet: Quiet, error: type[EdenmemError]
+) -> None:
     session = quiet.add("session")
-    quiet.llm.script("facts", [ConfigError("llm.prices has no price of it")])
+    quiet.llm.script("facts", [error("llm.prices has no price of it")])
     report = await quiet.run()
     assert (report.stopped_early, report.failed) == ("configuration", ())
     assert (await quiet.run()).formed == 1

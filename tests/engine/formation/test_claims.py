@@ -9,10 +9,13 @@ import pytest
 from edenmem.engine.claims import Claims, LeaseLost, choose_range, worker_id
 from edenmem.errors import (
     BudgetExceeded,
+    ConfigError,
     EdenmemError,
+    InputError,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
+    ProviderMisconfigured,
     ProviderRateLimited,
     ProviderTimeout,
     ReplayMiss,
@@ -73,7 +76,7 @@ async def test_a_failed_try_is_counted_and_made_again_later(
     assert (formation.attempts, formation.not_before) == (1, report.not_before)
     assert formation.error == report.error
 
-    again = await world.form_one()
+    again = await world.form_one(trigger=Trigger.COLD)
     assert (again.outcome, again.not_before) == ("waiting", report.not_before)
     assert len(world.llm.requests) == len(world.llm.tasks[: 1 if task == "facts" else 2])
 
@@ -115,7 +118,16 @@ async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
 
 @pytest.mark.parametrize(
     "error",
-    [ProviderAuthError, ProviderRateLimited, ProviderTimeout, ReplayMiss, BudgetExceeded],
+    [
+        ProviderAuthError,
+        ProviderMisconfigured,
+        ProviderRateLimited,
+        ProviderTimeout,
+        ReplayMiss,
+        BudgetExceeded,
+        ConfigError,
+        InputError,
+    ],
 )
 async def test_what_no_message_is_to_blame_for_counts_as_no_try(
     world: World, error: type[EdenmemError]
@@ -129,6 +141,18 @@ async def test_what_no_message_is_to_blame_for_counts_as_no_try(
     assert (formation.attempts, formation.not_before) == (0, None)
     assert formation.error == "scripted failure"
     assert (await world.form_one()).outcome == "applied"
+
+
+async def test_a_person_waits_for_no_pause(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [NONSENSE])
+    first = await world.form_one()
+    assert first.not_before is not None
+    assert not await world.former().due(world.cast.session, world.cast.eve)
+    assert await world.former().due(world.cast.session, world.cast.eve, trigger=Trigger.FORCED)
+    again = await world.form_one(trigger=Trigger.FORCED)
+    assert (again.outcome, again.formation_id) == ("applied", first.formation_id)
+    assert world.formation(FormationStatus.APPLIED).attempts == 1
 
 
 async def test_what_was_paid_for_a_failed_try_is_on_record(world: World) -> None:

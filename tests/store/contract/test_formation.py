@@ -99,11 +99,15 @@ def stored(store: Store, formation: Formation) -> Formation:
 
 
 def reclaim(
-    store: Store, formation: Formation, worker: str, *, now: datetime = EXPIRED
+    store: Store,
+    formation: Formation,
+    worker: str,
+    *,
+    now: datetime = EXPIRED,
+    forced: bool = False,
 ) -> Formation | None:
-    return store.reclaim(
-        formation.id, worker=worker, now=now, lease_until=now + timedelta(minutes=5)
-    )
+    until = now + timedelta(minutes=5)
+    return store.reclaim(formation.id, worker=worker, now=now, lease_until=until, forced=forced)
 
 
 # -- claim ---------------------------------------------------------------------------------------
@@ -332,6 +336,19 @@ def test_a_released_one_waits_for_its_time(store: Store) -> None:
     taken = reclaim(store, formation, "worker-2", now=due + timedelta(seconds=1))
     assert taken is not None
     assert (taken.status, taken.attempts) == (FormationStatus.CLAIMED, 1)
+
+
+def test_by_force_a_released_one_does_not_wait_but_anothers_lease_holds(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    assert reclaim(store, formation, "worker-2", now=SOON, forced=True) is None
+    assert store.release(formation.id, worker="worker-1", now=SOON, not_before=EXPIRED)
+    taken = reclaim(store, formation, "worker-2", now=SOON, forced=True)
+    assert taken is not None
+    assert (taken.status, taken.worker) == (FormationStatus.CLAIMED, "worker-2")
+    assert reclaim(store, formation, "worker-1", now=SOON, forced=True) is None
+    assert record(store, formation, change_set(), worker="worker-2")
+    assert reclaim(store, formation, "worker-1", now=SOON, forced=True) is None
 
 
 def test_attempts_are_counted_unless_told_otherwise(store: Store) -> None:
