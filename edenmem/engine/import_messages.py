@@ -8,7 +8,7 @@ what is new, wherever that stands in it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 import msgspec
@@ -90,13 +90,16 @@ def messages_of(
 
 
 def user_speakers(
-    parsed: ParsedSession, users: list[User], people: People
+    parsed: ParsedSession,
+    users: list[User],
+    people: People,
+    earlier: Callable[[], Set[str]],
 ) -> dict[str | None, str | None]:
     """The account behind each name that messages of the role "user" have (None: no name).
 
     A name that is another known user's adds that user to ``users``: with two people in it, a
     session is a group's. A name that nobody has is a display name; it is the one user's if there
-    is one user and one such name.
+    is one user and one such name, those of messages that are stored (``earlier``) included.
 
     Raises:
         BadLine: messages under several names, where the line has one user and does not say who
@@ -112,7 +115,7 @@ def user_speakers(
                 users.append(account)
     strangers = [name for name in names if name is not None and name not in known]
     only = users[0].id if len(users) == 1 else None
-    if only is not None and strangers and len([name for name in names if name]) > 1:
+    if only is not None and strangers and len({name for name in names if name} | earlier()) > 1:
         place = next(i for i, m in enumerate(parsed.messages) if m.name == strangers[0])
         raise BadLine(
             f"messages[{place}].name: {strangers[0]!r} is not among the session's users; "

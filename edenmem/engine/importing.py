@@ -142,9 +142,18 @@ class _Import:
         if stored is not None:
             _check_same(stored, parsed)
         agents, users = self._people(parsed)
-        speakers = user_speakers(parsed, users, self.people)
+        if stored is not None and not parsed.users:
+            users = list(self._store.users_by_ids(stored.users).values())
+        speakers = user_speakers(parsed, users, self.people, lambda: self._names_in(stored))
         self.people.plan(parsed.agents, parsed.users)
         return _Plan(parsed, session_id, stored, agents, users, speakers)
+
+    def _names_in(self, stored: Session | None) -> set[str]:
+        """The names under which people speak in a session already."""
+        if stored is None:
+            return set()
+        spoken = self._store.messages(stored.id)
+        return {message.name for message in spoken if message.role == "user" and message.name}
 
     def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
         """Store a line's session and messages, and count."""

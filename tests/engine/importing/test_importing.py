@@ -275,6 +275,32 @@ class TestAgain:
 GOOD = line(message("good"))
 
 
+class TestWhoSpokeLater:
+    """Known failure 8: one's words must not become another's memory."""
+
+    @pytest.mark.parametrize("users", [["anna"], []])
+    def test_a_stranger_who_comes_later_is_not_the_one_user(
+        self, store: Store, users: list[str]
+    ) -> None:
+        import_sessions(store, [line(message("I live in Lisbon.", name="anna"))])
+        later = line(message("I live in Rome.", name="Bob"), users=users)
+        with pytest.raises(InputError, match="'Bob' is not among the session's users"):
+            import_sessions(store, [later])
+        assert [each.content for each in messages(store)] == ["I live in Lisbon."]
+
+    def test_a_display_name_may_be_imported_again(self, store: Store) -> None:
+        talk = [message("I live in Lisbon.", name="Anna D.")]
+        import_sessions(store, [line(*talk)])
+        report = import_sessions(store, [line(*talk, message("I moved.", name="Anna D."))])
+        assert report.new_messages == 1
+        assert {each.sender for each in messages(store)} == {ANNA.id}
+
+    def test_a_line_without_users_speaks_of_those_that_are_stored(self, store: Store) -> None:
+        import_sessions(store, [line(message("I live in Lisbon."))])
+        import_sessions(store, [line(message("I moved."), users=[])])
+        assert {each.sender for each in messages(store)} == {ANNA.id}
+
+
 class TestBadLines:
     @pytest.mark.parametrize(
         ("data", "expected"),
