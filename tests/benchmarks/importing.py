@@ -39,7 +39,7 @@ def measure(bench: Bench) -> list[Row]:
                 shutil.rmtree(file, ignore_errors=True)
                 for leftover in bench.folder.glob(f"{file.name}*"):
                     leftover.unlink()
-    growth = {way: memory[way, many] - memory[way, few] for way in rates}
+    growth = {way: max(0.0, memory[way, many] - memory[way, few]) for way in rates}
     return [
         Row(
             f"import of {many:,} facts with vectors",

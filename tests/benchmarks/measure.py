@@ -108,8 +108,10 @@ class Bench:
         return self.python("-m", "edenmem", *arguments)
 
     def _environment(self) -> dict[str, str]:
-        """The caller's, without settings of edenmem's, and with a home folder of its own."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
+        """The caller's, without settings of edenmem's, with a home folder of its own, and with
+        compiled modules, as an installation has them: the round that does not count makes them."""
+        foreign = ("EDENMEM_", "OPENAI_", "PYTHONDONTWRITEBYTECODE")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         root = str(_HERE.parents[1])
         return kept | {
             "HOME": str(self.folder),
