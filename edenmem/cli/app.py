@@ -54,6 +54,7 @@ COMMANDS: dict[str, Entry] = {
             True,
         ),
         Entry(_WORK, "search", "Find facts by meaning and by words."),
+        Entry(_WORK, "eval", "How well search finds what it should, on your own queries."),
         Entry(_WORK, "context", "The memory that goes into an agent's prompt.", True),
         Entry(_WORK, "form", "Form memories from conversations."),
         Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
