@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from edenmem.models.ids import new_id
@@ -33,6 +33,8 @@ def budget(examples: int, steps: int) -> settings:
         max_examples=examples * 100 if MORE else examples,
         stateful_step_count=steps * 2 if MORE else steps,
         deadline=None,
+        # A failure is told with the steps that led to it; to make them fewer takes minutes.
+        phases=tuple(Phase) if MORE else (Phase.reuse, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
 
