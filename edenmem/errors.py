@@ -11,7 +11,8 @@ The tree::
     ├── NotFoundError                    3   what was named does not exist
     ├── ConflictError                    4   somebody else changed it first, or it exists already
     └── UnavailableError                 5   a database or a provider cannot be used now
-        ├── StoreError                   5   cannot connect, locked, read-only, not an edenmem file
+        ├── StoreError                   5   cannot connect, locked, not an edenmem file
+        │   └── StoreReadOnly            5   can be read, and not be written
         ├── EmbeddingModelMismatch       5   vectors of two models would be compared
         └── ProviderError                5   an LLM or an embedding endpoint failed
             ├── ProviderAuthError            401 and 403; never retried
@@ -109,6 +110,10 @@ class UnavailableError(EdenmemError):
 
 class StoreError(UnavailableError):
     """The database cannot be opened, reached, locked or written."""
+
+
+class StoreReadOnly(StoreError):
+    """The database can be read, but not be written."""
 
 
 class EmbeddingModelMismatch(UnavailableError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -23,7 +24,7 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.recall import Recalled, Recaller, RecallMode
 from edenmem.engine.reports import ContextReport
 from edenmem.engine.visibility import SessionView, current_view
-from edenmem.errors import UsageError
+from edenmem.errors import StoreReadOnly, UsageError
 from edenmem.models.host import Agent, CachedContext, Session
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, Fact, Reflection
@@ -141,7 +142,8 @@ class ContextBuilder:
                 return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
         xml = render_context(self._memories(view.reads), self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
-        self._store.cache_context(session.id, agent.id, context)
+        with suppress(StoreReadOnly):  # then it is built anew each time
+            self._store.cache_context(session.id, agent.id, context)
         return _Standing(xml=xml, view=view, built_at=now, cached=False)
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:

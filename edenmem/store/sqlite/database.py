@@ -18,19 +18,23 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from edenmem.errors import StoreError
+from edenmem.errors import StoreError, StoreReadOnly
 from edenmem.store.sqlite.faults import translated
 from edenmem.store.sqlite.header import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     FileState,
     file_state,
+    log_of,
+    may_be_written,
     version_state,
 )
 
 #: Five vectors of 1,536 dimensions fill such a page to 94 %; one would fill 75 % of a page of 8 K.
 PAGE_SIZE = 32_768
 _CACHE_KIB = 65_536
+#: Primary result codes of a read that could not make the log's index.
+_NO_LOG = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
 class Database:
@@ -69,7 +73,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction that is committed, or undone if the body raises."""
         if self._read_only:
-            raise StoreError(f"{self.path} is open for reading only")
+            raise StoreReadOnly(f"{self.path} is open for reading only")
         with translated(self.path), self._my_turn(), self._borrowed() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -157,7 +161,8 @@ class Database:
             raise StoreError(
                 f"there is no edenmem database at {self.path}", hint="make it with 'edenmem init'"
             )
-        connection = self._connect(writable=not self._read_only)
+        writable = not self._read_only and may_be_written(self.path)
+        connection = self._connect(writable=True) if writable else self._connect_for_reading()
         try:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
             if version_state(self.path, version) is FileState.OLDER:
@@ -166,18 +171,35 @@ class Database:
                     f"{SCHEMA_VERSION}",
                     hint="bring it up to date with 'edenmem migrate up'",
                 )
-            if not self._read_only:
+            if writable:
                 _use_log(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _connect(self, *, writable: bool) -> sqlite3.Connection:
+    def _connect_for_reading(self) -> sqlite3.Connection:
+        """SQLite needs the log and its index even in order to read. Where it cannot make them, and
+        nothing is in a log, the file alone is all there is."""
+        log = log_of(self.path)
+        if log.exists() or may_be_written(self.path):
+            try:
+                return self._connect(writable=False)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _NO_LOG:
+                    raise
+                if log.exists() and log.stat().st_size:
+                    raise StoreError(
+                        f"{self.path} was not closed well: what was written last is in"
+                        f" {log.name}, which cannot be read where nothing may be written",
+                        hint="run a command as a user who may write the file and its folder, or"
+                        " copy both files to a folder of your own",
+                    ) from error
+        return self._connect(writable=False, immutable=True)
+
+    def _connect(self, *, writable: bool, immutable: bool = False) -> sqlite3.Connection:
         place = self.path.absolute().as_uri()
-        query = "mode=rw" if writable else "mode=ro"
-        if not writable and self._sealed():
-            query = "immutable=1"
+        query = "immutable=1" if immutable else "mode=rw" if writable else "mode=ro"
         connection = sqlite3.connect(
             f"{place}?{query}",
             uri=True,
@@ -194,14 +216,12 @@ class Database:
             "secure_delete = ON",  # deleted rows are overwritten, not only unlinked
             f"query_only = {'OFF' if writable else 'ON'}",
         ):
-            connection.execute(f"PRAGMA {pragma}")
+            try:
+                connection.execute(f"PRAGMA {pragma}")
+            except sqlite3.Error:
+                connection.close()
+                raise
         return connection
-
-    def _sealed(self) -> bool:
-        """Whether nobody can be writing: the folder is not writable and there is no log. SQLite
-        would want to make one in order to read."""
-        log = self.path.with_name(self.path.name + "-wal")
-        return not os.access(self.path.parent, os.W_OK) and not log.exists()
 
     # -- making it ---------------------------------------------------------------------------
 
@@ -210,7 +230,7 @@ class Database:
         from edenmem.store import migrations
 
         if self._read_only:
-            raise StoreError(f"{self.path} is open for reading only")
+            raise StoreReadOnly(f"{self.path} is open for reading only")
         made = []
         with translated(self.path), self._my_turn():
             if self._make_file():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edenmem.errors import EdenmemError, InputError, StoreError
+from edenmem.errors import EdenmemError, InputError, StoreError, StoreReadOnly
 
 #: Primary result code → what to say after the file's name, and what to do.
 _FAULTS: dict[int, tuple[str, str | None]] = {
@@ -72,4 +72,5 @@ def _translate(error: sqlite3.Error, path: Path) -> Exception:
     if code & 0xFF == sqlite3.SQLITE_TOOBIG:
         return InputError("a text or vector is larger than SQLite can hold")
     said, hint = _FAULTS.get(code & 0xFF, (f"gave an error: {error}", None))
-    return StoreError(f"{path} {said}", hint=hint)
+    kind = StoreReadOnly if code & 0xFF == sqlite3.SQLITE_READONLY else StoreError
+    return kind(f"{path} {said}", hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from enum import Enum
 from pathlib import Path
@@ -67,3 +68,15 @@ def version_state(path: Path, version: int) -> FileState:
             hint="install a newer edenmem; the file was left as it is",
         )
     return FileState.CURRENT if version == SCHEMA_VERSION else FileState.OLDER
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a file."""
+    return path.with_name(path.name + "-wal")
+
+
+def may_be_written(path: Path) -> bool:
+    """Whether this process may write the file and the log, or make one beside it."""
+    log = log_of(path)
+    place_of_log = log if log.exists() else path.parent
+    return os.access(path, os.W_OK) and os.access(place_of_log, os.W_OK)

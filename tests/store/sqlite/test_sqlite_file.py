@@ -6,12 +6,12 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from edenmem.errors import ExitCode, InputError, StoreError
+from edenmem.errors import ExitCode, InputError, StoreError, StoreReadOnly
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -249,6 +249,40 @@ def test_a_database_on_a_read_only_disk_can_be_read(
     reader.close()
 
 
+def closed_to_writers(*paths: Path) -> Callable[[object, int], bool]:
+    """An `os.access` for which these files and folders may not be written."""
+    return lambda place, wanted: wanted != os.W_OK or Path(str(place)) not in paths
+
+
+@pytest.mark.parametrize("closed", ["folder", "file", "both"])
+def test_where_nothing_may_be_written_an_ordinary_store_reads_and_refuses_to_write(
+    opened: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    fact = add_fact(opened, SCOPE)
+    opened.close()
+    places = {"folder": [path.parent], "file": [path], "both": [path, path.parent]}[closed]
+    monkeypatch.setattr(os, "access", closed_to_writers(*places))
+    assert facts_of(opened, SCOPE) == [fact]
+    assert opened.info().initialised
+    assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(StoreReadOnly, match="cannot be written") as caught:
+        add_fact(opened, SCOPE, "Bruno sings.")
+    assert "who owns the file" in (caught.value.hint or "")
+    opened.close()
+    monkeypatch.undo()
+    add_fact(opened, SCOPE, "Bruno sings.")
+
+
+def test_what_another_process_writes_meanwhile_is_read_through_its_log(
+    opened: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = [add_fact(opened, SCOPE)]  # the connection stays open
+    reader = SqliteStore(path)
+    monkeypatch.setattr(os, "access", closed_to_writers(path, path.parent, beside(path, "-wal")))
+    assert facts_of(reader, SCOPE) == facts
+    reader.close()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_a_folder_that_may_not_be_written_is_said_to_be_so(tmp_path: Path) -> None:
     folder = tmp_path / "locked"
@@ -263,7 +297,7 @@ def test_a_file_that_may_not_be_written_is_said_to_be_so(
     connect = opened._db._connect
     opened.close()
     monkeypatch.setattr(opened._db, "_connect", lambda *, writable: connect(writable=False))
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreReadOnly, match="cannot be written"):
         add_fact(opened, SCOPE)
 
 
