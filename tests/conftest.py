@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.builders import FixedClock
+from tests.support.names import stable
 from tests.support.network import forbid_network
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM
 
-pytest.register_assert_rewrite("tests.support.llm", "tests.support.embedder")
+pytest.register_assert_rewrite(
+    "tests.support.llm", "tests.support.embedder", "tests.faults.days", "tests.faults.invariants"
+)
 forbid_network()
 
 settings.register_profile(
@@ -38,6 +41,11 @@ _FOREIGN = re.compile(
     r"|VISUAL|PAGER|_TYPER_.*|TTY_.*",
     re.IGNORECASE,
 )
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """All processes that run tests must name a case the same."""
+    return name if (name := stable(val)) != str(val) else None
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from edenmem.models.changes import (
     AddFact,
     AddReflection,
     ChangeStatus,
+    RemoveFact,
     RemoveReflection,
     ReviseFact,
     SetAgentToggles,
@@ -35,6 +37,7 @@ from tests.support.builders import (
     make_session,
 )
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, facts_of
+from tests.support.names import stable
 from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
@@ -106,7 +109,7 @@ def test_facts_of_the_platform_are_read_and_changed(
         {"scope": ["user"]},
         {"hash": None},
     ],
-    ids=str,
+    ids=stable,
 )
 def test_odd_facts_can_be_read(
     mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], odd: dict[str, Any]
@@ -585,6 +588,48 @@ def test_accounts_with_one_name_do_not_keep_the_store_from_being_used(
     assert any("not unique" in line for line in store.initialise())
     assert store.initialise() == []
     assert len(list(store.users())) == 1
+
+
+def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
+    open_mongo: OpenMongo,
+) -> None:
+    """On a database that nobody prepared, every worker would get every claim."""
+    store = open_mongo()
+    session = make_session()
+    messages = make_messages(session, 4)
+    store.put_session(session)
+    store.add_messages(session.id, messages)
+    scope = Scope.agent(session.agents[0])
+    fact, thought = make_fact(scope), make_reflection(scope)
+    attempts: list[Callable[[], object]] = [
+        lambda: store.claim(make_formation(session, messages)),
+        lambda: store.apply(change_set(AddFact(fact=fact))),
+        lambda: store.apply(change_set(AddReflection(reflection=thought, word_limit=9))),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StoreError, match="not prepared") as caught:
+            attempt()
+        assert caught.value.hint == "run 'edenmem init'"
+    assert list(store.audit()) == []
+    store.initialise()
+    for attempt in attempts:
+        assert attempt()
+
+
+def test_duplicates_that_keep_a_key_from_being_made_can_be_removed(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    agent = ObjectId()
+    twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
+    store._database.memory2_facts.insert_many(twice)
+    with pytest.raises(StoreError, match="edenmem_fact_key"):
+        store.initialise()
+    one, _ = facts_of(store, Scope.agent(str(agent)))
+    applied(
+        store,
+        RemoveFact(scope=one.home, fact_id=one.id, expected_version=one.version, at=LATER),
+    )
+    store.initialise()
+    assert len(facts_of(store, one.home)) == 1
 
 
 def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
