@@ -1,0 +1,172 @@
+"""Labelled facts and queries, and a store made of them.
+
+Our own set is in ``labelled/``. ``facts.jsonl``: whose each fact is, its text, and ``was``, the
+text that it was corrected from. ``queries.jsonl``: the form of ``edenmem eval``, with labels of
+facts in place of ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.models.changes import Actor, AddFact, Change, ChangeSet, ChangeStatus, WritePolicy
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact, Policy, content_hash
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.store.protocol import Store, batched
+
+FOLDER = Path(__file__).parent / "labelled"
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+_ACTOR = Actor(name="benchmark", host="localhost", command="benchmark")
+_BATCH = 100
+
+
+class LabelledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A fact as the file has it; ``id`` is a label by which queries name it."""
+
+    id: str
+    agent: str
+    scope: ScopeKind
+    content: str
+    user: str | None = None
+    group: str | None = None
+    shard: str | None = None
+    was: str | None = None
+
+    @property
+    def home(self) -> Scope:
+        """The scope that it is in."""
+        return Scope.from_fields(
+            self.scope,
+            derived_id("agent", self.agent),
+            user_id=derived_id("user", self.user) if self.user else None,
+            group_id=self.group,
+            shard=self.shard,
+        )
+
+    @property
+    def fact_id(self) -> str:
+        """The id that it has in a store."""
+        return derived_id("labelled", self.id)
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A query as the file has it, with labels of facts."""
+
+    query: str
+    agent: str
+    kind: str
+    relevant: tuple[str, ...]
+    user: str | None = None
+    group: str | None = None
+
+    def sees(self, fact: LabelledFact) -> bool:
+        """Whether the one who asks may see ``fact``, by the rules of the host."""
+        if fact.agent != self.agent:
+            return False
+        match fact.scope:
+            case ScopeKind.USER:
+                return fact.user == self.user
+            case ScopeKind.GROUP:
+                return fact.group == self.group
+            case _:
+                return fact.scope in (ScopeKind.AGENT, ScopeKind.SHARD)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Facts, and queries about them."""
+
+    facts: Sequence[LabelledFact]
+    queries: Sequence[Query]
+
+    def lines(self) -> list[str]:
+        """The queries as ``edenmem eval`` reads them."""
+        ids = {fact.id: fact.fact_id for fact in self.facts}
+        rows: list[dict[str, Any]] = []
+        for query in self.queries:
+            row = msgspec.to_builtins(query)
+            row["relevant"] = [ids[label] for label in query.relevant]
+            rows.append(row)
+        return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+
+def own() -> Labelled:
+    """Our own set: an invented town, two agents, six people, a choir, a route and a garden."""
+    return Labelled(
+        facts=_decoded("facts.jsonl", LabelledFact), queries=_decoded("queries.jsonl", Query)
+    )
+
+
+def _decoded(name: str, kind: type[Any]) -> list[Any]:
+    lines = (FOLDER / name).read_text("utf-8").splitlines()
+    return [msgspec.json.decode(line, type=kind) for line in lines]
+
+
+async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder | None) -> None:
+    """Put agents, users, shards and facts into a new store, with vectors if there is a model."""
+    store.initialise()
+    for name in dict.fromkeys(fact.agent for fact in facts):
+        store.add_agent(Agent(id=derived_id("agent", name), username=name, created_at=NOW))
+    for name in dict.fromkeys(fact.user for fact in facts if fact.user):
+        store.add_user(User(id=derived_id("user", name), username=name, created_at=NOW))
+    homes = dict.fromkeys(fact.home for fact in facts if fact.scope is ScopeKind.SHARD)
+    _apply(store, [_policy(home) for home in homes])
+    for batch in batched(enumerate(facts), _BATCH):
+        vectors: Sequence[bytes | None] = [None] * len(batch)
+        if embedder is not None:
+            vectors = (await embedder.embed([fact.content for _, fact in batch])).vectors
+        model = embedder.model if embedder else None
+        _apply(
+            store,
+            [
+                AddFact(fact=_stored(fact, place, vector, model))
+                for (place, fact), vector in zip(batch, vectors, strict=True)
+            ],
+        )
+
+
+def _policy(home: Scope) -> WritePolicy:
+    policy = Policy(
+        id=derived_id("policy", home.key),
+        scope=home.kind,
+        agent_id=home.agent_id,
+        shard=home.shard_name,
+        version=1,
+    )
+    return WritePolicy(policy=policy, expected_version=0, at=NOW)
+
+
+def _stored(labelled: LabelledFact, place: int, vector: bytes | None, model: str | None) -> Fact:
+    home = labelled.home
+    return Fact(
+        id=labelled.fact_id,
+        scope=home.kind,
+        agent_id=home.agent_id,
+        user_id=home.user_id,
+        group_id=home.group_id,
+        shard=home.shard_name,
+        content=labelled.content,
+        hash=content_hash(labelled.content),
+        formed_at=NOW - timedelta(hours=5 * (place % 300) + 1),
+        updated_at=NOW - timedelta(minutes=place % 60) if labelled.was else None,
+        version=2 if labelled.was else 1,
+        previous_content=labelled.was,
+        embedding_model=model if vector else None,
+        embedding=vector,
+    )
+
+
+def _apply(store: Store, changes: Iterable[Change]) -> None:
+    results = store.apply(ChangeSet(actor=_ACTOR, at=NOW, changes=tuple(changes)))
+    refused = [result for result in results if result.status is not ChangeStatus.APPLIED]
+    assert not refused, refused

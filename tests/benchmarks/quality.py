@@ -1,0 +1,148 @@
+"""``python -m tests.benchmarks.quality``: how well each recipe finds what it should.
+
+Measures on our own labelled set, or with ``--locomo PATH`` on LoCoMo's published file, with the
+local embedding model, in a SQLite store that is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from edenmem.engine.eval_queries import LabelledSet, read_queries
+from edenmem.engine.evaluation import Evaluation, Evaluator, RecipeScore
+from edenmem.engine.factory import open_embedder
+from edenmem.engine.tuning import Tuning, tune
+from edenmem.settings.schema import EmbeddingSettings, Settings
+from edenmem.store.sqlite import SqliteStore
+from tests.benchmarks import labels, locomo
+
+SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
+
+
+class Measured(NamedTuple):
+    """What came out; ``model`` is the embedding model, ``tuning`` only if it was asked for."""
+
+    labelled: LabelledSet
+    facts: int
+    model: str
+    evaluation: Evaluation
+    tuning: Tuning | None
+
+
+async def measure(data: labels.Labelled, folder: Path, *, with_tuning: bool = False) -> Measured:
+    """Measure every recipe that can run on ``data``; the store is made in ``folder``."""
+    embedder = open_embedder(SETTINGS)
+    store = SqliteStore(folder / "quality.db")
+    try:
+        await labels.fill(store, data.facts, embedder)
+        labelled = read_queries(store, data.lines())
+        assert not labelled.unknown, labelled.unknown
+        evaluator = Evaluator(store, SETTINGS, embedder=embedder)
+        return Measured(
+            labelled=labelled,
+            facts=len(data.facts),
+            model=embedder.model if embedder else "none",
+            evaluation=await evaluator.evaluate(labelled.queries),
+            tuning=await tune(evaluator, labelled.queries, SETTINGS.search)
+            if with_tuning
+            else None,
+        )
+    finally:
+        store.close()
+        if embedder is not None:
+            await embedder.close()
+
+
+def report(measured: Measured) -> str:
+    """All that was measured, in Markdown."""
+    evaluation, labelled = measured.evaluation, measured.labelled
+    answered = len(labelled.queries) - labelled.unanswerable
+    parts = [
+        f"{measured.facts:,} facts, {answered:,} queries with an answer, "
+        f"{labelled.unanswerable:,} without one; embedding model {measured.model}. "
+        "Silent: queries without an answer for which nothing was found.",
+        _overall(evaluation),
+        f"nDCG@10 by kind of query:\n\n{_by_kind(evaluation)}",
+    ]
+    if measured.tuning is not None:
+        parts.append(_tuned(measured.tuning))
+    return "\n\n".join(parts)
+
+
+def _overall(evaluation: Evaluation) -> str:
+    rows = [
+        [
+            score.recipe,
+            *map(_figure, (score.recall, score.mrr, score.ndcg)),
+            f"{score.silent} of {score.unanswerable}",
+        ]
+        for score in evaluation.overall()
+    ]
+    return _table(["recipe", f"recall@{evaluation.top_k}", "MRR@10", "nDCG@10", "silent"], rows)
+
+
+def _by_kind(evaluation: Evaluation) -> str:
+    recipes = [score.recipe for score in evaluation.overall()]
+    kinds: dict[str, dict[str, RecipeScore]] = {}
+    for score in evaluation.scores:
+        if score.kind and score.queries:
+            kinds.setdefault(score.kind, {})[score.recipe] = score
+    rows = [
+        [kind, str(of[recipes[0]].queries), *(_figure(of[recipe].ndcg) for recipe in recipes)]
+        for kind, of in kinds.items()
+    ]
+    return _table(["kind", "queries", *recipes], rows)
+
+
+def _tuned(tuning: Tuning) -> str:
+    told = ", ".join(f"{name} {value}" for name, value in tuning.best.items())
+    verdict = "within noise" if tuning.is_noise else "more than noise"
+    return (
+        f"Tuning ({tuning.tried} settings, cross-validated): best {told}; nDCG@10 "
+        f"{tuning.current_ndcg:.3f} in force, {tuning.held_out_ndcg:.3f} held out: "
+        f"{tuning.gain:+.3f} ± {tuning.spread:.3f}, {verdict}; "
+        f"{tuning.folds_agree:.0%} of the folds chose it."
+    )
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.quality", description="Measure the recipes of search."
+    )
+    parser.add_argument("--locomo", type=Path, metavar="PATH", help="LoCoMo's JSON file")
+    parser.add_argument(
+        "--unit",
+        choices=["observations", "turns"],
+        default="observations",
+        help="what is a fact in LoCoMo (default: observations)",
+    )
+    parser.add_argument("--tune", action="store_true", help="also look for better settings")
+    options = parser.parse_args(arguments)
+    try:
+        data = locomo.load(options.locomo, unit=options.unit) if options.locomo else labels.own()
+    except (OSError, locomo.LocomoError) as error:
+        parser.error(str(error))
+    with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:
+        measured = asyncio.run(measure(data, Path(folder), with_tuning=options.tune))
+    sys.stdout.write(report(measured) + "\n")
+
+
+if __name__ == "__main__":
+    main()
