@@ -48,7 +48,7 @@ class Index:
         self.version += 1
         self.steps = 0
 
-    def step(self, now: int, needed: int, read: Callable[[], list[Document]]) -> None:
+    def step(self, needed: int, read: Callable[[], list[Document]]) -> None:
         """One look: build on, and see what there is to see once it is built."""
         self.steps += 1
         if self.steps > needed and self.served is not self.latest:

@@ -34,7 +34,8 @@ _SCORES = {"$vectorSearch": "vectorSearchScore", "$search": "searchScore"}
 
 class AtlasServer:
     """The stand-in. ``build_steps``: looks at an index before it is built; ``lag``: looks and
-    searches until what was written can be found; ``commands`` keeps every search command."""
+    searches until what was written can be found; ``failure``: why builds fail, if they do;
+    ``commands`` keeps every search command."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -48,6 +49,7 @@ class AtlasServer:
         """As it was at first, with the indexes that it has."""
         self.build_steps = 2
         self.lag = 0
+        self.failure = ""
         self.commands: list[Document] = []
 
     def close(self) -> None:
@@ -166,9 +168,11 @@ class AtlasServer:
             if given.get("name", index.name) == index.name and given.get("id", index.id) == index.id
         ]
         for index in looked:
-            index.step(self._looks, self.build_steps, read)
+            if not self.failure:
+                index.step(self.build_steps, read)
             index.catch_up(self._looks, self.lag, read)
-        return [index.described() for index in looked]
+        failed = {"status": "FAILED", "message": self.failure} if self.failure else {}
+        return [{**index.described(), **failed} for index in looked]
 
     def _found(
         self, name: str, spec: Any, known: dict[str, Index], read: Callable[[], list[Document]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 app = group("Indexes: create, list, status, update, drop.")
 
-T = TypeVar("T")
-
 _Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -43,17 +41,17 @@ _Timeout = Annotated[
 ]
 
 
-def _with_keeper(run: Invocation, work: Callable[[IndexKeeper], T]) -> T:
-    """Run work on the indexes; the embedding model is only asked for its dimensions."""
+def _keeper(run: Invocation) -> IndexKeeper:
+    """The keeper of the store's indexes; the embedding model only tells its dimensions."""
     from edenmem.engine.indexes import IndexKeeper
 
-    async def main(model: LLM | None, embedder: Embedder | None) -> T:
-        keeper = IndexKeeper(run.store, run.settings, embedder=embedder)
-        for notice in keeper.notices:
-            run.out.note(notice)
-        return work(keeper)
+    async def make(model: LLM | None, embedder: Embedder | None) -> IndexKeeper:
+        return IndexKeeper(run.store, run.settings, embedder=embedder)
 
-    return run.with_models(main)
+    keeper = run.with_models(make)
+    for notice in keeper.notices:
+        run.out.note(notice)
+    return keeper
 
 
 @app.command("create", cls=Command)
@@ -76,20 +74,16 @@ def create(
     """
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-
-    def work(keeper: IndexKeeper) -> int:
-        actions = keeper.create(names or (), dry_run=dry_run)
-        return _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
-
-    _end(_with_keeper(run, work))
+    keeper = _keeper(run)
+    actions = keeper.create(names or (), dry_run=dry_run)
+    _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
 
 
 @app.command("list", cls=Command)
 def list_(ctx: typer.Context, names: _Names = None) -> None:
     """List the indexes that the store needs, and how each is."""
     run = invocation(ctx)
-    states = _with_keeper(run, lambda keeper: keeper.states(names or ()))
-    run.out.listing(states, COLUMNS, data=state_data)
+    run.out.listing(_keeper(run).states(names or ()), COLUMNS, data=state_data)
 
 
 @app.command("status", cls=Command)
@@ -109,18 +103,15 @@ def status(
     """
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-
-    def work(keeper: IndexKeeper) -> list[IndexState]:
-        states = keeper.states(names or ("search",))
-        if wait:
-            states = _waited(run, keeper, [state.name for state in states], seconds)
-        return states
-
-    states = _with_keeper(run, work)
+    keeper = _keeper(run)
+    states = keeper.states(names or ("search",))
+    if wait:
+        states = _waited(run, keeper, [state.name for state in states], seconds)
     run.out.listing(states, COLUMNS, data=state_data)
     # What this server or configuration does not have is no failure of an index.
     wrong = [s for s in states if s.status not in ("ready", "stale", "unwanted", "unavailable")]
-    _end(ExitCode.SOME_FAILED if wrong else ExitCode.OK)
+    if wrong:
+        raise typer.Exit(ExitCode.SOME_FAILED)
 
 
 @app.command("update", cls=Command)
@@ -146,23 +137,19 @@ def update(
     """
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-
-    def work(keeper: IndexKeeper) -> int:
-        wanted = names or (("search",) if rebuild else ())
-        states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
-        if not states:
-            run.out.note("every index is as wanted")
-            if run.out.is_data:
-                run.out.objects([])
-            return ExitCode.OK
-        tell_differences(run, states)
-        if not dry_run and not confirm(f"Update {_counted(states)}?", yes=yes):
-            run.out.note("nothing was changed")
-            return ExitCode.OK
-        actions = keeper.update(states, anew=rebuild, dry_run=dry_run)
-        return _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
-
-    _end(_with_keeper(run, work))
+    keeper = _keeper(run)
+    wanted = names or (("search",) if rebuild else ())
+    states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
+    if not states:
+        run.out.note("every index is as wanted")
+        tell_actions(run, [])
+        return
+    tell_differences(run, states)
+    if not dry_run and not confirm(f"Update {_counted(states)}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    actions = keeper.update(states, anew=rebuild, dry_run=dry_run)
+    _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
 
 
 @app.command("drop", cls=Command)
@@ -178,17 +165,14 @@ def drop(
     edenmem index drop search
     """
     run = invocation(ctx)
-
-    def work(keeper: IndexKeeper) -> list[IndexAction]:
-        states = keeper.states(names)
-        for state in states:
-            run.out.note(f"{state.name} on {state.collection}")
-        if not dry_run and not confirm(f"Drop {_counted(states)}?", yes=yes):
-            run.out.note("nothing was changed")
-            return []
-        return keeper.drop(states, dry_run=dry_run)
-
-    tell_actions(run, _with_keeper(run, work))
+    keeper = _keeper(run)
+    states = keeper.states(names)
+    for state in states:
+        run.out.note(f"{state.name} on {state.collection}")
+    if not dry_run and not confirm(f"Drop {_counted(states)}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    tell_actions(run, keeper.drop(states, dry_run=dry_run))
 
 
 def _counted(states: Sequence[IndexState]) -> str:
@@ -209,8 +193,8 @@ def _finish(
     *,
     wait: bool,
     timeout: float,
-) -> int:
-    """Wait for what is being built, tell what was done, and decide on the exit code."""
+) -> None:
+    """Wait for what is being built, and tell what was done; exits with 1 if not all of it was."""
     import msgspec
 
     if wait:
@@ -224,9 +208,5 @@ def _finish(
             f"{', '.join(late)}: still being built; 'edenmem index status --wait' goes on waiting"
         )
     failed = [a for a in actions if a.outcome == "different" or a.state.status == "failed"]
-    return ExitCode.SOME_FAILED if late or failed else ExitCode.OK
-
-
-def _end(code: int) -> None:
-    if code:
-        raise typer.Exit(code)
+    if late or failed:
+        raise typer.Exit(ExitCode.SOME_FAILED)

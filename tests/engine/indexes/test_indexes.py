@@ -1,0 +1,259 @@
+"""The keeper of indexes, waiting, and the check of a cluster; over the stand-in for Atlas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from edenmem.engine.atlas_check import AtlasCheck, AtlasReport
+from edenmem.engine.index_waiting import poll
+from edenmem.engine.indexes import IndexKeeper
+from edenmem.errors import ConfigError, NotFoundError, StoreError
+from edenmem.settings.schema import Settings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.protocol import Store
+from tests.support.atlas_server import AtlasServer
+from tests.support.embedder import FakeEmbedder
+from tests.support.stores import secantus_store
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.naps: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.naps.append(seconds)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def store(atlas: AtlasServer) -> Iterator[MongoStore]:
+    with secantus_store(atlas.uri) as store:
+        yield store
+
+
+@pytest.fixture
+def keeper(store: MongoStore, embedder: FakeEmbedder, time: Time) -> IndexKeeper:
+    return IndexKeeper(store, Settings(), embedder=embedder, clock=time, sleep=time.sleep)
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+def test_looks_become_rarer_and_end_with_the_time(time: Time) -> None:
+    assert not poll(lambda: False, timeout=60, clock=time, sleep=time.sleep)
+    assert sum(time.naps) == pytest.approx(60)
+    assert time.naps[0] < 1
+    assert max(time.naps) == 5
+    assert time.naps[:-1] == sorted(time.naps[:-1])
+
+
+def test_it_is_looked_once_at_least(time: Time) -> None:
+    assert poll(lambda: True, timeout=0, clock=time, sleep=time.sleep)
+    assert not poll(lambda: False, timeout=0, clock=time, sleep=time.sleep)
+    assert time.naps == []
+
+
+# -- the keeper ----------------------------------------------------------------------------------
+
+
+def test_making_all_and_waiting(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
+    atlas.build_steps = 20
+    actions = {action.name: action for action in keeper.create()}
+    assert actions[TEXT_INDEX].outcome == actions[VECTOR_INDEX].outcome == "made"
+    assert {a.outcome for a in actions.values() if a.state.kind == "ordinary"} == {"there"}
+    looks: list[list[str]] = []
+
+    def tell(states: object) -> None:
+        assert isinstance(states, list)
+        looks.append([one.status for one in states])
+
+    states = keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=600, tell=tell)
+    assert {one.status for one in states} == {"ready"}
+    assert looks[0] == ["building", "building"]
+    assert len(time.naps) == len(looks) - 1
+    again = keeper.create(["search"])
+    assert [action.outcome for action in again] == ["there", "there"]
+
+
+def test_waiting_ends_with_the_time(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
+    """Known failure 32: a search against an index that is still building hung."""
+    atlas.build_steps = 10_000
+    keeper.create(["text"])
+    (state,) = keeper.wait([TEXT_INDEX], timeout=90)
+    assert state.status == "building"
+    assert time.now == pytest.approx(90)
+
+
+def test_a_failed_index_is_waited_for_no_longer(
+    keeper: IndexKeeper, atlas: AtlasServer, time: Time
+) -> None:
+    keeper.create(["text"])
+    atlas.failure = "no room"
+    (state,) = keeper.wait([TEXT_INDEX], timeout=90)
+    assert (state.status, state.note, time.now) == ("failed", "no room", 0)
+
+
+def test_an_update_ends_when_the_new_definition_serves(
+    store: MongoStore, keeper: IndexKeeper, atlas: AtlasServer, time: Time
+) -> None:
+    """Known failure 32: the old index goes on being queryable meanwhile."""
+    keeper.create(["search"])
+    keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=90)
+    other = IndexKeeper(
+        store, Settings(), embedder=FakeEmbedder(dimensions=24), clock=time, sleep=time.sleep
+    )
+    (action,) = (a for a in other.create() if a.outcome == "different")
+    assert action.name == VECTOR_INDEX
+    assert action.state.differences == ("embedding.numDimensions: is 128, wanted 24",)
+    assert [a.outcome for a in other.update(other.states(), dry_run=True)].count(
+        "would_update"
+    ) == 1
+    assert other.states([VECTOR_INDEX])[0].status == "different"
+    atlas.build_steps = 4
+    outcomes = [a.outcome for a in other.update(other.states())]
+    assert outcomes.count("updated") == 1
+    (state,) = other.wait([VECTOR_INDEX], timeout=90)
+    assert state.status == "ready"
+    assert time.naps
+
+
+def test_names_and_kinds(keeper: IndexKeeper) -> None:
+    def names(*words: str) -> list[str]:
+        return [state.name for state in keeper.states(words)]
+
+    assert names("search") == names("vector", "text") == [VECTOR_INDEX, TEXT_INDEX]
+    assert names(TEXT_INDEX) == [TEXT_INDEX]
+    assert names("all") == names()
+    assert set(names("ordinary")) == set(names()) - {VECTOR_INDEX, TEXT_INDEX}
+    with pytest.raises(NotFoundError, match="nonsense"):
+        keeper.states(["search", "nonsense"])
+
+
+def test_a_model_of_unknown_length_leaves_out_the_vector_index(store: MongoStore) -> None:
+    class Unknown(FakeEmbedder):
+        @property
+        def dimensions(self) -> int:
+            raise ConfigError("how many dimensions is not known", hint="set embedding.dimensions")
+
+    keeper = IndexKeeper(store, Settings(), embedder=Unknown())
+    (notice,) = keeper.notices
+    assert "set embedding.dimensions" in notice
+    assert {a.name: a.outcome for a in keeper.create()}[VECTOR_INDEX] == "left_out"
+    with pytest.raises(StoreError, match="dimensions"):
+        keeper.create(["vector"])
+
+
+def test_dry_runs_change_nothing(keeper: IndexKeeper) -> None:
+    made = keeper.create(dry_run=True)
+    assert [a.name for a in made if a.outcome == "would_make"] == [VECTOR_INDEX, TEXT_INDEX]
+    dropped = keeper.drop(keeper.states(["edenmem_usage_time"]), dry_run=True)
+    assert [a.outcome for a in dropped] == ["would_drop"]
+    assert {s.status for s in keeper.states(["search"])} == {"missing"}
+    assert keeper.states(["edenmem_usage_time"])[0].status == "ready"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mongomock"])
+def test_other_stores_have_nothing_to_make(open_store: object, kind: str) -> None:
+    assert callable(open_store)
+    store: Store = open_store(kind)
+    actions = IndexKeeper(store, Settings(), embedder=FakeEmbedder()).create()
+    assert {a.outcome for a in actions} <= {"there", "left_out"}
+
+
+# -- the check of a cluster ----------------------------------------------------------------------
+
+
+def check(store: Store, time: Time, **options: float) -> AtlasReport:
+    return AtlasCheck(
+        store,
+        analyzer="lucene.english",
+        timeout=options.get("timeout", 60),
+        clock=time,
+        sleep=time.sleep,
+    ).run()
+
+
+def outcomes(report: AtlasReport) -> dict[str, str]:
+    return {step.name: step.outcome for step in report.steps}
+
+
+def trials(store: MongoStore) -> list[str]:
+    return [n for n in store._database.list_collection_names() if n.startswith("edenmem_trial")]
+
+
+@pytest.mark.parametrize("lag", [0, 7])
+def test_a_cluster_that_is_as_documented_passes(
+    store: MongoStore, atlas: AtlasServer, time: Time, lag: int
+) -> None:
+    atlas.lag = lag
+    report = check(store, time)
+    assert report.passed, [step for step in report.steps if step.outcome != "passed"]
+    assert len(report.steps) == 17
+    assert trials(store) == []
+
+
+def test_what_cannot_be_built_skips_the_rest_and_is_removed(
+    store: MongoStore, atlas: AtlasServer, time: Time
+) -> None:
+    atlas.build_steps = 100_000
+    report = check(store, time)
+    seen = outcomes(report)
+    assert not report.passed
+    assert seen["indexes become queryable"] == "failed"
+    assert seen["exact vector search"] == "skipped"
+    assert seen["scratch collection is removed"] == "passed"
+    assert trials(store) == []
+
+
+def test_documents_that_never_appear_are_a_failure(
+    store: MongoStore, atlas: AtlasServer, time: Time
+) -> None:
+    """Known failure 32: a new document was not searchable, and nobody said so."""
+    atlas.lag = 100_000
+    seen = outcomes(check(store, time))
+    assert seen["vectors as arrays are found"] == "failed"
+    assert trials(store) == []
+
+
+def test_a_server_that_answers_otherwise_is_found_out(
+    store: MongoStore, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support import atlas_filters, atlas_query
+
+    monkeypatch.setattr(atlas_query, "_similarity", lambda kind, one, other: 0.5)
+    monkeypatch.setattr(atlas_query, "mql", lambda filter, paths: atlas_filters.mql({}, paths))
+    seen = outcomes(check(store, time))
+    for name in ("vector scores are (1 + cosine) / 2", "vector filter: scopes"):
+        assert seen[name] == "failed", seen
+    assert seen["text filter: scopes"] == "passed"
+    assert trials(store) == []
+
+
+def test_an_interrupted_check_removes_what_it_made(store: MongoStore, time: Time) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        AtlasCheck(store, analyzer="lucene.english", timeout=60, clock=time, sleep=interrupt).run()
+    assert trials(store) == []
+
+
+def test_a_database_without_search_commands_is_said_to_be_one(
+    sqlite_store: Store, time: Time
+) -> None:
+    with pytest.raises(StoreError, match="no search commands"):
+        check(sqlite_store, time)

@@ -1,0 +1,221 @@
+"""Indexes on request, on MongoDB with and without search commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.errors import ConflictError, NotFoundError, StoreError
+from edenmem.models.indexes import IndexWish
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collections import (
+    FACT_KEY,
+    MEMORY_INDEXES,
+    TEXT_INDEX,
+    VECTOR_INDEX,
+    host_indexes,
+    text_index,
+    vector_index,
+)
+from edenmem.store.mongo.search_definitions import differences_of, state_of
+from edenmem.store.protocol import Store
+from tests.store.atlas.conftest import WISH, build, state
+from tests.support.atlas_indexes import with_defaults
+from tests.support.atlas_server import AtlasServer
+
+STANDARD = IndexWish(dimensions=8, analyzer="lucene.standard")
+
+
+def found(type: str, definition: Any, **fields: Any) -> dict[str, Any]:
+    answer = {"name": "x", "type": type, "status": "READY", "queryable": True}
+    return {**answer, "latestDefinition": definition, **fields}
+
+
+# -- comparing -----------------------------------------------------------------------------------
+
+
+def test_what_comes_back_with_defaults_and_in_another_order_is_the_same() -> None:
+    for wanted in (vector_index(dimensions=8), text_index()):
+        there = with_defaults(wanted.type, wanted.definition)
+        assert there != wanted.definition
+        assert differences_of(wanted, found(wanted.type, there)) == []
+
+
+def test_more_than_is_wanted_is_no_difference() -> None:
+    wanted = vector_index(dimensions=8)
+    more = [*wanted.definition["fields"], {"type": "filter", "path": "language"}]
+    assert differences_of(wanted, found("vectorSearch", {"fields": more})) == []
+
+
+def test_each_difference_is_named() -> None:
+    wanted = vector_index(dimensions=8)
+    other = vector_index(dimensions=4, similarity="dotProduct").definition
+    other = {"fields": [f for f in other["fields"] if f["path"] != "scope"]}
+    texts = [one.text for one in differences_of(wanted, found("vectorSearch", other))]
+    assert texts == [
+        "embedding.numDimensions: is 4, wanted 8",
+        "embedding.similarity: is dotProduct, wanted cosine",
+        "scope: cannot be filtered by",
+    ]
+    (wrong_type,) = differences_of(wanted, found("search", {"mappings": {}}))
+    assert wrong_type.fatal
+    # An analyzer that stands for the whole index counts where a field names none.
+    mappings = text_index().definition["mappings"]
+    fields = {**mappings["fields"], "content": {"type": "string"}}
+    whole = {"analyzer": "lucene.english", "mappings": {"dynamic": False, "fields": fields}}
+    assert differences_of(text_index(), found("search", whole)) == []
+    del whole["analyzer"]
+    texts = [one.text for one in differences_of(text_index(), found("search", whole))]
+    assert texts[0] == "content.analyzer: is lucene.standard, wanted lucene.english"
+    assert not any(one.fatal for one in differences_of(text_index(), found("search", whole)))
+
+
+@pytest.mark.parametrize(
+    ("status", "queryable", "expected"),
+    [
+        ("READY", True, "ready"),
+        ("READY", False, "building"),
+        ("BUILDING", True, "building"),
+        ("PENDING", False, "building"),
+        ("STALE", True, "stale"),
+        ("FAILED", False, "failed"),
+        ("DELETING", True, "failed"),
+    ],
+)
+def test_whether_it_serves_is_what_queryable_says(
+    status: str, queryable: bool, expected: str
+) -> None:
+    """Known failure 32: `status` was polled instead of `queryable`."""
+    wanted = text_index()
+    there = found("search", wanted.definition, status=status, queryable=queryable)
+    seen = state_of(wanted, there)
+    assert (seen.status, seen.queryable) == (expected, queryable)
+
+
+# -- search indexes ------------------------------------------------------------------------------
+
+
+def test_making_looking_changing_and_dropping(bare: MongoStore, atlas: AtlasServer) -> None:
+    atlas.build_steps = 9
+    assert {state(bare, n).status for n in (VECTOR_INDEX, TEXT_INDEX)} == {"missing"}
+    bare.create_index(VECTOR_INDEX, WISH)
+    bare.create_index(TEXT_INDEX, WISH)
+    bare.create_index(TEXT_INDEX, WISH)  # safe
+    assert state(bare, TEXT_INDEX).status == "building"
+    build(bare)
+    assert state(bare, VECTOR_INDEX).status == state(bare, TEXT_INDEX).status == "ready"
+
+    changed = state(bare, TEXT_INDEX, STANDARD)
+    assert changed.status == "different"
+    assert len(changed.differences) == 2
+    assert changed.queryable
+    bare.update_index(TEXT_INDEX, STANDARD)
+    rebuilding = state(bare, TEXT_INDEX, STANDARD)
+    assert (rebuilding.status, rebuilding.queryable) == ("building", True)
+    while state(bare, TEXT_INDEX, STANDARD).status != "ready":
+        pass
+    bare.drop_index(TEXT_INDEX)
+    assert state(bare, TEXT_INDEX).status == "missing"
+    for work in (bare.drop_index, lambda name: bare.update_index(name, WISH)):
+        with pytest.raises(NotFoundError):
+            work(TEXT_INDEX)
+
+
+def test_an_index_of_another_type_is_not_changed(bare: MongoStore) -> None:
+    wanted = text_index()
+    bare._facts.create_search_index(VECTOR_INDEX, wanted.type, wanted.definition)
+    with pytest.raises(ConflictError, match="another type"):
+        bare.update_index(VECTOR_INDEX, WISH)
+
+
+def test_without_an_embedding_model_the_vector_index_is_left_alone(bare: MongoStore) -> None:
+    nothing = IndexWish(analyzer="lucene.english")
+    assert state(bare, VECTOR_INDEX, nothing).status == "unwanted"
+    with pytest.raises(StoreError, match="embedding model"):
+        bare.create_index(VECTOR_INDEX, nothing)
+
+
+def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
+    before = set(bare._database.list_collection_names())
+    trial = bare.search_trial()
+    trial.remove()  # before anything was made
+    trial.prepare(WISH)
+    assert set(bare._database.list_collection_names()) == {*before, trial.name}
+    assert {one.collection for one in trial.states(WISH)} == {trial.name}
+    trial.remove()
+    assert set(bare._database.list_collection_names()) == before
+
+
+# -- ordinary ones -------------------------------------------------------------------------------
+
+
+def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
+    """Known failure 47: the unique index was dropped, and its re-creation could fail."""
+    every = (*MEMORY_INDEXES, *host_indexes(bare._settings))
+    unique = [index.name for index in every if index.unique]
+    assert FACT_KEY.name in unique
+    for name in unique:
+        with pytest.raises(ConflictError, match="free of duplicates"):
+            bare.drop_index(name)
+        with pytest.raises(ConflictError):
+            bare.update_index(name, WISH)
+        assert state(bare, name).status == "ready"
+
+
+def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None:
+    name = "edenmem_fact_formed"
+    bare.drop_index(name)
+    assert state(bare, name).status == "missing"
+    bare._facts.create_index([("formed_at", 1)], name=name)
+    seen = state(bare, name)
+    assert seen.status == "different"
+    assert seen.differences[0].startswith("keys: is {'formed_at': 1}, wanted {'agent_id': 1")
+    bare.update_index(name, WISH)
+    assert state(bare, name).status == "ready"
+
+
+def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: MongoStore) -> None:
+    """Known failure 47."""
+    bare._facts.drop_index(FACT_KEY.name)
+    bare._facts.create_index([("agent_id", 1), ("hash", 1), ("scope", 1)], name=FACT_KEY.name)
+    bare.update_index(FACT_KEY.name, WISH)
+    seen = state(bare, FACT_KEY.name)
+    assert (seen.status, seen.note) == ("ready", "under another name")
+    assert FACT_KEY.name not in bare._facts.indexes()
+    assert bare._facts.indexes()[f"{FACT_KEY.name}_2"]["unique"]
+
+
+@pytest.mark.parametrize("kind", ["mongomock", "secantus"])
+def test_without_search_commands_ordinary_indexes_work(
+    open_store: Callable[[str], Store], kind: str
+) -> None:
+    store = open_store(kind)
+    states = {one.name: one for one in store.indexes(WISH)}
+    assert states[FACT_KEY.name].status == "ready"
+    for name in (VECTOR_INDEX, TEXT_INDEX):
+        assert states[name].status == "unavailable"
+        assert "no search commands" in states[name].note
+        for work in (
+            lambda name: store.create_index(name, WISH),
+            lambda name: store.update_index(name, WISH),
+            store.drop_index,
+        ):
+            with pytest.raises(StoreError, match="no search commands"):
+                work(name)
+    with pytest.raises(StoreError, match="no search commands"):
+        store.search_trial()
+    store.drop_index("edenmem_usage_time")
+    assert {one.name: one.status for one in store.indexes(WISH)}["edenmem_usage_time"] == "missing"
+    store.create_index("edenmem_usage_time", WISH)
+    assert {one.name: one.status for one in store.indexes(WISH)}["edenmem_usage_time"] == "ready"
+    for work in (store.drop_index, lambda name: store.create_index(name, WISH)):
+        with pytest.raises(NotFoundError):
+            work("nonsense")
+
+
+def test_all_that_is_asked_for_was_answered(atlas: AtlasServer, store: MongoStore) -> None:
+    """One look at an index is one command, whatever there is to see."""
+    store.indexes(WISH)
+    assert len([c for c in atlas.commands if "pipeline" in c]) == 2  # can it, and what is there

@@ -1,0 +1,341 @@
+"""Search by Atlas' indexes: what is asked, what is believed, and what is never taken for "nothing".
+
+Known failures 24, 29, 31 and 32 are held here.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.errors import ExecutionTimeout
+
+from edenmem.errors import StoreError
+from edenmem.models.ids import new_id
+from edenmem.models.indexes import IndexWish
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.atlas_search import AtlasSearch
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.collections import (
+    TEXT_FILTERS,
+    TEXT_INDEX,
+    VECTOR_FILTERS,
+    VECTOR_INDEX,
+    text_index,
+    vector_index,
+)
+from edenmem.store.mongo.filters import object_id
+from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
+from tests.support.atlas_server import AtlasServer
+from tests.support.builders import NOW, ago, make_fact
+from tests.support.memory import add_fact, add_facts
+from tests.support.vectors import random_unit
+
+AGENT = new_id()
+ANNA, BEN = Scope.user(AGENT, new_id()), Scope.user(AGENT, new_id())
+MINE = FactFilter(scopes=(ANNA,))
+QUERY = random_unit(1, DIMENSIONS)
+
+
+def embedded(scope: Scope = ANNA, content: str = "Anna keeps bees.", **fields: Any) -> Fact:
+    defaults = {"embedding": random_unit(2, DIMENSIONS), "embedding_model": "m"}
+    return make_fact(scope, content, **{**defaults, **fields})
+
+
+def near(store: MongoStore, filter: FactFilter = MINE, **options: Any) -> list[Candidate]:
+    (found,) = store.semantic_candidates(filter, [QUERY], model="m", **{"limit": 5, **options})
+    return found
+
+
+def words(store: MongoStore, query: str = "bees", filter: FactFilter = MINE) -> list[Candidate]:
+    (found,) = store.text_candidates(filter, [query], limit=5)
+    return found
+
+
+def ids(found: list[Candidate]) -> list[str]:
+    return [one.fact_id for one in found]
+
+
+# -- an index is looked at before it is believed -------------------------------------------------
+
+
+@pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
+def test_a_missing_index_is_an_error_that_names_the_command(
+    bare: MongoStore, search: Any, name: str
+) -> None:
+    """Known failures 24 and 29: an index that nobody made answered with nothing, so nothing was
+    ever a duplicate."""
+    add_facts(bare, embedded())
+    with pytest.raises(StoreError, match=f"{name}.* does not exist") as caught:
+        search(bare)
+    assert "edenmem index create" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
+def test_an_index_that_is_building_is_no_answer(
+    bare: MongoStore, atlas: AtlasServer, search: Any, name: str
+) -> None:
+    """Known failure 32: search ran against an index that was still building."""
+    atlas.build_steps = 1000
+    fact = embedded()
+    add_facts(bare, fact)
+    bare.create_index(name, WISH)
+    with pytest.raises(StoreError, match="cannot be queried yet") as caught:
+        search(bare)
+    assert "edenmem index status" in (caught.value.hint or "")
+    atlas.build_steps = 0
+    assert ids(search(bare)) == [fact.id]  # an error is not remembered
+
+
+def test_an_index_that_failed_says_why(bare: MongoStore, atlas: AtlasServer) -> None:
+    bare.create_index(TEXT_INDEX, WISH)
+    atlas.failure = "the disk of the search node is full"
+    with pytest.raises(StoreError, match="disk of the search node"):
+        words(bare)
+
+
+def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
+    bare.create_index(VECTOR_INDEX, IndexWish(dimensions=3, analyzer="lucene.english"))
+    while not next(s for s in bare.indexes(WISH) if s.name == VECTOR_INDEX).queryable:
+        pass
+    with pytest.raises(StoreError, match=f"3 dimensions, the query's has {DIMENSIONS}") as caught:
+        near(bare)
+    assert "edenmem index update" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("lost", list(VECTOR_FILTERS))
+def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: str) -> None:
+    """Known failure 31: a filter that is not part of the query is no filter."""
+    definition = vector_index(dimensions=DIMENSIONS).definition
+    fields = [field for field in definition["fields"] if field["path"] != lost]
+    bare._facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
+    with pytest.raises(StoreError, match=f"{lost}: cannot be filtered by"):
+        near(bare)
+
+
+@pytest.mark.parametrize("lost", ["content", *TEXT_FILTERS])
+def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str) -> None:
+    mappings = text_index().definition["mappings"]
+    fields = {path: types for path, types in mappings["fields"].items() if path != lost}
+    bare._facts.create_search_index(
+        TEXT_INDEX, "search", {"mappings": {"dynamic": False, "fields": fields}}
+    )
+    with pytest.raises(StoreError, match=f"{lost}: is not indexed as") as caught:
+        words(bare)
+    assert "edenmem index update" in (caught.value.hint or "")
+
+
+def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> None:
+    """The platform's own is of `lucene.standard`; ranks differ, and nothing is missing."""
+    fact = add_fact(bare, ANNA, "Anna keeps bees.")
+    bare.create_index(TEXT_INDEX, IndexWish(analyzer="lucene.standard"))
+    build(bare, TEXT_INDEX)
+    assert ids(words(bare)) == [fact.id]
+
+
+def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasServer) -> None:
+    add_facts(store, embedded())
+
+    def looks() -> int:
+        return sum("$listSearchIndexes" in c["pipeline"][0] for c in atlas.commands)
+
+    near(store)
+    before = looks()
+    for _ in range(5):
+        assert near(store)
+    assert looks() == before
+    words(store)
+    for _ in range(5):
+        assert words(store)
+    assert looks() == before + 1
+
+
+def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
+    now = 0.0
+    search = AtlasSearch(
+        store._facts, store._together, storage="array", max_seconds=1, clock=lambda: now
+    )
+    add_facts(store, embedded())
+    assert search.text(MINE, ["bees"], limit=1)[0]
+    store.drop_index(TEXT_INDEX)
+    now = 61.0
+    with pytest.raises(StoreError, match="does not exist"):
+        search.text(MINE, ["bees"], limit=1)
+
+
+@pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
+def test_nothing_is_not_believed_of_an_index_that_is_gone(
+    store: MongoStore, search: Any, name: str
+) -> None:
+    """Known failures 24 and 29: Atlas answers for an unknown index with nothing."""
+    add_facts(store, embedded())
+    assert search(store)
+    store.drop_index(name)
+    with pytest.raises(StoreError, match="does not exist"):
+        search(store)
+
+
+def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> None:
+    """Known failure 29: an outage looked like "no memories"."""
+
+    class Slow:
+        def aggregate(self, pipeline: list[Any], **options: Any) -> Any:
+            raise ExecutionTimeout("operation exceeded time limit", 50)  # type: ignore[no-untyped-call]
+
+    search = AtlasSearch(Collection(Slow(), "x"), store._together, storage="array", max_seconds=1)
+    for ask in (
+        lambda: search.text(MINE, ["bees"], limit=1),
+        lambda: search.semantic(MINE, [QUERY], model="m", limit=1),
+    ):
+        with pytest.raises(StoreError, match="in time"):
+            ask()
+
+
+# -- what is asked -------------------------------------------------------------------------------
+
+
+def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
+    store: MongoStore, atlas: AtlasServer
+) -> None:
+    """Known failure 31: the tenant's filter was applied after the top k were taken."""
+    scopes = (ANNA, BEN, Scope.agent(AGENT), Scope.shard(AGENT, "route"), Scope.group(AGENT, "g"))
+    add_facts(store, *(embedded(BEN, f"Bees {n}.") for n in range(30)))
+    mine = embedded(Scope.group(AGENT, "g"), "Once somebody spoke of bees.")
+    add_facts(store, mine)
+    wide = FactFilter(scopes=scopes, since=ago(days=1), until=NOW + timedelta(days=1))
+    assert len(near(store, wide, limit=100)) == 31
+    assert ids(near(store, FactFilter(scopes=scopes[2:]), limit=1)) == [mine.id]
+    atlas.commands.clear()
+    near(store, wide)
+    words(store, "bees", wide)
+    vector, text = atlas.searches()
+    agents = [part["agent_id"] for part in vector["$vectorSearch"]["filter"]["$and"][1]["$or"]]
+    assert agents == [object_id(AGENT)] * 4  # both users share one
+    assert len(text["$search"]["compound"]["filter"]) == 1
+    assert None not in str(vector).split()
+
+
+@pytest.mark.parametrize(
+    ("limit", "candidates"), [(1, 20), (5, 100), (100, 2000), (600, 10_000), (20_000, 10_000)]
+)
+def test_so_many_neighbours_are_considered(
+    store: MongoStore, atlas: AtlasServer, limit: int, candidates: int
+) -> None:
+    near(store, limit=limit)
+    (stage,) = (found["$vectorSearch"] for found in atlas.searches())
+    assert stage["numCandidates"] == candidates
+    assert stage["limit"] == min(limit, 10_000)
+    assert "exact" not in stage
+
+
+def test_exact_search_is_asked_for_as_such(store: MongoStore, atlas: AtlasServer) -> None:
+    fact = embedded()
+    add_facts(store, fact)
+    assert ids(near(store, exact=True)) == [fact.id]
+    stage = atlas.searches()[-1]["$vectorSearch"]
+    assert stage["exact"] is True
+    assert "numCandidates" not in stage
+
+
+def test_no_vector_comes_back_and_the_server_has_a_limit_of_time(
+    store: MongoStore, atlas: AtlasServer
+) -> None:
+    add_facts(store, embedded())
+    near(store)
+    words(store)
+    asked = [c for c in atlas.commands if "$listSearchIndexes" not in c["pipeline"][0]]
+    assert len(asked) == 2
+    for command in asked:
+        (projection,) = (s["$project"] for s in command["pipeline"] if "$project" in s)
+        assert projection.keys() == {"_id", "score"}
+        assert command["maxTimeMS"] == 10_000
+
+
+@pytest.mark.parametrize("storage", ["array", "bindata"])
+def test_both_forms_of_vectors_are_found_and_asked_for(
+    store: MongoStore, atlas: AtlasServer, storage: str
+) -> None:
+    other = again(store, atlas.uri, embedding_storage=storage)
+    try:
+        fact = embedded()
+        add_facts(other, fact)
+        stored = other._facts.find_one({})
+        assert stored is not None
+        assert isinstance(stored["embedding"], list) is (storage == "array")
+        (one,) = near(other)
+        assert one.fact_id == fact.id
+        assert near(store) == [one]
+    finally:
+        other.close()
+
+
+def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoStore) -> None:
+    fact = embedded()
+    add_facts(store, fact)
+    store._facts.update_one({"_id": object_id(fact.id)}, {"$unset": {"group_id": 1, "shard": 1}})
+    assert ids(near(store)) == ids(words(store)) == [fact.id]
+
+
+def test_a_long_query_is_its_words_each_once(store: MongoStore, atlas: AtlasServer) -> None:
+    add_facts(store, embedded())
+    many = " ".join(f"word{n}" for n in range(5000))
+    assert words(store, f"bees bees {many}")
+    query = atlas.searches()[-1]["$search"]["compound"]["must"][0]["text"]["query"]
+    assert query.split()[0] == "bees"
+    assert len(query.split()) == len(set(query.split())) == 64
+
+
+def test_no_scope_asks_nothing(store: MongoStore, atlas: AtlasServer) -> None:
+    """Known failure 45: no pairs became no filter."""
+    add_facts(store, embedded())
+    nobody = FactFilter(scopes=())
+    assert near(store, nobody) == words(store, "bees", nobody) == []
+    assert atlas.searches() == []
+
+
+# -- what was just written -----------------------------------------------------------------------
+
+
+def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
+    store: MongoStore, atlas: AtlasServer
+) -> None:
+    """Known failure 32: a new document was not yet searchable, and nobody said so."""
+    old = embedded(content="Anna swims.")
+    add_facts(store, old)
+    assert near(store)
+    atlas.lag = 6
+    fact = embedded()
+    add_facts(store, fact)
+    assert fact.id not in ids(near(store))
+    assert not store.is_searchable(fact.id)
+    looks = 0
+    while not store.is_searchable(fact.id):
+        looks += 1
+        assert looks < 20
+    assert fact.id in ids(near(store))
+    assert fact.id in ids(words(store))
+
+
+def test_what_lags_is_no_other_model(store: MongoStore, atlas: AtlasServer) -> None:
+    atlas.lag = 1000
+    add_facts(
+        store, embedded(embedding_model="other"), embedded(content="New.", embedding_model="m")
+    )
+    assert near(store) == []
+
+
+def test_waiting_for_what_never_comes_is_an_error(bare: MongoStore) -> None:
+    fact = embedded()
+    add_facts(bare, fact)
+    with pytest.raises(StoreError, match="does not exist"):
+        bare.is_searchable(fact.id)
+    assert not bare.is_searchable(new_id())
+
+
+def test_a_fact_without_a_vector_is_searchable_by_its_words(store: MongoStore) -> None:
+    fact = add_fact(store, ANNA, "Anna keeps bees.")
+    assert store.is_searchable(fact.id)
