@@ -184,7 +184,8 @@ def _chosen(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
             choice = _best(table, [place for place in everything if place not in left_out])
             agreed += choice == best
             for place in measured:
-                held_out[place] += table[choice][place] / SPLITS
+                held_out[place] += table[choice][place]
+    held_out = [summed / SPLITS for summed in held_out]
     gains = [new - old for new, old in zip(held_out, table[0], strict=True)]
     current = dict(trials[0].told())
     told = trials[best].told()

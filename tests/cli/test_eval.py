@@ -1,0 +1,205 @@
+"""``edenmem eval``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edenmem.cli.commands.eval import tell_tuning
+from edenmem.cli.invocation import Invocation
+from edenmem.engine.tuning import Tuning
+from edenmem.models.changes import AddFact
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.store.sqlite import SqliteStore
+from tests.cli.conftest import LENA, MIRA, Cli, Inside, controls
+from tests.support.builders import make_fact
+from tests.support.memory import apply_one
+
+WHALES, WALK = "f" * 23 + "1", "The walk starts at 17:30."
+
+
+def write(folder: Path, *rows: dict[str, Any] | str) -> str:
+    """A file of queries; its path."""
+    file = folder / "queries.jsonl"
+    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def row(query: str, *relevant: str, **fields: str) -> dict[str, Any]:
+    return {"query": query, "agent": "mira", "relevant": list(relevant), **fields}
+
+
+GOOD = (
+    row("whale lanterns", WHALES, user="lena", kind="exact"),
+    row("when does the walk start", WALK, kind="time"),
+    row("zeppelin", kind="nothing"),
+)
+
+
+def test_a_table_for_a_person(inside: Inside, tmp_path: Path) -> None:
+    result = inside("eval", write(tmp_path, *GOOD)).ok()
+    header, figures = (line.split() for line in result.out.splitlines())
+    assert header == ["recipe", "recall@10", "MRR@10", "nDCG@10", "queries", "silent"]
+    assert figures == ["text", "1.000", "1.000", "1.000", "2", "1", "of", "1"]
+    assert "no embedding model" in result.err
+    assert "2 queries with an answer, 1 that nothing answers" in result.err
+
+
+def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
+    (data,) = inside.json("eval", write(tmp_path, *GOOD), "--recipe", "text", "--top-k", "3")
+    assert data == {
+        "recipe": "text",
+        "kind": "",
+        "queries": 2,
+        "unanswerable": 1,
+        "silent": 1,
+        "recall": 1.0,
+        "mrr": 1.0,
+        "ndcg": 1.0,
+        "top_k": 3,
+    }
+
+
+def test_kinds_are_told_apart(inside: Inside, tmp_path: Path) -> None:
+    file = write(tmp_path, *GOOD)
+    data = inside.json("eval", file, "--by-kind")
+    assert [(one["kind"], one["queries"], one["ndcg"]) for one in data] == [
+        ("", 2, 1.0),
+        ("exact", 1, 1.0),
+        ("time", 1, 1.0),
+        ("nothing", 0, None),
+    ]
+    table = inside("eval", file, "--by-kind").ok().out
+    assert "nan" not in table
+    assert [line.split()[1] for line in table.splitlines()[1:]] == [
+        "all",
+        "exact",
+        "time",
+        "nothing",
+    ]
+
+
+def test_from_a_pipe_and_no_access_is_counted(shared_cli: Cli) -> None:
+    lines = "\n".join(json.dumps(one) for one in GOOD)
+    before = shared_cli.json("fact", "show", WHALES)
+    shared_cli("eval", "-", input=lines).ok()
+    assert shared_cli.json("fact", "show", WHALES) == before
+
+
+def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        row("whale lanterns", WHALES, "Nobody said this.", user="lena"),
+        row("whale lanterns", WHALES),  # without --user, no user's facts are seen
+    )
+    result = inside("eval", file)
+    assert result.code == 1
+    assert "line 1: no fact that is searched here has the text 'Nobody said this.'" in result.err
+    assert f"line 2: fact {WHALES} is not among those that are searched" in result.err
+    assert "1 left out" in result.err
+    assert result.out.splitlines()[1].split()[-1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "says"),
+    [
+        ("nonsense", 2, "line 2: JSON is malformed"),
+        ('{"query": "q", "agent": "nobody", "relevant": []}', 2, "line 2: there is no agent"),
+        ('{"query": "q", "agent": "mira"}', 2, "line 2: Object missing required field"),
+    ],
+)
+def test_a_bad_line_is_named(
+    inside: Inside, tmp_path: Path, bad: str, code: int, says: str
+) -> None:
+    result = inside("eval", write(tmp_path, GOOD[0], bad))
+    assert result.code == code
+    assert says in result.err
+    assert result.out == ""
+
+
+def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
+    file = write(tmp_path, *GOOD)
+    missing = inside("eval", str(tmp_path / "none.jsonl"))
+    assert (missing.code, "cannot read" in missing.err) == (2, True)
+    wanting = inside("eval", file, "--recipe", "rrf")
+    assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
+    few = inside("eval", file, "--tune", "--set", "search.recipe=text")
+    assert (few.code, "at least 20 queries" in few.err) == (2, True)
+
+
+def test_hostile_queries_are_harmless(shared_cli: Cli, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\u202e[red]never stored[/red]"
+    file = write(tmp_path, row(evil, evil, kind=evil), row("walk", WALK, kind=evil))
+    result = shared_cli.on_terminal("eval", file, "--by-kind")
+    assert result.code == 1
+    assert not controls(result.out)
+
+
+@pytest.fixture
+def hall(prepared: Path, tmp_path: Path) -> Cli:
+    """A store of which each of 24 facts answers one query, if a word of it is searched for."""
+    file = tmp_path / "hall.db"
+    shutil.copy(prepared, file)
+    store = SqliteStore(file)
+    for number in range(24):
+        text = f"Locker n{number:02} holds the key k{number:02}."
+        fact = make_fact(Scope.user(MIRA, LENA), text, formed_at=utc_now())
+        apply_one(store, AddFact(fact=fact))
+    store.close()
+    return Cli(f"sqlite:///{file}", tmp_path)
+
+
+def test_tuning_prints_and_never_writes(hall: Cli, tmp_path: Path) -> None:
+    rows = [
+        row(f"n{number:02}", f"Locker n{number:02} holds the key k{number:02}.", user="lena")
+        for number in range(24)
+    ]
+    file = write(tmp_path, *rows)
+    local = {"EDENMEM_SEARCH_RECIPE": "text"}
+    before = sorted(path.name for path in tmp_path.iterdir())
+    told = hall("eval", file, "--tune", env=local).ok()
+    assert "the settings in force are the best of those tried" in told.out
+    assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == [
+        name for name in before if "-" not in name
+    ]
+    (data,) = hall("eval", file, "--tune", "--format", "json", env=local).ok().data
+    assert data["is_noise"] is True
+    assert data["toml"] == ""
+    assert data["best"] == {"recipe": "text"}
+
+
+def test_a_gain_is_printed_as_what_to_write_down(capsys: pytest.CaptureFixture[str]) -> None:
+    current: dict[str, str | float] = {
+        "recipe": "convex",
+        "semantic_weight": 0.6,
+        "semantic_floor": 0.65,
+        "depth": 100,
+    }
+    tuning = Tuning(
+        queries=186,
+        tried=281,
+        current=current,
+        current_ndcg=0.84,
+        best={**current, "semantic_floor": 0.5},
+        best_ndcg=0.9,
+        held_out_ndcg=0.885,
+        gain=0.045,
+        spread=0.015,
+        folds_agree=0.5,
+    )
+    tell_tuning(Invocation(), tuning)
+    told = capsys.readouterr().out
+    assert "+0.045 ± 0.015" in told
+    assert tomllib.loads(told[told.index("[search]") :]) == {"search": {"semantic_floor": 0.5}}
+    tell_tuning(Invocation(), msgspec.structs.replace(tuning, spread=0.03))
+    told = capsys.readouterr().out
+    assert "within noise" in told
+    assert "[search]" not in told
