@@ -38,6 +38,7 @@ from edenmem.store.mongo.filters import id_parts, object_id, owner_fields, polic
 from edenmem.store.mongo.history import plain
 from edenmem.store.mongo.host_codec import agent_from
 from edenmem.store.mongo.ledger import Run, result
+from edenmem.store.mongo.prepared import PreparedPart, keys_for
 from edenmem.store.mongo.reflection_changes import remember, remembers
 from edenmem.store.mongo.text_changes import TextChangesPart
 from edenmem.store.protocol import batched
@@ -46,7 +47,7 @@ from edenmem.store.protocol import batched
 _ADDITIONS = 1000
 
 
-class ChangesPart(FactChangesPart, TextChangesPart):
+class ChangesPart(FactChangesPart, TextChangesPart, PreparedPart):
     """Alters memory: `apply`, and the two kinds of upkeep that are no changes."""
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
@@ -59,6 +60,7 @@ class ChangesPart(FactChangesPart, TextChangesPart):
                 results[change.id] = run.answer(change)
             else:
                 todo.append(change)
+        self._demand_keys(keys_for(todo))
         for found in self._made(run, todo):
             results[found.change_id] = found
         self._finish(run)

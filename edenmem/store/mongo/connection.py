@@ -50,6 +50,7 @@ class Connected:
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._raw_database: Any | None = None
+        self._standing: set[str] = set()  # unique indexes that were seen to stand
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({location_of(self._uri)!r})"

@@ -25,6 +25,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.contexts import ContextsPart
 from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids
 from edenmem.store.mongo.host_codec import message_from, sub_document
+from edenmem.store.mongo.prepared import CLAIM_KEYS
 from edenmem.store.protocol import Backlog
 
 #: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
@@ -69,6 +70,7 @@ class FormationsPart(ContextsPart):
 
     def claim(self, formation: Formation) -> bool:
         """See `edenmem.store.protocol.Store.claim`."""
+        self._demand_keys(CLAIM_KEYS)
         pair = _pair(formation.session_id, formation.agent_id)
         for part in id_parts(formation.message_ids):
             taken = {**pair, "message_ids": {"$in": part}}
