@@ -71,6 +71,19 @@ class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
     seen: str
 
 
+class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many facts of an agent have a vector of ``model``; "" counts those without a vector.
+
+    ``wrong_length``: those of them whose vector has another number of dimensions than was asked
+    for, which is only looked at for the model that was named.
+    """
+
+    agent_id: str
+    model: str
+    facts: int
+    wrong_length: int = 0
+
+
 class Store(Protocol):
     """Memory in a database."""
 
@@ -274,6 +287,29 @@ class Store(Protocol):
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """Name of the embedding model → number of facts; "" counts facts without a vector."""
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        """The facts by agent and by the model of their vectors, in that order.
+
+        ``dimensions``: what vectors of ``model`` should have; None: lengths are not looked at.
+        """
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        """The facts that have no vector of ``model`` with so many ``dimensions`` (None: of any
+        length): without one, with zeros in its place, of another length, or of another model.
+
+        Each once, without its vector, in an order of the store's own. They come in pages, without
+        a cursor or snapshot between them, so that one may write in between, and may stop: what has
+        its vector by then does not come when asked for again.
+        """
+
+    def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
+        """How many facts of the scopes have no vector of ``model``; next to nothing to ask where
+        there are none."""
 
     # -- formation ---------------------------------------------------------------------------
 

@@ -108,6 +108,8 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     ),
     Index(FACTS, "edenmem_fact_formed", (*_OWNER, ("formed_at", -1))),
     Index(FACTS, "edenmem_fact_vector", _asc("embedding_model", "embedding.0")),
+    # A backfill walks the facts of each agent and model in the order of their ids.
+    Index(FACTS, "edenmem_fact_model", _asc("embedding_model", "agent_id", "_id")),
     Index(
         REFLECTIONS,
         "edenmem_reflection_recent",

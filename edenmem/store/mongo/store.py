@@ -6,11 +6,14 @@ from edenmem.store.mongo.cold import ColdPart
 from edenmem.store.mongo.indexing import IndexPart
 from edenmem.store.mongo.propagation import PropagationPart
 from edenmem.store.mongo.search import SearchPart
+from edenmem.store.mongo.staleness import StalenessPart
 from edenmem.store.mongo.unfinished import UnfinishedPart
 from edenmem.store.mongo.usage import UsagePart
 
 
-class MongoStore(SearchPart, ColdPart, PropagationPart, UsagePart, UnfinishedPart, IndexPart):
+class MongoStore(
+    SearchPart, StalenessPart, ColdPart, PropagationPart, UsagePart, UnfinishedPart, IndexPart
+):
     """Memory in MongoDB; implements `edenmem.store.protocol.Store`.
 
     Safe to share between threads. Documents keep the platform's names and types, so that it can

@@ -30,6 +30,7 @@ from edenmem.store.sqlite.memory import MemoryReads
 from edenmem.store.sqlite.messages import Messages
 from edenmem.store.sqlite.naming import Naming
 from edenmem.store.sqlite.part import json_array
+from edenmem.store.sqlite.staleness import Staleness
 
 _COUNTED = (
     "agents",
@@ -56,6 +57,7 @@ class SqliteStore(
     Cold,
     Ledger,
     Candidates,
+    Staleness,
     Indexing,
 ):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.

@@ -289,6 +289,11 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.vector_models()
     store.vector_models(scopes)
     store.recent_facts(scopes, since=ago(days=9), limit=5)
+    for named in ({}, {"agent_id": agent_id}):
+        store.vector_counts("m", dimensions=4, **named)
+        list(store.stale_facts("m", dimensions=4, **named))
+        list(store.stale_facts("n", dimensions=4, **named))
+    store.unsearchable(scopes, model="m")
     ids = [fact.id for fact in store.facts(plain)]
     store.fact(ids[0], with_vector=True)
     store.facts_by_ids(scopes, ids)

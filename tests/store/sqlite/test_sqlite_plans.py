@@ -132,6 +132,11 @@ def run_everything(store: SqliteStore) -> None:
     store.fact(facts[0].id)
     store.track_access([facts[0].id], NOW)
     store.vector_models([SCOPE])
+    store.vector_counts("m", dimensions=9)
+    store.vector_counts("m", dimensions=9, agent_id=AGENT.id)
+    list(store.stale_facts("n", dimensions=9))
+    list(store.stale_facts("n", dimensions=9, agent_id=AGENT.id))
+    store.unsearchable([SCOPE], model="n")
     store.set_vectors({facts[1].id: (facts[1].hash, random_unit(5))}, model="m")
     for absorbed in (None, True, False):
         list(store.reflections([SCOPE], absorbed=absorbed, before=NOW))

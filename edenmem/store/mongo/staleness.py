@@ -1,0 +1,120 @@
+"""Facts that the configured embedding model has no vector of, by agent and model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bson.binary import Binary
+
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.mongo import codec, vectors
+from edenmem.store.mongo.collection import BATCH, Document
+from edenmem.store.mongo.filters import Filter, fact_fields, grouped, object_id
+from edenmem.store.mongo.overview import OverviewPart
+from edenmem.store.protocol import VectorCount
+
+_BY_ID = (("_id", 1),)
+#: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.
+_HEADER = 2
+
+
+class StalenessPart(OverviewPart):
+    """Walks the facts of each agent and model along `edenmem_fact_model`, in the order of ids."""
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        """See `edenmem.store.protocol.Store.vector_counts`."""
+        counts: list[VectorCount] = []
+        for agent in self._agents_with_facts(agent_id):
+            found: dict[str, int] = {}
+            wrong = 0
+            for name in self._models_of(agent):
+                of_model = {"embedding_model": name, "agent_id": agent}
+                total = self._facts.count(of_model)
+                bare = self._without_vector(of_model) if isinstance(name, str) else total
+                found[""] = found.get("", 0) + bare
+                if total > bare:
+                    found[name or ""] = found.get(name or "", 0) + total - bare
+                if name == model and dimensions is not None:
+                    wrong = sum(has for _, has in self._unfit(of_model, dimensions))
+            counts += [
+                VectorCount(
+                    agent_id=str(agent),
+                    model=name,
+                    facts=facts,
+                    wrong_length=wrong if name == model else 0,
+                )
+                for name, facts in sorted(found.items())
+                if facts
+            ]
+        return counts
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        """See `edenmem.store.protocol.Store.stale_facts`."""
+        for agent in self._agents_with_facts(agent_id):
+            for name in self._models_of(agent):
+                of_model = {"embedding_model": name, "agent_id": agent}
+                if name != model:
+                    for document in self._pages_by_id(of_model, codec.NO_VECTOR):
+                        yield codec.fact_from(document)
+                    continue
+                for document, _ in self._unfit(of_model, dimensions):
+                    yield codec.fact_from(document)
+
+    def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
+        """See `edenmem.store.protocol.Store.unsearchable`."""
+        return sum(
+            self._facts.count({**owner, "embedding_model": {"$ne": model}})
+            for owner in grouped(scopes, fact_fields)
+        )
+
+    def _agents_with_facts(self, agent_id: str | None) -> list[Any]:
+        if agent_id is not None:
+            return [object_id(agent_id)]
+        return sorted(self._facts.distinct("agent_id"), key=str)
+
+    def _models_of(self, agent: Any) -> list[str | None]:
+        found = self._facts.distinct("embedding_model", {"agent_id": agent})
+        return [None, *sorted(name for name in found if isinstance(name, str))]
+
+    def _unfit(self, of_model: Filter, dimensions: int | None) -> Iterator[tuple[Document, bool]]:
+        """Documents that name the model without a fitting vector, and whether they have one."""
+        for way in _not_of_length(dimensions):
+            for document in self._pages_by_id({**of_model, **way}):
+                vector = vectors.decode(document.get("embedding"))
+                if vector is None or (dimensions and len(vector) != 4 * dimensions):
+                    yield document, vector is not None
+
+    def _pages_by_id(self, filter: Filter, projection: Filter | None = None) -> Iterator[Document]:
+        """Documents by id, a page at a time: a cursor would not outlast the work on them."""
+        page = list(self._facts.find(filter, projection, sort=_BY_ID, limit=BATCH))
+        while page:
+            yield from page
+            if len(page) < BATCH:
+                return
+            after = {**filter, "_id": {"$gt": page[-1]["_id"]}}
+            page = list(self._facts.find(after, projection, sort=_BY_ID, limit=BATCH))
+
+
+def _not_of_length(dimensions: int | None) -> list[Filter]:
+    """Filters, no two of which have a fact in common, for facts that may have no vector or one of
+    another length; whoever reads them looks again.
+
+    Binary values are ordered by their length first, so those below all of the length are shorter.
+    """
+    missing: Filter = {"embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
+    if dimensions is None:
+        return [missing, {"embedding.0": 0}]
+    size = _HEADER + 4 * dimensions
+    return [
+        missing,
+        {"embedding.0": 0, "embedding": {"$size": dimensions}},
+        {"embedding.0": {"$ne": None}, "embedding": {"$not": {"$size": dimensions}}},
+        {"embedding": {"$lt": Binary(bytes(size), 0)}},
+        {"embedding": {"$gte": Binary(bytes(size + 1), 0)}},
+    ]

@@ -1,0 +1,98 @@
+"""Facts that the configured embedding model has no vector of, found by the index of models."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.protocol import VectorCount
+from edenmem.store.sqlite import codec, scopes
+from edenmem.store.sqlite.codec import Row
+from edenmem.store.sqlite.part import BATCH, Part, json_array
+
+
+class Staleness(Part):
+    """See `edenmem.store.protocol.Store`."""
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        # All vectors of a model have one length here, so a wrong one is that of the model.
+        select = (
+            "SELECT s.agent_id, coalesce(m.name, '') AS model, count(*),"
+            " sum(m.name = ?1 AND m.dimensions <> ?2) FROM scopes s"
+            " CROSS JOIN facts f USING (scope_id) LEFT JOIN embedding_models m USING (model_id)"
+        )
+        where = " WHERE s.agent_id = ?3" if agent_id else ""
+        values = (model, dimensions, agent_id) if agent_id else (model, dimensions)
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{select}{where} GROUP BY s.agent_id, model ORDER BY s.agent_id, model", values
+            ).fetchall()
+        return [
+            VectorCount(agent_id=agent, model=name, facts=facts, wrong_length=wrong or 0)
+            for agent, name, facts, wrong in rows
+        ]
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        with self._db.reading() as connection:
+            numbers = _other_models(connection, model, dimensions)
+        for number in numbers:
+            for row in self._of_model(number, agent_id):
+                yield codec.fact_from(row)
+
+    def unsearchable(self, scopes_: Sequence[Scope], *, model: str) -> int:
+        with self._db.reading() as connection:
+            among = json_array(scopes.numbers_of(connection, scopes_).values())
+            return sum(
+                connection.execute(
+                    "SELECT count(*) FROM facts f WHERE f.model_id IS ?"
+                    " AND f.scope_id IN (SELECT value FROM json_each(?))",
+                    (number, among),
+                ).fetchone()[0]
+                for number in _other_models(connection, model, None)
+            )
+
+    def _of_model(self, model_id: int | None, agent_id: str | None) -> Iterator[Row]:
+        """The facts with a vector of a model, or None's, by scope and age: as the index has them.
+
+        Each page begins where the one before ended, with the rest of that scope.
+        """
+        select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
+        select += " WHERE f.model_id IS ?"
+        values: list[object] = [model_id]
+        if agent_id is not None:
+            select += " AND s.agent_id = ?"
+            values.append(agent_id)
+        tail = " ORDER BY f.scope_id, f.fact_no LIMIT ?"
+        last = (0, 0)
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{select} AND f.scope_id = ? AND f.fact_no > ?{tail}", (*values, *last, BATCH)
+                ).fetchall()
+                if len(rows) < BATCH:
+                    rows += connection.execute(
+                        f"{select} AND f.scope_id > ?{tail}", (*values, last[0], BATCH - len(rows))
+                    ).fetchall()
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][-2:]
+
+
+def _other_models(
+    connection: sqlite3.Connection, model: str, dimensions: int | None
+) -> list[int | None]:
+    """The numbers of models whose vectors are not those wanted; None stands for no vector."""
+    rows = connection.execute(
+        "SELECT model_id FROM embedding_models WHERE name <> ?1 OR dimensions <> ?2",
+        (model, dimensions),
+    )
+    return [None, *(number for (number,) in rows)]

@@ -1,0 +1,124 @@
+"""Facts without a vector of the configured model: found, counted, and gone once they have one."""
+
+from __future__ import annotations
+
+import pytest
+
+from edenmem.models.changes import ReviseFact
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.mongo import staleness as mongo
+from edenmem.store.protocol import Store, VectorCount
+from edenmem.store.sqlite import staleness as sqlite
+from tests.support.builders import NOW, make_fact
+from tests.support.memory import add_fact, add_facts, applied
+from tests.support.vectors import random_unit
+
+AGENT, OTHER_AGENT = "1" * 24, "2" * 24
+SCOPE = Scope.user(AGENT, new_id())
+SHARED = Scope.agent(AGENT)
+ELSEWHERE = Scope.agent(OTHER_AGENT)
+
+
+@pytest.fixture
+def mixed(store: Store) -> dict[str, Fact]:
+    """One fact of each kind, of two agents."""
+    vector = {"embedding": random_unit(1), "embedding_model": "new"}
+    old = {"embedding": random_unit(2, 4), "embedding_model": "old"}
+    return {
+        "current": add_fact(store, SCOPE, "current", **vector),
+        "bare": add_fact(store, SCOPE, "bare"),
+        "old": add_fact(store, SHARED, "old", **old),
+        "elsewhere": add_fact(store, ELSEWHERE, "elsewhere"),
+        "current elsewhere": add_fact(store, ELSEWHERE, "current", **vector),
+    }
+
+
+def stale(store: Store, **wanted: object) -> list[str]:
+    wanted = {"dimensions": len(random_unit(1)) // 4, **wanted}
+    return [fact.content for fact in store.stale_facts("new", **wanted)]  # type: ignore[arg-type]
+
+
+def test_facts_without_a_vector_or_of_another_model_are_stale(
+    store: Store, mixed: dict[str, Fact]
+) -> None:
+    assert sorted(stale(store)) == ["bare", "elsewhere", "old"]
+    assert sorted(stale(store, dimensions=None)) == ["bare", "elsewhere", "old"]
+    assert sorted(stale(store, agent_id=AGENT)) == ["bare", "old"]
+    assert stale(store, agent_id=OTHER_AGENT) == ["elsewhere"]
+    assert stale(store, agent_id=new_id()) == []
+    found = {fact.content: fact for fact in store.stale_facts("new", dimensions=None)}
+    assert found["old"] == store.fact(mixed["old"].id)
+    assert found["old"].embedding is None
+
+
+def test_counts_are_by_agent_and_model(store: Store, mixed: dict[str, Fact]) -> None:
+    length = len(random_unit(1)) // 4
+    of_first = [
+        VectorCount(agent_id=AGENT, model="", facts=1),
+        VectorCount(agent_id=AGENT, model="new", facts=1),
+        VectorCount(agent_id=AGENT, model="old", facts=1),
+    ]
+    of_second = [
+        VectorCount(agent_id=OTHER_AGENT, model="", facts=1),
+        VectorCount(agent_id=OTHER_AGENT, model="new", facts=1),
+    ]
+    assert store.vector_counts("new", dimensions=length) == of_first + of_second
+    assert store.vector_counts("new", dimensions=None) == of_first + of_second
+    assert store.vector_counts("new", dimensions=length, agent_id=OTHER_AGENT) == of_second
+    assert store.vector_counts("new", dimensions=length, agent_id=new_id()) == []
+
+
+def test_vectors_of_a_wrong_length_are_stale_and_counted(
+    store: Store, mixed: dict[str, Fact]
+) -> None:
+    assert sorted(stale(store, dimensions=3)) == sorted(f.content for f in mixed.values())
+    counts = store.vector_counts("new", dimensions=3)
+    assert [count.wrong_length for count in counts if count.model == "new"] == [1, 1]
+    assert {count.wrong_length for count in counts if count.model != "new"} == {0}
+
+
+def test_what_got_its_vector_is_no_longer_stale(store: Store, mixed: dict[str, Fact]) -> None:
+    """A backfill that was killed goes on where it was, with nothing to remember it by."""
+    walk = store.stale_facts("new", dimensions=len(random_unit(1)) // 4)
+    done = [next(walk), next(walk)]
+    store.set_vectors({f.id: (f.hash, random_unit(3)) for f in done}, model="new")
+    left = {"bare", "elsewhere", "old"} - {fact.content for fact in done}
+    assert [fact.content for fact in walk] == list(left)
+    assert stale(store) == list(left)
+
+
+def test_a_changed_fact_is_stale_again(store: Store, mixed: dict[str, Fact]) -> None:
+    old = mixed["current"]
+    change = ReviseFact(
+        scope=SCOPE, fact_id=old.id, expected_version=1, content="said anew", at=NOW
+    )
+    applied(store, change)
+    assert "said anew" in stale(store)
+
+
+def test_many_come_each_once_while_they_are_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than two pages, in two scopes, with the first ones done while the last are read."""
+    monkeypatch.setattr(mongo, "BATCH", 5)
+    monkeypatch.setattr(sqlite, "BATCH", 5)
+    for scope in (SCOPE, SHARED):
+        add_facts(store, *(make_fact(scope, f"fact {n}") for n in range(12)))
+    seen: list[str] = []
+    for fact in store.stale_facts("new", dimensions=None, agent_id=AGENT):
+        seen.append(fact.id)
+        if len(seen) % 4 == 0:
+            given = store.facts_by_ids([SCOPE, SHARED], seen[-3:]).values()
+            store.set_vectors({f.id: (f.hash, random_unit(1)) for f in given}, model="new")
+    assert len(seen) == len(set(seen)) == 24
+    assert len(stale(store)) == 24 - 18
+
+
+def test_what_meaning_cannot_find_is_counted(store: Store, mixed: dict[str, Fact]) -> None:
+    assert store.unsearchable([SCOPE], model="new") == 1
+    assert store.unsearchable([SCOPE, SHARED], model="new") == 2
+    assert store.unsearchable([SCOPE, SHARED], model="neither") == 3
+    assert store.unsearchable([Scope.agent(new_id())], model="new") == 0
+    assert store.unsearchable([], model="new") == 0
