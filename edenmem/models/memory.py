@@ -89,6 +89,15 @@ class Reflection(_Owned, frozen=True, kw_only=True):
     formation_id: str | None = None
     propagated_from: tuple[str, ...] = ()
 
+    def pending_at(self, moment: datetime) -> Reflection | None:
+        """This as it stood in its scope's buffer at ``moment``; None if it was not in it."""
+        absorbed = self.absorbed and (self.absorbed_at is None or self.absorbed_at <= moment)
+        if absorbed or self.formed_at > moment:
+            return None
+        return msgspec.structs.replace(
+            self, absorbed=False, absorbed_at=None, consolidated_into=None
+        )
+
 
 class Consolidation(_Owned, frozen=True, kw_only=True):
     """The one text of a scope that is always in the agent's prompt, and its buffer.

@@ -254,15 +254,11 @@ class HistoryPart(OverviewPart):
         """See `edenmem.store.protocol.Store.pending_at`."""
         then: dict[str, Reflection] = {}
         for reflection in self.reflections((scope,)):
-            waiting = not reflection.absorbed or (
-                reflection.absorbed_at is not None and reflection.absorbed_at > moment
-            )
-            if reflection.formed_at <= moment and waiting:
-                then[reflection.id] = reflection
+            if stood := reflection.pending_at(moment):
+                then[stood.id] = stood
         # Newest first, so that what stands in the end is from the first change after the moment.
         for entry in self._reflection_changes_after(scope, moment):
-            before = msgspec.convert(entry.before, Reflection)
-            if before.formed_at <= moment and not before.absorbed:
+            if before := msgspec.convert(entry.before, Reflection).pending_at(moment):
                 then[before.id] = before
         return sorted(then.values(), key=lambda reflection: (reflection.formed_at, reflection.id))
 

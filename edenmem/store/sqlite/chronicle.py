@@ -234,11 +234,8 @@ class Chronicle(Part):
                 " AND (r.absorbed = 0 OR r.absorbed_at > ?)",
                 (number, at, at),
             )
-            then = {}
-            for reflection in map(codec.reflection_from, rows):
-                then[reflection.id] = msgspec.structs.replace(
-                    reflection, absorbed=False, absorbed_at=None, consolidated_into=None
-                )
+            stood = (codec.reflection_from(row).pending_at(moment) for row in rows)
+            then = {reflection.id: reflection for reflection in stood if reflection}
             # Latest first, so that what the earliest change after the moment found stands last.
             changed = connection.execute(
                 f"{_AUDIT} WHERE a.scope_id = ? AND a.target_type = 'reflection' AND a.at > ?"
@@ -246,7 +243,7 @@ class Chronicle(Part):
                 (number, at),
             )
             for entry in map(_audit_from, changed):
-                before = msgspec.convert(entry.before, Reflection)
-                if before.formed_at <= moment and not before.absorbed:
+                before = msgspec.convert(entry.before, Reflection).pending_at(moment)
+                if before:
                     then[before.id] = before
         return sorted(then.values(), key=lambda one: (one.formed_at, one.id))

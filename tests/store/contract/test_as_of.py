@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
+from edenmem.models.changes import AddFact, RemoveFact, RemoveReflection, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -127,3 +127,19 @@ def test_the_buffer_is_that_of_the_time(store: Store) -> None:
     assert pending(2.25) == made[:3]
     assert pending(2.75) == made[2:3]
     assert pending(9) == made[2:]
+
+
+def test_a_reflection_that_was_absorbed_and_then_removed_was_pending_before(store: Store) -> None:
+    reflection = add_reflection(store, SCOPE, "thought", formed_at=hour(0))
+    absorbed = [reflection.id]
+    assert consolidate(
+        store, SCOPE, "text", expected_version=0, absorbed_ids=absorbed, at=hour(1)
+    ).ok
+    change = RemoveReflection(
+        scope=SCOPE, reflection_id=reflection.id, expected_version=1, at=hour(2)
+    )
+    applied(store, change, at=hour(2))
+    (then,) = store.pending_at(SCOPE, hour(0.5))
+    assert (then.id, then.content, then.absorbed) == (reflection.id, "thought", False)
+    assert store.pending_at(SCOPE, hour(1.5)) == []
+    assert store.pending_at(SCOPE, hour(2.5)) == []
