@@ -26,10 +26,10 @@ from edenmem.models.formation import (
     UsageTotal,
 )
 from edenmem.models.host import Agent, CachedContext, Message, Session, User
-from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.store.index_protocol import Indexes
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 
@@ -84,7 +84,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Protocol):
+class Store(Indexes, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------
@@ -475,94 +475,6 @@ class Store(Protocol):
     ) -> list[list[Candidate]]:
         """For each query the facts that match any of its words, best first, at most ``limit``.
         A query is words, never syntax of the search engine."""
-
-    def is_searchable(self, fact_id: str) -> bool:
-        """Whether search finds the fact as it is stored. At once on most stores; on Atlas, whose
-        indexes follow what is written, a little later.
-
-        Raises:
-            StoreError: it never will, since an index is missing or of another shape.
-        """
-
-    # -- indexes -----------------------------------------------------------------------------
-
-    def indexes(self, wish: IndexWish) -> list[IndexState]:
-        """Every index that the store needs or has of its own: ordinary ones by collection, then
-        those for search."""
-
-    def create_index(self, name: str, wish: IndexWish) -> None:
-        """Begin to make an index that is missing. Safe if it is there.
-
-        Raises:
-            StoreError: this database cannot have it, or stored data keep it from being made.
-        """
-
-    def update_index(self, name: str, wish: IndexWish) -> None:
-        """Begin to make an index anew, as it is wanted now. What protects uniqueness does so
-        all the while, and a search index goes on answering where the database can do that.
-
-        Raises:
-            NotFoundError: there is no such index.
-            StoreError: this database cannot do it.
-        """
-
-    def drop_index(self, name: str) -> None:
-        """Drop an index.
-
-        Raises:
-            NotFoundError: there is no such index.
-            ConflictError: it protects uniqueness, or is a part of the store.
-        """
-
-    def search_trial(self) -> SearchTrial:
-        """A scratch collection on this database, with search indexes of its own.
-
-        Raises:
-            StoreError: the database has no search commands, so there is nothing to try.
-        """
-
-
-class SearchTrial(Protocol):
-    """A collection that nobody else uses, to try on a real server what search relies on.
-
-    Nothing is made before `prepare`; `remove` takes everything away, whatever happened.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name of the collection."""
-
-    def prepare(self, wish: IndexWish) -> None:
-        """Make the collection and begin to build both search indexes."""
-
-    def states(self, wish: IndexWish) -> list[IndexState]:
-        """How the two indexes are."""
-
-    def add(self, facts: Sequence[Fact], *, storage: Literal["array", "bindata"]) -> None:
-        """Insert facts, their vectors in that form."""
-
-    def semantic(
-        self,
-        filter: FactFilter,
-        vectors: Sequence[bytes],
-        *,
-        model: str,
-        limit: int,
-        exact: bool = False,
-        storage: Literal["array", "bindata"] = "array",
-    ) -> list[list[Candidate]]:
-        """As `Store.semantic_candidates`, the vectors sent in that form."""
-
-    def text(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
-    ) -> list[list[Candidate]]:
-        """As `Store.text_candidates`."""
-
-    def refusal(self, stage: Literal["vector", "text"]) -> str:
-        """What the server says to an option that does not exist; empty if it takes it."""
-
-    def remove(self) -> None:
-        """Drop the collection with its indexes."""
 
 
 def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:

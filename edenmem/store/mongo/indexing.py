@@ -23,11 +23,11 @@ class IndexPart(SchemaPart):
     """Tells of indexes and changes them, one at a time."""
 
     def indexes(self, wish: IndexWish) -> list[IndexState]:
-        """See `edenmem.store.protocol.Store.indexes`."""
+        """See `edenmem.store.index_protocol.Indexes.indexes`."""
         return [*self._ordinary_states(), *self._search_states(wish)]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.protocol.Store.create_index`."""
+        """See `edenmem.store.index_protocol.Indexes.create_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             self._build(ordinary, ordinary.name)
@@ -37,7 +37,7 @@ class IndexPart(SchemaPart):
             self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.protocol.Store.update_index`."""
+        """See `edenmem.store.index_protocol.Indexes.update_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             self._rebuild(ordinary)
@@ -54,7 +54,7 @@ class IndexPart(SchemaPart):
         self._facts.update_search_index(wanted.name, wanted.definition)
 
     def drop_index(self, name: str) -> None:
-        """See `edenmem.store.protocol.Store.drop_index`."""
+        """See `edenmem.store.index_protocol.Indexes.drop_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary.unique:
@@ -74,7 +74,7 @@ class IndexPart(SchemaPart):
         self._facts.drop_search_index(name)
 
     def search_trial(self) -> Trial:
-        """See `edenmem.store.protocol.Store.search_trial`."""
+        """See `edenmem.store.index_protocol.Indexes.search_trial`."""
         self._need_search()
         return Trial(
             self._collection, self._together, max_seconds=self._settings.search_timeout_seconds

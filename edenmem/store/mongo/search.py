@@ -71,7 +71,7 @@ class SearchPart(ReferencesPart):
         return self._search.text(filter, queries, limit=limit)
 
     def is_searchable(self, fact_id: str) -> bool:
-        """See `edenmem.store.protocol.Store.is_searchable`."""
+        """See `edenmem.store.index_protocol.Indexes.is_searchable`."""
         fact = self.fact(fact_id, with_vector=True)
         return fact is not None and self._search.finds(fact)
 

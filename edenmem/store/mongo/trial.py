@@ -25,7 +25,7 @@ _PREFIX = "edenmem_trial_"
 
 
 class Trial:
-    """Implements `edenmem.store.protocol.SearchTrial`."""
+    """Implements `edenmem.store.index_protocol.SearchTrial`."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import sqlite3
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
-from edenmem.store.protocol import SearchTrial
+from edenmem.store.index_protocol import SearchTrial
 from edenmem.store.sqlite.part import Part
 from edenmem.store.sqlite.vectors import code_of
 from edenmem.store.sqlite.words import indexed_form, scope_word
