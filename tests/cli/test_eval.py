@@ -131,6 +131,8 @@ def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
     assert (missing.code, "cannot read" in missing.err) == (2, True)
     wanting = inside("eval", file, "--recipe", "rrf")
     assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
+    both = inside("eval", file, "--tune", "--by-kind")
+    assert (both.code, "without --top-k and --by-kind" in both.err) == (2, True)
     few = inside("eval", file, "--tune", "--set", "search.recipe=text")
     assert (few.code, "at least 20 queries" in few.err) == (2, True)
 

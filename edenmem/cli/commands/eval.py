@@ -13,7 +13,7 @@ from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.lines import lines_of
 from edenmem.cli.tables import Column
-from edenmem.errors import ExitCode
+from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -62,6 +62,8 @@ def evaluate(
     from edenmem.engine.eval_queries import read_queries
 
     run = invocation(ctx)
+    if tune and (top_k is not None or by_kind):
+        raise UsageError("--tune goes by nDCG@10 over all queries, without --top-k and --by-kind")
     with lines_of(file) as lines:
         labelled = read_queries(run.store, lines)
     for unknown in labelled.unknown:
