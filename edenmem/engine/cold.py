@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from edenmem.engine.cold_report import (
 )
 from edenmem.engine.metering import Meter, MeteredEmbedder, MeteredLLM
 from edenmem.engine.offload import in_thread
-from edenmem.engine.reports import FormationReport
+from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
 from edenmem.models.formation import Trigger
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
+
+T = TypeVar("T")
 
 
 class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +139,7 @@ class _Run:
         self._clock = clock
         self._options = options
         self._progress = progress
-        self._looker = Looker(store, settings.formation, clock)
+        self._looker = Looker(store, settings.formation, clock, estimates=options.dry_run)
         self._rules = rules_of(settings.formation)
         self._before = clock() - timedelta(minutes=settings.cold.quiet_minutes)
         self._sessions = store.quiet_sessions(
@@ -205,22 +207,19 @@ class _Run:
 
     async def _take(self, quiet: QuietSession, again: bool) -> None:
         """Look at a session as it is by now, and do what there is to do."""
-        session = await in_thread(self._store.session, quiet.session.id)
-        if session is None:
+        only = self._options.agent_id
+        sight = await in_thread(self._looker.see, quiet.session.id, only=only, before=self._before)
+        if sight is None or (only is not None and not sight.agents):
             return
-        spoken = await in_thread(self._looker.last_spoken, session.id)
-        agents = await in_thread(self._looker.agents, session, self._options.agent_id)
-        if self._options.agent_id is not None and not agents:
-            return
+        session, looks = sight.session, sight.prospects
         if not again:
             self.tally.count("considered")
         if session.incognito:
-            self.tally.count("incognito", len(agents))
+            self.tally.count("incognito", sight.agents)
             return
-        if spoken is not None and spoken >= self._before:
+        if sight.active:
             self.tally.count("active")
             return
-        looks = [await in_thread(self._looker.look, session, agent) for agent in agents]
         due = [look for look in looks if look.work in TO_DO]
         if not again and any(look.work == "resume" for look in due):
             self._tried_before.append(quiet)
@@ -231,9 +230,13 @@ class _Run:
             elif look.work == "nothing":
                 self.tally.count("not_due")
         if due:
-            if not self._is_left_out(spoken):
+            if not self._is_left_out(sight.spoken):
                 await self._do(session, due)
-        elif all(look.work == "nothing" for look in looks) and self._may_settle:
+        elif (
+            self._may_settle
+            and all(look.work == "nothing" for look in looks)
+            and await self._finish(session, [look.agent.id for look in looks if look.formed])
+        ):
             await in_thread(self._store.settle, session.id, seen=quiet.seen, rules=self._rules)
 
     @property
@@ -267,18 +270,41 @@ class _Run:
                 for look in due
             )
             return
+        await self._in_time(session, [self._form(session, look) for look in due])
+
+    async def _in_time(self, session: Session, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """What the work on a session's agents comes to; nothing if time ran out."""
         try:
             async with asyncio.timeout(self._settings.session_timeout_seconds):
                 # All agents at once: one that hangs takes no time from another. Each brings its
                 # own trouble home, so that here nothing but a cancellation can be raised.
-                await asyncio.gather(
-                    *(self._form(session, look) for look in due), return_exceptions=True
-                )
+                found = await asyncio.gather(*work, return_exceptions=True)
+                return [each for each in found if not isinstance(each, BaseException)]
         except TimeoutError:
             self.tally.timed_out.append(session.label)
         except asyncio.CancelledError:
             self.tally.given_back.append(session.label)
             raise
+        return []
+
+    async def _finish(self, session: Session, agents: Sequence[str]) -> bool:
+        """Consolidate what a run that died after it had formed a session left due, and whether
+        nothing is left of that. The session is looked at once more after it was formed, and then
+        settled, so it is never far to look for."""
+        work = [self._consolidate(session, agent_id) for agent_id in agents]
+        return not work or await self._in_time(session, work) == [True] * len(work)
+
+    async def _consolidate(self, session: Session, agent_id: str) -> bool:
+        try:
+            texts = await self._service.consolidate_session(session.id, agent_id=agent_id)
+        except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
+            self._ending.trouble(error, session, agent_id)
+            return False
+        self.tally.count("consolidations", sum(text.outcome == "written" for text in texts))
+        self._tell_failed(session, agent_id, texts)
+        # What failed without an answer is tried again by the next run. What a model was paid for
+        # and did wrong is not: it would be every ten minutes. The next formation tries it again.
+        return all(text.outcome != "failed" or text.usage for text in texts)
 
     async def _form(self, session: Session, look: Prospect) -> None:
         agent_id = look.agent.id
@@ -295,9 +321,14 @@ class _Run:
         if any(report.outcome == "applied" for report in reports):
             self._ending.all_is_well()
         for report in reports:
-            for text in report.consolidations:
-                if text.outcome == "failed":
-                    self._ending.fail(session, agent_id, f"consolidation: {text.error}")
+            self._tell_failed(session, agent_id, report.consolidations)
+
+    def _tell_failed(
+        self, session: Session, agent_id: str, texts: Sequence[ConsolidationReport]
+    ) -> None:
+        for text in texts:
+            if text.outcome == "failed":
+                self._ending.fail(session, agent_id, f"consolidation: {text.error}")
 
     async def _failure(self, report: FormationReport, session: Session) -> ColdFailure:
         formation = await in_thread(self._store.formation, report.formation_id or "")

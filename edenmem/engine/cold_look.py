@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -11,7 +11,7 @@ import msgspec
 from edenmem.engine.claims import UNFINISHED
 from edenmem.engine.formation import is_backlog_due, is_free
 from edenmem.engine.transcript import shown_length
-from edenmem.models.formation import FormationStatus, Trigger
+from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
@@ -25,12 +25,24 @@ TO_DO: frozenset[Work] = frozenset({"form", "resume", "complete"})
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     """What may be done of a session for one agent, how many messages and (estimated) tokens it
-    has. "resume" was begun and given back before; "complete" needs no model."""
+    has. "resume" was begun and given back before; "complete" needs no model. ``formed``, if there
+    is nothing to do, says whether there was once."""
 
     agent: Agent
     work: Work
     messages: int = 0
     tokens: int = 0
+    formed: bool = False
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is now. There are no prospects if it is incognito or still ``active``."""
+
+    session: Session
+    spoken: datetime | None
+    agents: int
+    active: bool
+    prospects: tuple[Prospect, ...] = ()
 
 
 def rules_of(settings: FormationSettings) -> str:
@@ -51,24 +63,52 @@ def rules_of(settings: FormationSettings) -> str:
 
 
 class Looker:
-    """Looks at sessions. Its methods block."""
+    """Looks at sessions. Its methods block.
+
+    Args:
+        store: Where the sessions are.
+        settings: How much is enough.
+        clock: The current time.
+        estimates: Also estimate tokens, which is of use to a dry run only.
+    """
 
     def __init__(
-        self, store: Store, settings: FormationSettings, clock: Callable[[], datetime]
+        self,
+        store: Store,
+        settings: FormationSettings,
+        clock: Callable[[], datetime],
+        *,
+        estimates: bool = False,
     ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._estimates = estimates
 
-    def last_spoken(self, session_id: str) -> datetime | None:
-        """When the newest message was written."""
+    def see(self, session_id: str, *, only: str | None, before: datetime) -> Sight | None:
+        """A session and what may be done of it, None if it is gone by now.
+
+        Args:
+            session_id: Which.
+            only: Look at this one of its agents; None: at all that exist.
+            before: Who spoke at or after this moment is still active.
+        """
+        session = self._store.session(session_id)
+        if session is None:
+            return None
         newest = next(iter(self._store.messages(session_id, newest=1)), None)
-        return newest.created_at if newest else None
-
-    def agents(self, session: Session, only: str | None = None) -> list[Agent]:
-        """The session's agents that exist, or of these the one."""
+        spoken = newest.created_at if newest else None
         wanted = [each for each in session.agents if only is None or each == only]
-        return [agent for agent in map(self._store.agent, wanted) if agent is not None]
+        agents = [agent for agent in map(self._store.agent, wanted) if agent is not None]
+        active = spoken is not None and spoken >= before
+        idle = session.incognito or active
+        return Sight(
+            session=session,
+            spoken=spoken,
+            agents=len(agents),
+            active=active,
+            prospects=() if idle else tuple(self.look(session, agent) for agent in agents),
+        )
 
     def look(self, session: Session, agent: Agent) -> Prospect:
         """What may be done of a session for one of its agents."""
@@ -83,23 +123,25 @@ class Looker:
                 released = unfinished.status is FormationStatus.RELEASED
                 work: Work = "waiting" if released else "taken"
                 return Prospect(agent=agent, work=work, messages=size)
-            messages = tuple(self._store.messages(session.id, ids=unfinished.message_ids))
-            return Prospect(
-                agent=agent, work="resume", messages=size, tokens=self._tokens(messages)
-            )
+            tokens = self._tokens_of(session, unfinished) if self._estimates else 0
+            return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
         limit = self._settings.max_messages
         backlog = self._store.backlog(session.id, agent.id, limit=limit)
         due = is_backlog_due(backlog, agent, Trigger.COLD, self._settings)
         if not due:
-            return Prospect(agent=agent, work="nothing", messages=backlog.total)
-        share = backlog.total / max(1, len(backlog.messages))  # one range stands for the others
-        return Prospect(
-            agent=agent,
-            work="form",
-            messages=backlog.total,
-            tokens=round(self._tokens(backlog.messages) * share),
-        )
+            past = self._store.formations(session_id=session.id, agent_id=agent.id, limit=1)
+            formed = next(iter(past), None) is not None
+            return Prospect(agent=agent, work="nothing", messages=backlog.total, formed=formed)
+        tokens = 0
+        if self._estimates:
+            share = backlog.total / max(1, len(backlog.messages))  # one range stands for others
+            tokens = round(self._tokens(backlog.messages) * share)
+        return Prospect(agent=agent, work="form", messages=backlog.total, tokens=tokens)
 
-    def _tokens(self, messages: tuple[Message, ...]) -> int:
+    def _tokens_of(self, session: Session, unfinished: Formation) -> int:
+        messages = self._store.messages(session.id, ids=unfinished.message_ids)
+        return self._tokens(tuple(messages))
+
+    def _tokens(self, messages: Sequence[Message]) -> int:
         shown = sum(shown_length(message, self._settings) for message in messages)
         return round(shown / self._settings.characters_per_token)

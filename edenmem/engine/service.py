@@ -341,9 +341,7 @@ class MemoryService:
             return reports
         try:
             if consolidate:
-                view = await in_thread(current_view, self._store, session, agent)
-                due = await self._consolidator.due(view.writes_reflections)
-                written = await self._consolidator.consolidate_many(due)
+                written = await self._consolidate_due(session, agent)
                 last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
                 reports = [*reports[:-1], last]
         finally:
@@ -351,6 +349,38 @@ class MemoryService:
         return reports
 
     # -- consolidation -------------------------------------------------------------------------
+
+    async def consolidate_session(
+        self, session_id: str, *, agent_id: str | None = None
+    ) -> list[ConsolidationReport]:
+        """Consolidate what is due among the scopes that a session writes to: what a process that
+        died between forming and consolidating left behind.
+
+        A few reads if nothing is due.
+
+        Args:
+            session_id: The conversation.
+            agent_id: Of this agent; None: of each of the session's agents.
+
+        Raises:
+            NotFoundError: there is no such session, or the agent is not one of its agents.
+            ConfigError: a model is needed and none is configured.
+        """
+        session, agents = await in_thread(
+            lookups.session_and_agents, self._store, session_id, agent_id
+        )
+        reports: list[ConsolidationReport] = []
+        for agent in agents:
+            written = await self._consolidate_due(session, agent)
+            if any(report.outcome == "written" for report in written):
+                await self._contexts.build(session, agent, recall="off", force_refresh=True)
+            reports.extend(written)
+        return reports
+
+    async def _consolidate_due(self, session: Session, agent: Agent) -> list[ConsolidationReport]:
+        view = await in_thread(current_view, self._store, session, agent)
+        due = await self._consolidator.due(view.writes_reflections)
+        return await self._consolidator.consolidate_many(due)
 
     async def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False

@@ -1,0 +1,113 @@
+"""Texts that a run left due which died after forming, and that the next one writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.consolidation import Consolidator
+from edenmem.errors import ProviderTimeout
+from edenmem.models.scope import Scope
+from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet, make_quiet
+from tests.support.llm import FakeLLM
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+    from tests.support.embedder import FakeEmbedder
+
+_HERS = Scope.user(EVE.id, ANNA.id)
+_TEXT = "Anna collects maps."
+
+
+def _learning(quiet: Quiet) -> Quiet:
+    """Each conversation gives as many reflections on Anna as make her text due."""
+    items = [{"content": f"Anna likes map {place}.", "private": False} for place in range(4)]
+    nothing: dict[str, Any] = {"agent": [], "group": [], "session": [], "shards": []}
+    quiet.llm.script("reflections", {**nothing, "user": items})
+    quiet.llm.script("consolidate", {"text": _TEXT})
+    return quiet
+
+
+async def _dies_before_consolidating(quiet: Quiet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that gets no further than the formation: the time for the session is up."""
+
+    async def hang(*args: object) -> list[Scope]:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Consolidator, "due", hang)
+        report = await quiet.run(cold={"session_timeout_seconds": 2.0})
+    assert len(report.timed_out) == 1
+    assert _text(quiet.store) == ("", 4)
+
+
+def _text(store: Store, scope: Scope = _HERS) -> tuple[str, int]:
+    """The scope's text, and how many reflections wait to be worked into it."""
+    document = store.consolidations((scope,))[scope]
+    return document.consolidated_content, len(document.unabsorbed_ids)
+
+
+async def test_the_next_run_consolidates_what_one_left_that_was_cut_off(
+    quiet: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _learning(quiet).add("cut off")
+    await _dies_before_consolidating(quiet, monkeypatch)
+    report = await quiet.run()
+    assert (report.formed, report.consolidations, report.failed) == (0, 1, ())
+    assert _text(quiet.store) == (_TEXT, 0)
+    assert quiet.llm.tasks.count("facts") == 1  # no message was formed again
+    quiet.check([session])
+    assert (await quiet.run()).considered == 0
+
+
+def test_the_next_run_consolidates_what_one_left_that_was_killed(
+    sqlite_store: Store, llm: FakeLLM, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = _learning(make_quiet(sqlite_store, llm, embedder))
+    session = quiet.add("killed")
+
+    async def die(*args: object) -> list[Scope]:
+        os._exit(42)
+
+    if (child := os.fork()) == 0:
+        monkeypatch.setattr(Consolidator, "due", die)
+        try:
+            asyncio.run(quiet.run())
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    assert _text(quiet.store) == ("", 4)
+    report = asyncio.run(quiet.run())
+    assert (report.formed, report.consolidations) == (0, 1)
+    assert _text(quiet.store) == (_TEXT, 0)
+    quiet.check([session])
+
+
+async def test_what_met_an_outage_is_tried_by_every_run(quiet: Quiet) -> None:
+    _learning(quiet).add("outage")
+    quiet.llm.script("consolidate", [ProviderTimeout("no answer"), ProviderTimeout("no answer")])
+    for _ in range(2):
+        [failure] = (await quiet.run()).failed
+        assert failure.reason == "consolidation: no answer"
+    assert (await quiet.run()).consolidations == 1
+    assert _text(quiet.store) == (_TEXT, 0)
+    assert (await quiet.run()).considered == 0
+
+
+async def test_a_model_that_writes_nothing_of_use_is_not_asked_for_ever(quiet: Quiet) -> None:
+    _learning(quiet).add("blank")
+    quiet.llm.script("consolidate", {"text": "  "})
+    failed = [len((await quiet.run()).failed) for _ in range(4)]
+    assert failed == [1, 1, 0, 0]
+    assert _text(quiet.store) == ("", 4)  # for the next formation
+
+
+async def test_only_what_is_due_costs_a_call(quiet: Quiet) -> None:
+    _learning(quiet).add("both", agents=[EVE, ADAM])
+    assert (await quiet.run()).consolidations == 2
+    asked = len(quiet.llm.requests)
+    assert [(await quiet.run()).considered for _ in range(2)] == [1, 0]
+    assert len(quiet.llm.requests) == asked
