@@ -59,6 +59,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "form", "Form memories from conversations."),
         Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
         Entry(_WORK, "cold", "Quiet sessions, from cron: run, status, retry, crontab.", True),
+        Entry(_WORK, "embed", "Vectors of facts: status, backfill.", True),
         Entry(_WORK, "index", "Indexes: create, list, status, update, drop.", True),
     )
 }

@@ -130,7 +130,9 @@ class Searcher:
         lists = await self._lists(
             plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
         )
-        if plan.semantic and not any(lists["semantic"]):
+        if plan.semantic and any(lists["semantic"]):
+            notices += await self._not_yet_embedded(filter, model)
+        elif plan.semantic:
             notices += await self._why_no_vectors(filter, ability, model)
         with clock.stage("fusion"):
             pools = self._fused(plan, lists, len(texts), ability, depth=depth)
@@ -275,6 +277,16 @@ class Searcher:
         }
         trade_off = self._settings.mmr_lambda
         return [choose_diverse(pool, vectors, top_k=count, trade_off=trade_off) for pool in pools]
+
+    async def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
+        """A word on facts that only their words can find, as while a model is changed."""
+        count = await in_thread(self._store.unsearchable, filter.scopes, model=model)
+        if not count:
+            return []
+        return [
+            f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
+            "yet; 'edenmem embed backfill' makes them"
+        ]
 
     async def _why_no_vectors(
         self, filter: FactFilter, ability: SearchAbility, model: str

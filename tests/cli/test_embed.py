@@ -1,0 +1,108 @@
+"""embed status and backfill, against an endpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.support.fake_openai import KEY, FakeOpenAI, failing
+
+FACTS = 5
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as fake:
+        yield fake
+
+
+def embedding(endpoint: FakeOpenAI, model: str = "mini", **settings: object) -> tuple[str, ...]:
+    """Options for the endpoint as the embedding model."""
+    values = {
+        "provider": "openai",
+        "base_url": endpoint.url,
+        "api_key": KEY,
+        "model": model,
+        "retries": 0,
+        **settings,
+    }
+    return tuple(
+        word for key, value in values.items() for word in ("--set", f"embedding.{key}={value}")
+    )
+
+
+def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
+    options = embedding(endpoint)
+    before = cli("embed", "status", *options).ok()
+    assert "mira" in before.out
+    assert f"{FACTS} facts are not found by meaning" in before.err
+    dry = cli("embed", "backfill", "--dry-run", *options).ok()
+    assert f"would embed  {FACTS} facts" in dry.out
+    assert not endpoint.requests
+
+    done = cli("embed", "backfill", *options).ok()
+    assert f"{FACTS} facts to embed with mini, about" in done.err
+    assert f"{FACTS} facts" in done.out
+    (status,) = cli("embed", "status", "--format", "json", *options).ok().data
+    assert (status["stale"], status["total"]["current"]) == (0, FACTS)
+    assert status["dimensions"] is None
+
+    asked = len(endpoint.requests)
+    (report,) = cli("embed", "backfill", "--format", "json", *options).ok().data
+    assert (report["embedded"], report["failed"]) == (0, [])
+    assert len(endpoint.requests) == asked
+
+
+def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
+    cli: Cli, endpoint: FakeOpenAI
+) -> None:
+    cli("embed", "backfill", *embedding(endpoint)).ok()
+    new = embedding(endpoint, "text-embedding-3-small")
+    refused = cli("embed", "backfill", *new)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    said = cli.on_terminal("embed", "backfill", *new, answers=[("Replace 5 vectors?", "n")])
+    assert said.code == 0
+    assert "nothing was changed" in said.out
+    mixed = cli("embed", "backfill", "--limit", "2", "--yes", *new).ok()
+    assert "they have vectors of mini until then" in mixed.err
+    found = cli("search", "lanterns", "--agent", "mira", "--user", "lena", *new).ok()
+    assert "have no vector of 'text-embedding-3-small'" in found.err
+    (report,) = cli("embed", "backfill", "--yes", "--format", "json", *new).ok().data
+    assert report["embedded"] == FACTS - 2
+    assert report["cost"] == pytest.approx(report["tokens"] * 0.02 / 1_000_000)
+
+
+def test_a_terminal_sees_progress_and_a_pipe_does_not(cli: Cli, endpoint: FakeOpenAI) -> None:
+    shown = cli.on_terminal("embed", "backfill", *embedding(endpoint))
+    assert shown.code == 0
+    assert f"{FACTS}/{FACTS}" in shown.out
+
+
+def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: FakeOpenAI) -> None:
+    endpoint.script.append(failing(500, "broken"))
+    failed = cli("embed", "backfill", *embedding(endpoint))
+    assert failed.code == 1
+    assert "broken" in failed.err
+    endpoint.script.append(failing(401, "who are you"))
+    refused = cli("embed", "backfill", "--format", "json", *embedding(endpoint))
+    assert refused.code == 5
+    assert "stopped early" in refused.err
+    (report,) = json.loads(refused.out)
+    assert report["embedded"] == 0
+
+
+def test_an_agent_is_named_like_anywhere(cli: Cli, endpoint: FakeOpenAI) -> None:
+    options = embedding(endpoint)
+    (report,) = cli("embed", "backfill", "-a", "otto", "--format", "json", *options).ok().data
+    assert report["embedded"] == 0
+    assert cli("embed", "backfill", "-a", "nobody", *options).code == 3
+
+
+def test_without_a_model_the_error_says_what_to_install(cli: Cli) -> None:
+    result = cli("embed", "status")
+    assert result.code == 2
+    assert "edenmem[local]" in result.err

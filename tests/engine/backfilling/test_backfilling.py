@@ -1,0 +1,216 @@
+"""Backfill: every fact gets its vector, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from edenmem.embed.protocol import Embedding
+from edenmem.engine.backfilling import Backfiller, of_one_agent
+from edenmem.engine.searching import Searcher
+from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderTimeout
+from edenmem.models.changes import ReviseFact
+from edenmem.models.formation import CallUsage
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW, make_fact
+from tests.support.embedder import FakeEmbedder
+from tests.support.memory import add_fact, add_facts, applied
+
+SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
+MIRA, OTTO = Scope.agent("a" * 24), Scope.agent("b" * 24)
+
+
+@pytest.fixture
+def store(sqlite_store: Store) -> Store:
+    return sqlite_store
+
+
+@pytest.fixture
+def backfiller(store: Store, embedder: FakeEmbedder) -> Backfiller:
+    return Backfiller(store, SETTINGS, embedder=embedder)
+
+
+def fill(store: Store, scope: Scope, count: int, **fields: object) -> list[Fact]:
+    facts = [make_fact(scope, f"number {n} of {scope.agent_id[0]}", **fields) for n in range(count)]
+    add_facts(store, *facts)
+    return facts
+
+
+def old(embedder: FakeEmbedder) -> dict[str, object]:
+    other = FakeEmbedder(model="old", dimensions=16)
+    return {"embedding": other.vector("x"), "embedding_model": "old"}
+
+
+async def test_every_fact_gets_a_vector_of_its_text(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+) -> None:
+    facts = fill(store, MIRA, 250) + fill(store, OTTO, 30, **old(embedder))
+    seen: list[int] = []
+    report = await backfiller.run(tell=seen.append)
+    assert (report.embedded, report.changed, report.failed) == (280, 0, ())
+    assert max(map(len, embedder.calls)) == 100
+    assert max(seen) == 280
+    for fact in facts:
+        stored = store.fact(fact.id, with_vector=True)
+        assert stored is not None
+        assert stored.embedding == embedder.vector(fact.content)
+        assert stored.embedding_model == embedder.model
+        assert stored.version == 1
+    again = await backfiller.run()
+    assert (again.embedded, again.usage) == (0, ())
+
+
+async def test_what_each_agent_costs_is_kept(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+) -> None:
+    fill(store, MIRA, 120)
+    fill(store, OTTO, 30)
+    report = await backfiller.run()
+    (mira,), (otto,) = (store.usage(agent_id=scope.agent_id) for scope in (MIRA, OTTO))
+    assert (mira.calls, otto.calls) == (2, 1)
+    assert mira.input_tokens + otto.input_tokens == report.tokens > 0
+
+
+async def test_one_agent_and_a_limit_narrow_it(store: Store, backfiller: Backfiller) -> None:
+    fill(store, MIRA, 20)
+    fill(store, OTTO, 20)
+    report = await backfiller.run(agent_id=OTTO.agent_id, limit=7)
+    assert report.embedded == 7
+    status = backfiller.status()
+    assert [(state.agent_id, state.missing) for state in status.agents] == [
+        (MIRA.agent_id, 20),
+        (OTTO.agent_id, 13),
+    ]
+    assert (status.total.current, status.total.stale) == (7, 33)
+
+
+async def test_a_failed_batch_is_reported_and_the_others_go_on(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+) -> None:
+    fill(store, MIRA, 250)
+    failure = ProviderTimeout("too slow", hint="wait")
+    failure.usage = (CallUsage(task="embed", model=embedder.model, input_tokens=5),)
+    embedder.failures = [failure]
+    report = await backfiller.run(concurrency=1)
+    assert report.embedded == 150
+    (batch,) = report.failed
+    assert (len(batch.fact_ids), batch.reason, batch.hint) == (100, "too slow", "wait")
+    (total,) = store.usage(agent_id=MIRA.agent_id)
+    assert total.input_tokens == report.tokens
+    assert total.calls == 3  # what failed was paid for, too
+    assert (await backfiller.run()).embedded == 100
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderAuthError("no"), BudgetExceeded("too much")], ids=["auth", "budget"]
+)
+async def test_what_would_fail_every_batch_ends_the_run(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller, error: Exception
+) -> None:
+    fill(store, MIRA, 350)
+    embedder.failures = [error]
+    report = await backfiller.run(concurrency=1)
+    assert report.stopped_early in ("no", "too much")
+    assert len(embedder.calls) < 4
+
+
+async def test_an_endpoint_that_is_down_is_not_asked_for_ever(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+) -> None:
+    fill(store, MIRA, 1200)
+    embedder.failures = [ProviderTimeout("down") for _ in range(12)]
+    report = await backfiller.run(concurrency=2)
+    assert report.stopped_early == "down"
+    assert len(embedder.calls) < 9
+
+
+async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(store: Store) -> None:
+    (fact,) = fill(store, MIRA, 1)
+
+    class Slow(FakeEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Embedding:
+            change = ReviseFact(
+                scope=MIRA, fact_id=fact.id, expected_version=1, content="new", at=NOW
+            )
+            if not self.calls:
+                applied(store, change)
+            return await super().embed(texts)
+
+    embedder = Slow()
+    backfiller = Backfiller(store, SETTINGS, embedder=embedder)
+    report = await backfiller.run()
+    assert (report.embedded, report.changed) == (0, 1)
+    assert (await backfiller.run()).embedded == 1
+    stored = store.fact(fact.id, with_vector=True)
+    assert stored is not None
+    assert stored.embedding == embedder.vector("new")
+
+
+async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store) -> None:
+    fill(store, MIRA, 300)
+
+    class Stuck(FakeEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Embedding:
+            if len(self.calls) == 2:
+                stuck.set()
+                await asyncio.Event().wait()
+            return await super().embed(texts)
+
+    stuck = asyncio.Event()
+    embedder = Stuck()
+    backfiller = Backfiller(store, SETTINGS, embedder=embedder)
+    running = asyncio.create_task(backfiller.run(concurrency=1))
+    await stuck.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert backfiller.status().total.current == 200
+    rest = FakeEmbedder()
+    report = await Backfiller(store, SETTINGS, embedder=rest).run()
+    assert (report.embedded, len(rest.texts)) == (100, 100)
+
+
+async def test_the_plan_says_what_it_will_be(store: Store, embedder: FakeEmbedder) -> None:
+    fill(store, MIRA, 9, **old(embedder))
+    add_fact(store, OTTO, "x" * 4500)
+    settings = msgspec.structs.replace(
+        SETTINGS, embedding=EmbeddingSettings(model=embedder.model, prices={embedder.model: 2.0})
+    )
+    backfiller = Backfiller(store, settings, embedder=embedder)
+    plan = backfiller.plan()
+    assert (plan.facts, plan.replaced) == (10, 9)
+    assert plan.status.total.others == {"old": 9}
+    assert 1000 < plan.tokens < 1100
+    assert plan.cost == pytest.approx(plan.tokens * 2e-6)
+    assert backfiller.plan(agent_id=OTTO.agent_id).tokens == 1000
+    assert backfiller.plan(limit=3).facts == 3
+    assert not embedder.calls
+
+
+async def test_search_goes_on_while_models_are_mixed(
+    store: Store, embedder: FakeEmbedder, backfiller: Backfiller
+) -> None:
+    add_fact(store, MIRA, "Miso is a grey cat.", **old(embedder))
+    add_fact(store, MIRA, "The cello is old.", **old(embedder))
+    await backfiller.run(limit=1)
+    searcher = Searcher(store, SETTINGS, embedder=embedder)
+    report = await searcher.search(["Miso is a grey cat."], [MIRA], recipe="semantic")
+    assert [hit.fact.content for hit in report.hits] == ["Miso is a grey cat."]
+    assert any("1 of the facts have no vector" in notice for notice in report.notices)
+    await backfiller.run()
+    report = await searcher.search(["Miso is a grey cat."], [MIRA])
+    assert report.notices == ()
+
+
+def test_batches_are_of_one_agent_and_few_facts_wait() -> None:
+    facts = [make_fact(Scope.agent(f"{n % 7:024x}"), f"{n}") for n in range(100)]
+    batches = list(of_one_agent(facts, 10, held=20))
+    assert sorted(f.id for batch in batches for f in batch) == sorted(f.id for f in facts)
+    assert all(len({fact.agent_id for fact in batch}) == 1 for batch in batches)
+    assert all(0 < len(batch) <= 10 for batch in batches)
