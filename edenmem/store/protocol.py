@@ -30,6 +30,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, Scope
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.index_protocol import Indexes
+from edenmem.store.index_protocol import SearchTrial as SearchTrial
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 

@@ -184,7 +184,7 @@ def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> 
 
     class Slow:
         def aggregate(self, pipeline: list[Any], **options: Any) -> Any:
-            raise ExecutionTimeout("operation exceeded time limit", 50)  # type: ignore[no-untyped-call]
+            raise ExecutionTimeout("operation exceeded time limit", 50)
 
     search = AtlasSearch(Collection(Slow(), "x"), store._together, storage="array", max_seconds=1)
     for ask in (

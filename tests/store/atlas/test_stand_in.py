@@ -34,7 +34,7 @@ def collection(_atlas_server: AtlasServer) -> Iterator[Any]:
     _atlas_server.reset()
     client: MongoClient[Any]
     with MongoClient(_atlas_server.uri) as client:
-        database = client[f"test_{new_id()}"]
+        database: Any = client[f"test_{new_id()}"]
         facts = database["facts"]
         facts.insert_one({"embedding": [1.0, 0.0], "content": "Bees.", "agent_id": ID})
         for index, name in ((vector_index(dimensions=2), "v"), (text_index(), "t")):
