@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -237,3 +238,31 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     change_id: str | None = None
     absorbed_ids: tuple[str, ...] = ()
     snapshot: Fact | None = None
+
+
+#: Words of a command → what is said of all versions that it makes.
+_BY_COMMAND = {"restore": "restore", "undo": "restore", "migrate": "migrate"}
+
+
+def action_of_command(command: str) -> str | None:
+    """What history says of every version that a command makes, or None if that is up to each
+    change. Options and what they name do not count: an agent may be called "restore"."""
+    words = takewhile(lambda word: word.isalnum(), command.split())
+    return next((_BY_COMMAND[word] for word in words if word in _BY_COMMAND), None)
+
+
+def action_of_new_fact(fact: Fact) -> str:
+    """What history says of the first version of a fact, if its command does not say it."""
+    return "form" if fact.formation_id else "add"
+
+
+def version_action(change: Change, actor: Actor) -> str:
+    """What history says of the version that a change makes (see `HistoryEntry.action`)."""
+    match change:
+        case _ if by_command := action_of_command(actor.command):
+            return by_command
+        case AddFact(fact=fact) | ReviseFact(or_add=Fact() as fact):
+            return action_of_new_fact(fact)
+        case WriteConsolidation(absorbed_ids=(_, *_)):
+            return "consolidate"
+    return "edit"

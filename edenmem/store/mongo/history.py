@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from bson.binary import Binary
 
-from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
+from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
@@ -319,7 +319,7 @@ def fact_version(document: Document) -> Kept:
         version=fact.version,
         content=fact.content,
         at=codec.moment(made.get("at")) or fact.recent_at,
-        action=codec.text(made.get("action")) or ("form" if fact.formation_id else "add"),
+        action=codec.text(made.get("action")) or action_of_new_fact(fact),
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),
     )

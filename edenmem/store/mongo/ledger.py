@@ -20,13 +20,12 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.changes import (
-    AddFact,
     AuditEntry,
     Change,
     ChangeResult,
     ChangeSet,
     ChangeStatus,
-    WriteConsolidation,
+    version_action,
 )
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
@@ -52,8 +51,6 @@ from edenmem.store.protocol import batched
 
 DONE = "done"
 PENDING = "pending"
-
-_ACTIONS = ("form", "consolidate", "edit", "restore", "migrate", "add", "import", "undo")
 
 
 class Run:
@@ -110,22 +107,11 @@ class Run:
             status=PENDING,
         )
 
-    def action(self, change: Change) -> str:
-        """How history names what this change does: by the actor's command if that says it."""
-        words = self.set.actor.command.split()
-        named = next((word for word in words if word in _ACTIONS), None)
-        if named is not None:
-            return named
-        if isinstance(change, AddFact):
-            return "add"
-        if isinstance(change, WriteConsolidation) and change.absorbed_ids:
-            return "consolidate"
-        return "edit"
-
     def mark(self, change: Change, version: int, at: datetime) -> Document:
         """The fields by which a document says that this change made its version."""
-        actor = self.set.actor.name
-        return codec.mark(change.id, version, at=at, action=self.action(change), actor=actor)
+        actor = self.set.actor
+        action = version_action(change, actor)
+        return codec.mark(change.id, version, at=at, action=action, actor=actor.name)
 
     def finish(self, change: Change, scope: Scope | None) -> None:
         """All steps are taken; the entry will be marked at the end of the run."""

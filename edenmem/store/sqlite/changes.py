@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.store.sqlite import log
 from edenmem.store.sqlite.judging import result
 from edenmem.store.sqlite.setting_changes import SettingChanges
 from edenmem.store.sqlite.text_changes import TextChanges
@@ -23,8 +24,12 @@ class _Applier(SettingChanges, TextChanges):
 
     def apply(self, change: Change) -> ChangeResult:
         """Judge one change, and apply it if nothing speaks against it."""
-        done = self._db.execute("SELECT target_id FROM audit WHERE id = ?", (change.id,)).fetchone()
+        done = self._db.execute(
+            "SELECT target_id, action FROM audit WHERE id = ?", (change.id,)
+        ).fetchone()
         if done is not None:
-            return result(change, ChangeStatus.ALREADY, done[0])
+            target_id, action = done
+            status = ChangeStatus.DUPLICATE if action == log.VOID else ChangeStatus.ALREADY
+            return result(change, status, target_id)
         handler: Callable[[Any], ChangeResult] = getattr(self, f"_{change.__struct_config__.tag}")
         return handler(change)

@@ -29,6 +29,7 @@ _AUDIT = (
     " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
+_SHOWN = f"a.action <> '{log.VOID}'"
 
 
 def _history_from(row: Row) -> HistoryEntry:
@@ -65,17 +66,20 @@ def _audit_from(row: Row) -> AuditEntry:
     )
 
 
-def _only_version(fact: Fact) -> HistoryEntry:
+def _only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
     """What history would say of a fact that nothing has happened to since it came."""
+    origin = log.origin_of(connection, fact)
     return HistoryEntry(
-        id=log.version_id("fact", fact.id, fact.version, None),
+        id=log.version_id("fact", fact.id, fact.version, origin.change_id),
         target_type="fact",
         target_id=fact.id,
         scope=fact.home,
         version=fact.version,
         content=fact.content,
         at=fact.recent_at,
-        action=log.first_action(fact),
+        action=origin.action,
+        actor=origin.actor,
+        change_id=origin.change_id,
     )
 
 
@@ -125,7 +129,7 @@ class Chronicle(Part):
             entries = [_history_from(row) for row in rows]
             if target_type == "fact" and not entries:
                 fact = _fact_now(connection, target_id)
-                entries = [_only_version(fact)] if fact else []
+                entries = [_only_version(connection, fact)] if fact else []
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
@@ -158,7 +162,7 @@ class Chronicle(Part):
         while True:
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_AUDIT} WHERE (a.at, a.audit_no) < (?, ?){where}"
+                    f"{_AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {_SHOWN}{where}"
                     " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
                     (*last, *values, BATCH),
                 ).fetchall()
@@ -169,7 +173,9 @@ class Chronicle(Part):
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         with self._db.reading() as connection:
-            row = connection.execute(f"{_AUDIT} WHERE a.id = ?", (entry_id,)).fetchone()
+            row = connection.execute(
+                f"{_AUDIT} WHERE a.id = ? AND {_SHOWN}", (entry_id,)
+            ).fetchone()
         return _audit_from(row) if row else None
 
     # -- memory at a moment ------------------------------------------------------------------

@@ -13,6 +13,7 @@ from edenmem.models.changes import (
     ChangeStatus,
     RemoveFact,
     ReviseFact,
+    version_action,
 )
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
@@ -35,6 +36,7 @@ class FactChanges(Judging):
         number = scopes.number_of(self._db, scope)
         twin = None if number is None else facts.fact_with_hash(self._db, number, fact.hash)
         if twin is not None:
+            self._audit(change, "fact", twin, scope, action=log.VOID)
             return result(change, ChangeStatus.DUPLICATE, twin, "the scope has the same fact")
         if self._db.execute("SELECT 1 FROM facts WHERE id = ?", (fact.id,)).fetchone():
             return result(change, ChangeStatus.CONFLICT, fact.id, "another fact has this id")
@@ -76,7 +78,9 @@ class FactChanges(Judging):
         )
         log.keep_fact_version(self._db, old.fact, old.scope_id)
         facts.rewrite_fact(self._db, old, new, self._now)
-        self._version(change, new, old.scope_id, at=change.at, action=self._action("edit"))
+        self._version(
+            change, new, old.scope_id, at=change.at, action=version_action(change, self._set.actor)
+        )
         self._audit(change, "fact", new.id, change.scope, plain(old.fact), plain(new))
         return result(change, ChangeStatus.APPLIED, new.id)
 

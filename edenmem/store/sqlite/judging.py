@@ -4,9 +4,9 @@ Every judgement is made before the first write of its change, and under ``BEGIN 
 nobody else can write in between, so a change is applied whole or not at all without savepoints.
 An error (a vector that is none, a full disk) undoes the whole set.
 
-History's action of a version: "form", "consolidate", "restore" or "migrate" if the actor's command
-says so, "form" for a fact of a formation, otherwise "add" for the first and "edit" for later ones.
-An audit entry's action is the change's tag.
+An audit entry's action is the change's tag. That of an addition which met with a duplicate is
+`log.VOID`: such an entry is shown to nobody, and says that applying the change again has the same
+end, whatever became of the duplicate since.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ from edenmem.models.scope import Scope
 from edenmem.store.sqlite import log, scopes
 from edenmem.store.sqlite.codec import to_ms
 
-#: The first word of a command → the action of the versions that it makes.
-_ACTIONS = {"form": "form", "cold": "form", "consolidate": "consolidate", "migrate": "migrate"}
-#: Words of a command that brings something back.
-_RESTORING = {"restore", "undo"}
-
 
 class Judging:
     """One set on its way into the database, inside the caller's transaction."""
@@ -32,13 +27,6 @@ class Judging:
         self._db = connection
         self._set = changes
         self._now = to_ms(changes.at)
-
-    def _action(self, otherwise: str) -> str:
-        """The action of a version that replaces another."""
-        words = self._set.actor.command.split()
-        if not _RESTORING.isdisjoint(words):
-            return log.RESTORED
-        return _ACTIONS.get(words[0], otherwise) if words else otherwise
 
     def _touch(self, scope: Scope, *, reflections: int = 0, pending: int = 0) -> None:
         number = scopes.make_number(self._db, scope)
@@ -50,8 +38,10 @@ class Judging:
         target_type: str,
         target_id: str,
         scope: Scope | None,
-        before: dict[str, Any] | None,
-        after: dict[str, Any] | None,
+        before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None,
+        *,
+        action: str | None = None,
     ) -> None:
         log.add_audit(
             self._db,
@@ -59,7 +49,7 @@ class Judging:
             change_set_id=self._set.id,
             at=self._set.at,
             actor=self._set.actor,
-            action=str(change.__struct_config__.tag),
+            action=action or str(change.__struct_config__.tag),
             target_type=target_type,
             target_id=target_id,
             agent_id=scope.agent_id if scope else target_id,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.models.changes import Actor
+from edenmem.models.changes import Actor, action_of_command, action_of_new_fact
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite.codec import to_list, to_ms
@@ -17,6 +17,16 @@ from edenmem.store.sqlite.codec import to_list, to_ms
 #: The action of a fact's tombstone, and of its return.
 REMOVED = "delete"
 RESTORED = "restore"
+#: The action of an audit entry that is not shown: an addition that met with a duplicate.
+VOID = "void"
+
+
+class Origin(NamedTuple):
+    """How a version of a fact came to be."""
+
+    action: str
+    actor: str = ""
+    change_id: str | None = None
 
 
 def version_id(target_type: str, target_id: str, version: int, change_id: str | None) -> str:
@@ -61,15 +71,27 @@ def add_version(
     )
 
 
-def first_action(fact: Fact) -> str:
-    """How a fact came to be that nothing has happened to since."""
-    return "form" if fact.formation_id else "add"
+def origin_of(connection: sqlite3.Connection, fact: Fact) -> Origin:
+    """How a fact came to be of which history has nothing: as the audit entry of its addition says,
+    and as much as can be seen of it if others than edenmem added it."""
+    row = connection.execute(
+        "SELECT id, actor FROM audit WHERE target_id = ? AND target_type = 'fact'"
+        " AND action IN ('add_fact', 'revise_fact') ORDER BY at DESC, audit_no DESC LIMIT 1",
+        (fact.id,),
+    ).fetchone()
+    if row is None:
+        return Origin(action_of_new_fact(fact))
+    change_id, stored_actor = row
+    actor = msgspec.json.decode(stored_actor, type=Actor)
+    action = action_of_command(actor.command) or action_of_new_fact(fact)
+    return Origin(action, actor.name, change_id)
 
 
 def keep_fact_version(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> None:
     """Before a fact changes: make sure that history has it as it is."""
     last = last_version(connection, "fact", fact.id)
     if last is None or last[0] != fact.version:
+        origin = origin_of(connection, fact)
         add_version(
             connection,
             "fact",
@@ -78,7 +100,9 @@ def keep_fact_version(connection: sqlite3.Connection, fact: Fact, scope_id: int)
             version=fact.version,
             content=fact.content,
             at=fact.recent_at,
-            action=first_action(fact),
+            action=origin.action,
+            actor=origin.actor,
+            change_id=origin.change_id,
         )
 
 

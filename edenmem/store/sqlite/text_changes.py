@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edenmem.models.changes import ChangeResult, ChangeStatus, WriteConsolidation
+from edenmem.models.changes import ChangeResult, ChangeStatus, WriteConsolidation, version_action
 from edenmem.models.ids import new_id
 from edenmem.store.sqlite import log, scopes
 from edenmem.store.sqlite.codec import plain, to_list, to_ms
@@ -33,7 +33,6 @@ class TextChanges(Judging):
                 target,
                 f"{len(gone)} of the reflections are not in the buffer any more",
             )
-        action = self._action("consolidate" if absorbed else "edit")
         at = to_ms(change.at)
         unpropagated = old.unpropagated_versions if old else ()
         if change.propagate:
@@ -63,7 +62,7 @@ class TextChanges(Judging):
                 to_list(absorbed),
                 at,
                 json_array(unpropagated) if unpropagated else None,
-                action == "consolidate" or bool(absorbed),
+                bool(absorbed),
                 at,
                 scope_id,
             ),
@@ -76,7 +75,7 @@ class TextChanges(Judging):
             version=version + 1,
             content=change.content,
             at=change.at,
-            action=action,
+            action=version_action(change, self._set.actor),
             actor=self._set.actor.name,
             change_id=change.id,
             absorbed_ids=absorbed,

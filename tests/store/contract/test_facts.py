@@ -8,14 +8,30 @@ import msgspec
 import pytest
 
 from edenmem.errors import EdenmemError
-from edenmem.models.changes import AddFact, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+    SetPrivacy,
+    WriteConsolidation,
+)
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol import Store
-from tests.support.builders import NOW, ago, make_fact
-from tests.support.memory import add_fact, add_facts, applied, apply, apply_one, facts_of
+from tests.support.builders import ACTOR, NOW, ago, change_set, make_fact
+from tests.support.memory import (
+    add_fact,
+    add_facts,
+    add_reflection,
+    applied,
+    apply,
+    apply_one,
+    facts_of,
+)
 from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
@@ -398,6 +414,50 @@ def test_unknown_ids_are_missing_and_harm_nothing(store: Store) -> None:
 
 
 # -- history -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "formed", "action"),
+    [
+        ("edenmem fact add --agent restore", False, "add"),
+        ("MemoryService", False, "add"),
+        ("edenmem import …", False, "add"),
+        ("edenmem form …", True, "form"),
+        ("MemoryService", True, "form"),
+        ("edenmem migrate v1 --yes", False, "migrate"),
+        ("edenmem undo …", False, "restore"),
+    ],
+)
+def test_history_says_who_added_a_fact_and_how(
+    store: Store, command: str, formed: bool, action: str
+) -> None:
+    actor = Actor(name="anna", host="here", command=command)
+    fact = make_fact(SCOPE, "one", formed_at=NOW, formation_id=new_id() if formed else None)
+    added = AddFact(fact=fact)
+    store.apply(change_set(added, actor=actor))
+    (only,) = store.history("fact", fact.id)
+    assert (only.version, only.actor, only.action) == (1, "anna", action)
+    assert (only.at, only.change_id) == (NOW, added.id)
+    applied(store, revise(fact, "two", at=NOW + timedelta(minutes=1)))
+    first, second = store.history("fact", fact.id)
+    assert first == only
+    assert (second.actor, second.action) == (ACTOR.name, "edit")
+
+
+def test_history_says_whether_a_text_was_consolidated_or_edited(store: Store) -> None:
+    pending = add_reflection(store, SCOPE, "Anna may move.")
+    actor = Actor(name="anna", host="here", command="edenmem form …")
+    same = {"scope": SCOPE, "word_limit": 300, "at": NOW}
+    writes = [
+        WriteConsolidation(expected_version=0, content="one", absorbed_ids=(pending.id,), **same),
+        WriteConsolidation(expected_version=1, content="two", **same),
+    ]
+    store.apply(change_set(*writes, actor=actor))
+    history = store.history("consolidation", "", scope=SCOPE)
+    assert [(entry.action, entry.actor) for entry in history] == [
+        ("consolidate", "anna"),
+        ("edit", "anna"),
+    ]
 
 
 def test_history_has_every_version(store: Store) -> None:

@@ -108,6 +108,31 @@ def test_applying_twice_changes_nothing(store: Store) -> None:
         assert state(store, agent, scope) == after_first
 
 
+def test_an_addition_that_met_its_twin_adds_nothing_later(store: Store) -> None:
+    agent, scope = new_scope()
+    twin = add_fact(store, scope, "Anna sings.")
+    late = AddFact(fact=make_fact(scope, "Anna sings."))
+    wanted = make_fact(scope, "Anna sings.")
+    instead = ReviseFact(
+        scope=scope, fact_id=new_id(), expected_version=1, content="x", at=NOW, or_add=wanted
+    )
+    changes = change_set(late, instead)
+    first = store.apply(changes)
+    assert [(r.status, r.target_id) for r in first] == [(ChangeStatus.DUPLICATE, twin.id)] * 2
+    revised = ReviseFact(
+        scope=scope, fact_id=twin.id, expected_version=1, content="Anna paints.", at=LATER
+    )
+    applied(store, revised, at=LATER)
+    again = store.apply(changes)
+    assert [(r.status, r.target_id) for r in again] == [(ChangeStatus.DUPLICATE, twin.id)] * 2
+    assert [fact.content for fact in facts_of(store, scope)] == ["Anna paints."]
+    # Nothing was done, so nobody is told of anything.
+    shown = [entry.action for entry in store.audit(agent_id=agent.id)]
+    assert shown == ["revise_fact", "add_fact"]
+    assert len(list(store.audit(target_id=twin.id))) == 2
+    assert store.audit_entry(late.id) is None
+
+
 def test_applying_in_pieces_is_the_same_as_at_once(store: Store) -> None:
     """Known failure 16: a crash in the middle left things half done for ever."""
     agent, scope = new_scope()
