@@ -145,7 +145,7 @@ class IndexKeeper:
                 action = IndexAction(name=state.name, outcome="would_update", state=state)
             else:
                 self._store.update_index(state.name, self.wish)
-                action = self._after(state.name, "updated")
+                action = self._after(state.name, "updated", note=_of_old_vectors(state))
             actions.append(action)
         return actions
 
@@ -164,6 +164,16 @@ class IndexKeeper:
             actions.append(self._after(state.name, "dropped"))
         return actions
 
-    def _after(self, name: str, outcome: str) -> IndexAction:
+    def _after(self, name: str, outcome: str, *, note: str = "") -> IndexAction:
         (state,) = self.states([name])
-        return IndexAction(name=name, outcome=outcome, state=state)
+        return IndexAction(name=name, outcome=outcome, state=state, note=note)
+
+
+def _of_old_vectors(state: IndexState) -> str:
+    """A word on the vectors that an index of other dimensions does not take up."""
+    if state.kind != "vector" or not any("numDimensions" in one for one in state.differences):
+        return ""
+    return (
+        "vectors of another length are not in it; 'edenmem embed backfill' makes those of the "
+        "configured model"
+    )
