@@ -160,11 +160,11 @@ def with_defaults(type: str, definition: Document) -> Document:
             for field in reversed(definition["fields"])
         ]
         return {"numPartitions": 1, **definition, "fields": fields}
-    fields = {
+    mapped = {
         path: [types] if isinstance(types, Mapping) else types
         for path, types in sorted(definition["mappings"].get("fields", {}).items())
     }
-    return {**definition, "mappings": {"dynamic": False, "fields": fields}}
+    return {**definition, "mappings": {"dynamic": False, "fields": mapped}}
 
 
 def vector_fields(definition: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -82,7 +82,7 @@ def numbers_of(value: Any) -> Sequence[float] | None:
     """The numbers of a vector in either form."""
     if isinstance(value, Binary) and value.subtype == 9:
         vector = value.as_vector()
-        return vector.data if vector.dtype is BinaryVectorDtype.FLOAT32 else None
+        return list(map(float, vector.data)) if vector.dtype is BinaryVectorDtype.FLOAT32 else None
     if isinstance(value, list) and value and all(type(one) in (int, float) for one in value):
         return value
     return None
