@@ -106,3 +106,19 @@ def test_without_a_model_the_error_says_what_to_install(cli: Cli) -> None:
     result = cli("embed", "status")
     assert result.code == 2
     assert "edenmem[local]" in result.err
+
+
+def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> None:
+    fact = "f" * 23 + "1"
+    ask = ("search", "ninety lanterns", "--agent", "mira", "--why-not", fact)
+    other = cli(*ask).ok()
+    assert "lost at scope" in other.out
+    assert "--user" in other.out
+    named = cli(*ask, "--user", "lena").ok()
+    assert "found" in named.out
+    cli("embed", "backfill", *embedding(endpoint)).ok()
+    (answer,) = cli(*ask, "-u", "lena", "--format", "json", *embedding(endpoint)).ok().data
+    assert [place["name"] for place in answer["lists"]] == ["semantic", "text"]
+    assert answer["in_scope"] is True
+    assert cli(*ask[:-1], "abcdef").code == 3
+    assert cli("search", "one", "two", *ask[2:]).code == 2

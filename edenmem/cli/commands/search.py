@@ -16,6 +16,7 @@ from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.views import labelled
+from edenmem.cli.why_not import Reader, Wanted, look, tell_why_not
 from edenmem.engine.reports import SearchHit, SearchReport
 from edenmem.errors import UsageError
 
@@ -63,6 +64,10 @@ def search(
         bool, typer.Option("--exact", help="Compare with every vector, without a first pass.")
     ] = False,
     vectors: options.Vectors = False,
+    why_not: Annotated[
+        str | None,
+        typer.Option("--why-not", metavar="FACT", help="Tell where this fact is lost on the way."),
+    ] = None,
 ) -> None:
     """Find facts by meaning and by words.
 
@@ -71,6 +76,7 @@ def search(
     \b
     edenmem search "when does the walk start" --agent mira
     edenmem search paste glue --agent mira --user lena --explain
+    edenmem search "paste glue" --agent mira --why-not 6b02
     """
     run = invocation(ctx)
     check_hold_facts(kinds or ())
@@ -80,25 +86,31 @@ def search(
         raise UsageError(
             f"{len(texts)} queries, three are the most", hint="put the words of one in quotes"
         )
+    if why_not is not None and len(texts) > 1:
+        raise UsageError("--why-not takes one query", hint="put its words in quotes")
     chosen = choose_agent(run, agent)
+    reader: Reader = {
+        "user_id": run.resolver.user_id(user, agent_id=chosen.id) if user else None,
+        "group_id": run.resolver.group(chosen, group) if group else None,
+        "shards": [run.resolver.shard(chosen, shard)] if shard else None,
+        "kinds": kinds,
+    }
+    wanted: Wanted = {
+        "recipe": recipe.value if recipe else None,
+        "top_k": top_k,
+        "since": begin,
+        "until": end,
+        "session_id": run.resolver.session(session).id if session else None,
+        "recency": recency,
+        "mmr": mmr,
+        "exact": exact,
+    }
+    if why_not is not None:
+        fact_id = run.resolver.fact(why_not).id
+        tell_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
+        return
     report = run.serve(
-        lambda service: service.search(
-            texts,
-            agent_id=chosen.id,
-            user_id=run.resolver.user_id(user, agent_id=chosen.id) if user else None,
-            group_id=run.resolver.group(chosen, group) if group else None,
-            shards=[run.resolver.shard(chosen, shard)] if shard else None,
-            kinds=kinds,
-            recipe=recipe.value if recipe else None,
-            top_k=top_k,
-            since=begin,
-            until=end,
-            session_id=run.resolver.session(session).id if session else None,
-            track=track,
-            recency=recency,
-            mmr=mmr,
-            exact=exact,
-        )
+        lambda service: service.search(texts, agent_id=chosen.id, track=track, **reader, **wanted)
     )
     tell_search(run, report, explain=explain, vectors=vectors)
 

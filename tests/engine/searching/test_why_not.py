@@ -1,0 +1,134 @@
+"""Why a fact was not found: each place where it may be lost, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from edenmem.engine.why_not import Detective
+from edenmem.errors import NotFoundError
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import SearchSettings, Settings
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW, ago
+from tests.support.embedder import FakeEmbedder
+from tests.support.memory import add_fact
+
+AGENT = new_id()
+SCOPE, ELSEWHERE = Scope.user(AGENT, new_id()), Scope.user(AGENT, new_id())
+SETTINGS = Settings(search=SearchSettings(semantic_floor=0.6, top_k=2, depth=5))
+QUERY = "grey cat Miso"
+
+
+@pytest.fixture
+def store(sqlite_store: Store) -> Store:
+    return sqlite_store
+
+
+@pytest.fixture
+def detective(store: Store, embedder: FakeEmbedder) -> Detective:
+    return Detective(store, SETTINGS, embedder=embedder)
+
+
+def add(store: Store, embedder: FakeEmbedder, text: str, **fields: object) -> Fact:
+    vector = {"embedding": embedder.vector(text), "embedding_model": embedder.model}
+    scope = fields.pop("scope", SCOPE)
+    assert isinstance(scope, Scope)
+    return add_fact(store, scope, text, **{**vector, **fields})
+
+
+async def test_a_fact_that_is_found(
+    store: Store, embedder: FakeEmbedder, detective: Detective
+) -> None:
+    fact = add(store, embedder, "Anna has a grey cat called Miso.")
+    answer = await detective.why_not(fact.id, QUERY, [SCOPE])
+    assert (answer.stage, answer.why) == ("found", "it is found, at rank 1 of 1")
+    semantic, text = answer.lists
+    assert (semantic.rank, text.rank) == (1, 1)
+    assert semantic.score == pytest.approx(answer.explain["semantic"]["score"], abs=1e-6)
+    assert answer.fact.embedding is None
+    assert len(embedder.calls) == 1
+    stored = store.fact(fact.id)
+    assert stored is not None
+    assert stored.access_count == 0
+
+
+async def test_a_fact_of_somebody_else(
+    store: Store, embedder: FakeEmbedder, detective: Detective
+) -> None:
+    fact = add(store, embedder, "A grey cat called Miso.", scope=ELSEWHERE)
+    answer = await detective.why_not(fact.id, QUERY, [SCOPE])
+    assert (answer.stage, answer.in_scope, answer.lists) == ("scope", False, ())
+    assert ELSEWHERE.owner in answer.advice
+    assert not embedder.calls
+
+
+@pytest.mark.parametrize("filter", ["since", "until", "session_id"])
+async def test_a_fact_outside_the_filter(
+    store: Store, embedder: FakeEmbedder, detective: Detective, filter: str
+) -> None:
+    fact = add(store, embedder, "A grey cat called Miso.", formed_at=ago(days=9))
+    values = {"since": ago(days=1), "until": ago(days=30), "session_id": new_id()}
+    answer = await detective.why_not(
+        fact.id,
+        QUERY,
+        [SCOPE],
+        **{filter: values[filter]},  # type: ignore[arg-type]
+    )
+    assert answer.stage == "filter"
+
+
+async def test_a_fact_without_a_vector_of_the_model(
+    store: Store, embedder: FakeEmbedder, detective: Detective
+) -> None:
+    bare = add_fact(store, SCOPE, "A feline pet.")
+    other = FakeEmbedder(model="old")
+    old = add(store, other, "Another feline.")
+    mismatch = await detective.why_not(bare.id, QUERY, [SCOPE])
+    assert (mismatch.stage, mismatch.vector) == ("embedding", "none")
+    add(store, embedder, "Anna has a grey cat called Miso.")
+    for fact, said in ((bare, "none"), (old, "old, 128 dimensions")):
+        answer = await detective.why_not(fact.id, QUERY, [SCOPE])
+        assert (answer.stage, answer.vector) == ("embedding", said)
+        assert "none of the query's words" in answer.why
+        assert "backfill" in answer.advice
+
+
+async def test_a_fact_below_the_floor(
+    store: Store, embedder: FakeEmbedder, detective: Detective
+) -> None:
+    fact = add(store, embedder, "The tram leaves at nine.")
+    answer = await detective.why_not(fact.id, QUERY, [SCOPE])
+    assert answer.stage == "semantic"
+    assert "below the floor 0.6" in answer.why
+    assert "semantic_floor" in answer.advice
+
+
+async def test_a_fact_beyond_top_k_and_beyond_the_depth(
+    store: Store, embedder: FakeEmbedder, detective: Detective
+) -> None:
+    facts = [
+        add(store, embedder, f"grey cat Miso {' '.join(f'w{n}{i}' for i in range(n))}")
+        for n in range(12)
+    ]
+    third = await detective.why_not(facts[2].id, QUERY, [SCOPE], recipe="convex")
+    assert third.stage == "top_k"
+    assert "--top-k" in third.advice
+    last = await detective.why_not(facts[11].id, QUERY, [SCOPE])
+    assert last.stage == "depth"
+    assert last.lists[0].rank is not None
+    assert last.lists[0].rank > 5
+    assert "5 deep" in last.why
+
+
+async def test_words_alone(store: Store) -> None:
+    fact = add_fact(store, SCOPE, "The tram leaves at nine.", formed_at=NOW)
+    answer = await Detective(store, SETTINGS, embedder=None).why_not(fact.id, QUERY, [SCOPE])
+    assert (answer.stage, answer.recipe) == ("words", "text")
+    assert any("no embedding model" in notice for notice in answer.notices)
+
+
+async def test_a_fact_that_there_is_not(detective: Detective) -> None:
+    with pytest.raises(NotFoundError):
+        await detective.why_not(new_id(), QUERY, [SCOPE])
