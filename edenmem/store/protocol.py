@@ -36,7 +36,8 @@ ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "forma
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``status`` tells of a store. ``location`` has no secrets in it."""
+    """What ``status`` tells of a store. ``location`` has no secrets in it; ``counts`` has the same
+    keys on every store, and counts what is marked as deleted too."""
 
     kind: Literal["sqlite", "mongodb"]
     location: str

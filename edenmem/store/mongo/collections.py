@@ -25,7 +25,7 @@ MIGRATIONS = "memory2_migrations"
 #: Notes of the cold run about sessions: ids and times, no memory.
 COLD = "memory2_cold"
 
-#: Collections with memory in them, in the order in which ``status`` shows them.
+#: Collections with memory in them.
 OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 
 VECTOR_INDEX = "memory2_facts_vector"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from edenmem.errors import StoreError
 from edenmem.store.mongo import collections as names
@@ -24,22 +24,45 @@ class SchemaPart(Connected):
 
     def info(self) -> StoreInfo:
         """See `edenmem.store.protocol.Store.info`."""
-        settings = self._settings
-        host = (
-            settings.users_collection,
-            settings.sessions_collection,
-            settings.messages_collection,
-        )
         with mapped(self.location):
             version = str(self._database.client.server_info().get("version", ""))
-        counts = {name: self._collection(name).estimated_count() for name in (*names.OURS, *host)}
         return StoreInfo(
             kind="mongodb",
             location=f"{self.location} ({self._database.name})",
             initialised=FACT_KEY.name in self._facts.indexes(),
             server_version=version,
-            counts=counts,
+            size_bytes=self._size(),
+            counts=self._counts(),
         )
+
+    def _counts(self) -> dict[str, int]:
+        agents = self._users.count({"type": "agent"})
+        counted = {
+            "sessions": self._sessions,
+            "messages": self._messages,
+            "facts": self._facts,
+            "reflections": self._reflections,
+            "consolidations": self._consolidated,
+            "policies": self._policies,
+            "formations": self._formations,
+            "history": self._history,
+            "audit": self._audit,
+        }
+        return {
+            "agents": agents,
+            "users": max(0, self._users.estimated_count() - agents),
+            **{name: collection.estimated_count() for name, collection in counted.items()},
+        }
+
+    def _size(self) -> int | None:
+        """Bytes on disk with indexes; None if the server does not say."""
+        try:
+            stats = self._database.command("dbStats")
+        except (OperationFailure, NotImplementedError):
+            return None
+        parts = [stats.get(name) for name in ("storageSize", "indexSize")]
+        sizes = [int(part) for part in parts if isinstance(part, int | float)]
+        return sum(sizes) if sizes else None
 
     def initialise(self) -> Sequence[str]:
         """See `edenmem.store.protocol.Store.initialise`.

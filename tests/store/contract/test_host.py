@@ -38,8 +38,23 @@ def test_info_counts_what_there_is(store: Store) -> None:
     assert empty.kind in ("sqlite", "mongodb")
     assert empty.location
     assert set(empty.counts.values()) <= {0}
+    for name in ("zoe", "adam"):
+        assert store.add_agent(make_agent(name))
+    assert store.add_user(make_user("anna"))
     add_fact(store, Scope.agent(new_id()))
-    assert sum(store.info().counts.values()) > sum(empty.counts.values())
+    assert store.info().counts == {
+        "agents": 2,
+        "users": 1,
+        "sessions": 0,
+        "messages": 0,
+        "facts": 1,
+        "reflections": 0,
+        "consolidations": 0,
+        "policies": store.info().counts["policies"],  # MongoDB keeps the revisions there too
+        "formations": 0,
+        "history": 0,
+        "audit": 1,
+    }
 
 
 # -- agents and users ----------------------------------------------------------------------------
