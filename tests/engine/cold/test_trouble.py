@@ -27,7 +27,7 @@ from tests.engine.cold.conftest import ADAM, EVE, Quiet, fact_of
 from tests.support.llm import HANG, NONSENSE
 
 #: A time limit that a run which hangs meets soon, and no other.
-SHORT = {"session_timeout_seconds": 0.5}
+SHORT = {"session_timeout_seconds": 3.0}
 
 
 def answers(**by_session: Any) -> Callable[[Any], Any]:
