@@ -130,11 +130,17 @@ class Invocation:
 
         The store stays open, for what is printed afterwards.
         """
+        from edenmem.engine.factory import open_query_shelf
         from edenmem.engine.service import MemoryService
 
         async def main(model: LLM | None, embedder: Embedder | None) -> T:
             service = MemoryService(
-                self.store, self.settings, llm=model, embedder=embedder, actor=self.actor
+                self.store,
+                self.settings,
+                llm=model,
+                embedder=embedder,
+                actor=self.actor,
+                query_shelf=open_query_shelf(self.settings),
             )
             return await work(service)
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.errors import ConfigError
-from edenmem.settings.paths import sqlite_path, user_data_folder
+from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
+    from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
     from edenmem.llm.protocol import LLM
     from edenmem.settings.schema import Settings
@@ -26,6 +27,7 @@ __all__ = [
     "open_budget",
     "open_embedder",
     "open_llm",
+    "open_query_shelf",
     "open_store",
 ]
 
@@ -125,3 +127,22 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
 
             return LocalEmbedder(model)
     return None
+
+
+def open_query_shelf(settings: Settings) -> QueryFile | None:
+    """Where vectors of queries outlast the process, or None: a model of this machine is asked
+    again as quickly, and ``search.query_cache = 0`` keeps none."""
+    embedding = settings.embedding
+    endpoint = bool(embedding.api_key or embedding.base_url)
+    is_local = embedding.provider == "local" or (
+        embedding.provider == "auto" and bool(embedding.local_path)
+    )
+    if not endpoint or is_local or embedding.provider == "none" or not settings.search.query_cache:
+        return None
+    from edenmem.embed.query_file import QueryFile
+
+    return QueryFile(
+        user_cache_folder() / "queries.db",
+        size=settings.search.query_cache,
+        space=f"{embedding.base_url} {embedding.dimensions}",
+    )

@@ -17,6 +17,7 @@ from msgspec.structs import replace as _replace
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.offload import in_thread
+from edenmem.engine.query_vectors import QueryShelf, QueryVectors
 from edenmem.engine.reports import Dropped, SearchHit, SearchReport
 from edenmem.engine.search_request import checked_queries, checked_top_k, planned
 from edenmem.engine.search_request import vector_model as model_of_vectors
@@ -40,7 +41,10 @@ _DAY = 86_400.0
 
 
 class Searcher:
-    """Finds facts. Safe to use for several searches at once."""
+    """Finds facts. Safe to use for several searches at once.
+
+    The vectors of the latest queries are kept; on ``shelf``, if there is one, beyond the process.
+    """
 
     def __init__(
         self,
@@ -49,10 +53,13 @@ class Searcher:
         *,
         embedder: Embedder | None,
         clock: Callable[[], datetime] = utc_now,
+        shelf: QueryShelf | None = None,
     ) -> None:
         self._store = store
         self._settings = settings.search
         self._embedder = embedder
+        size = settings.search.query_cache
+        self._vectors = QueryVectors(embedder, size, shelf) if embedder is not None else None
         self._clock = clock
 
     async def search(
@@ -174,9 +181,9 @@ class Searcher:
         async def semantic() -> list[list[Candidate]]:
             given = vectors
             if given is None:
-                assert self._embedder is not None
+                assert self._vectors is not None
                 with clock.stage("embed"):
-                    given = (await self._embedder.embed(texts)).vectors
+                    given = await self._vectors.of(texts)
             with clock.stage("semantic"):
                 return await in_thread(
                     self._store.semantic_candidates,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edenmem.engine.consolidation import Consolidator
     from edenmem.engine.context import ContextBuilder
     from edenmem.engine.formation import Former
+    from edenmem.engine.query_vectors import QueryShelf
     from edenmem.engine.recall import RecallMode
     from edenmem.engine.reports import (
         ConsolidationReport,
@@ -91,6 +92,8 @@ class MemoryService:
         embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
         actor: Who is written into history and audit; None: this user on this host.
         clock: The current time, for tests.
+        query_shelf: Keeps the vectors of queries beyond this process; None: they are kept in
+            memory only (``search.query_cache`` of them).
 
     The service owns what it is given: `close` closes the store and the providers too.
     """
@@ -104,6 +107,7 @@ class MemoryService:
         embedder: Embedder | None = None,
         actor: Actor | None = None,
         clock: Callable[[], datetime] = utc_now,
+        query_shelf: QueryShelf | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -111,6 +115,7 @@ class MemoryService:
         self._embedder = embedder
         self._actor = actor or this_program()
         self._clock = clock
+        self._query_shelf = query_shelf
 
     @classmethod
     def from_settings(
@@ -563,7 +568,13 @@ class MemoryService:
     def _searcher(self) -> Searcher:
         from edenmem.engine.searching import Searcher
 
-        return Searcher(self._store, self._settings, embedder=self._embedder, clock=self._clock)
+        return Searcher(
+            self._store,
+            self._settings,
+            embedder=self._embedder,
+            clock=self._clock,
+            shelf=self._query_shelf,
+        )
 
     @cached_property
     def _contexts(self) -> ContextBuilder:

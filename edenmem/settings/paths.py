@@ -25,6 +25,11 @@ def user_data_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return _user_folder("XDG_DATA_HOME", ".local/share", "user_data_path", environ)
 
 
+def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of what can be made again."""
+    return _user_folder("XDG_CACHE_HOME", ".cache", "user_cache_path", environ)
+
+
 def _user_folder(variable: str, default: str, function: str, environ: Mapping[str, str]) -> Path:
     # On Linux the rule is two lines and importing platformdirs is a tenth of a command's time.
     if sys.platform == "linux" and environ.get("HOME"):

@@ -157,6 +157,7 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     rerank_url: str = ""
     rerank_model: str = ""
     rerank_api_key: str = ""
+    query_cache: NotNegative = 256  # vectors of queries that are kept; 0: none
     scan_limit: Count = 50_000
     analyzer: str = "lucene.english"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,21 @@ def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> N
     assert answer["in_scope"] is True
     assert cli(*ask[:-1], "abcdef").code == 3
     assert cli("search", "one", "two", *ask[2:]).code == 2
+
+
+def test_a_repeated_query_costs_no_call_in_another_process(
+    cli: Cli, endpoint: FakeOpenAI, tmp_path: Path
+) -> None:
+    options = embedding(endpoint)
+    cli("embed", "backfill", *options).ok()
+    asked = len(endpoint.requests)
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = [
+        cli("search", "whale lanterns", "-a", "mira", *options, env=cache).ok().out
+        for _ in range(2)
+    ]
+    assert found[0] == found[1]
+    assert len(endpoint.requests) == asked + 1
+    off = ("--set", "search.query_cache=0")
+    cli("search", "whale lanterns", "-a", "mira", *options, *off, env=cache).ok()
+    assert len(endpoint.requests) == asked + 2

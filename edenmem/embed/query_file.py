@@ -1,0 +1,82 @@
+"""A file with the vectors of earlier queries, for commands that are a new process each time.
+
+It holds no text of a query: a vector is found by the SHA-256 of its model and text. The file is
+the user's alone (mode 0600), holds a bounded number of vectors, the least lately used go first,
+and several processes may use it at once. It is a convenience: if it cannot be used, the model is
+asked as if it were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_WAIT_SECONDS = 0.25
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS vectors"
+    " (key BLOB PRIMARY KEY, used INTEGER NOT NULL, vector BLOB NOT NULL) WITHOUT ROWID"
+)
+
+
+class QueryFile:
+    """At most ``size`` vectors in the file at ``path``, which is made when it is needed.
+
+    ``space`` tells apart models of one name at different endpoints.
+    """
+
+    def __init__(self, path: Path, *, size: int, space: str = "") -> None:
+        self._path = path
+        self._size = size
+        self._space = space
+
+    def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
+        """The vectors of those texts that are known, of this model."""
+        found: dict[str, bytes] = {}
+        if not self._path.exists():
+            return found
+        with contextlib.suppress(OSError, sqlite3.Error), self._opened() as connection:
+            for text in texts:
+                key = self._key(model, text)
+                row = connection.execute(
+                    "UPDATE vectors SET used = ? WHERE key = ? RETURNING vector",
+                    (time.time_ns(), key),
+                ).fetchone()
+                if row is not None:
+                    found[text] = row[0]
+        return found
+
+    def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
+        """Keep the vectors of texts; the least lately used go if there are too many."""
+        with contextlib.suppress(OSError, sqlite3.Error), self._opened() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                [(self._key(model, text), time.time_ns(), vectors[text]) for text in vectors],
+            )
+            connection.execute(
+                "DELETE FROM vectors WHERE key IN"
+                " (SELECT key FROM vectors ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (self._size,),
+            )
+
+    def _key(self, model: str, text: str) -> bytes:
+        whole = "\0".join((self._space, model, text))
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).digest()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made here with the right mode: SQLite gives its journal the mode of the file.
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
+        try:
+            with connection:
+                connection.execute(_TABLE)
+                yield connection
+        finally:
+            connection.close()
