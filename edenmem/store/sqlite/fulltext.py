@@ -37,8 +37,23 @@ _ALPHABETS = (
 
 _TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 
-# Both weigh the words of `content` alone: the scope's word decides, it does not count.
+# The words of `content` alone are weighed: the scope's word decides, it does not count.
 _BM25 = "bm25(facts_text, 0.0, 1.0)"
+_ALL_AT_ONCE = (
+    f"SELECT rowid AS fact_no, -{_BM25} AS score FROM facts_text WHERE facts_text MATCH ?"
+)
+_ONE_WORD = (
+    f"SELECT rowid AS fact_no, -{_BM25} * ? AS score FROM facts_text WHERE facts_text MATCH ?"
+)
+
+#: In a store of up to so many facts each word is weighed as Lucene weighs it, ln(1 + odds), which
+#: is never zero. FTS5 takes ln(odds), and next to nothing (`_LEAST_WEIGHT`) for a word that half
+#: of the facts have: that is most words of a young memory. The two agree the better the rarer a
+#: word is, and where there are many facts, one of them that half of the facts have says little.
+_MOST_WEIGHED = 10_000
+_LEAST_WEIGHT = 1e-6
+#: Sums of the same weights in another order shall be equal.
+_DIGITS = 12
 
 
 class TextQuery:
@@ -66,21 +81,17 @@ class TextQuery:
         words = self._known_words(query_words(query))
         if not words:
             return []
-        match = self._match(words)
+        ranked, values = self._ranked(words)
         if self._conditions:
             return self._candidates(
-                f"SELECT f.id, -{_BM25} AS score FROM facts_text"
-                " JOIN facts f ON f.fact_no = facts_text.rowid"
-                f" WHERE facts_text MATCH ?{self._conditions}"
-                " ORDER BY score DESC, f.id LIMIT ?",
-                (match, *self._values, limit),
+                f"SELECT f.id, ranked.score FROM ({ranked}) ranked JOIN facts f USING (fact_no)"
+                f" WHERE TRUE{self._conditions} ORDER BY ranked.score DESC, f.id LIMIT ?",
+                (*values, *self._values, limit),
             )
         # Ids are read for the best alone, and for those whose scores equal the last one's.
         for most in (_TIES * limit, -1):
             top = self._db.execute(
-                f"SELECT rowid, -{_BM25} AS score FROM facts_text WHERE facts_text MATCH ?"
-                " ORDER BY score DESC LIMIT ?",
-                (match, most),
+                f"{ranked} ORDER BY score DESC LIMIT ?", (*values, most)
             ).fetchall()
             if len(top) != most or top[-1][1] < top[limit - 1][1]:
                 break
@@ -96,6 +107,39 @@ class TextQuery:
 
     def _candidates(self, statement: str, values: tuple[Any, ...]) -> list[Candidate]:
         return [Candidate(*row) for row in self._db.execute(statement, values)]
+
+    def _ranked(self, words: Sequence[str]) -> tuple[str, list[Any]]:
+        """A statement for ``fact_no`` and ``score`` of what matches, and its values."""
+        total = self._total()
+        if total is None:
+            return _ALL_AT_ONCE, [self._match(words)]
+        values: list[Any] = []
+        for word in words:
+            odds = _odds(total, self._occurrences(word))
+            weight = math.log1p(odds) / max(math.log(odds), _LEAST_WEIGHT)
+            values += [weight, self._match([word])]
+        if len(words) == 1:
+            return _ONE_WORD, values
+        each = " UNION ALL ".join([_ONE_WORD] * len(words))
+        return (
+            f"SELECT fact_no, round(sum(score), {_DIGITS}) AS score FROM ({each}) GROUP BY fact_no",
+            values,
+        )
+
+    def _total(self) -> int | None:
+        """How many facts there are, or None if they are too many to weigh each word."""
+        (last,) = self._db.execute("SELECT max(fact_no) FROM facts").fetchone()
+        if last is None or last > _MOST_WEIGHED:
+            return None
+        total: int = self._db.execute("SELECT count(*) FROM facts").fetchone()[0]
+        return total
+
+    def _occurrences(self, word: str) -> int:
+        count: int = self._db.execute(
+            "SELECT count(*) FROM facts_text WHERE facts_text MATCH ?",
+            (f"content : {quoted(word)}",),
+        ).fetchone()[0]
+        return count
 
     def _match(self, words: Sequence[str]) -> str:
         return f"{self._within}content : ({' OR '.join(map(quoted, words))})"
@@ -139,6 +183,11 @@ class TextQuery:
         ).fetchall()
         near = {term: doc for term, doc in rows if _is_one_edit(stem, term)}
         return sorted(near, key=lambda term: (-near[term], term))[:_MOST_NEIGHBOURS]
+
+
+def _odds(total: int, having: int) -> float:
+    """How much likelier it is that a fact lacks a word than that it has it."""
+    return (total - having + 0.5) / (having + 0.5)
 
 
 def _stems(words: Sequence[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite import SqliteStore, fulltext
 from edenmem.store.sqlite.fulltext import _edits_of_head, _is_one_edit
 from edenmem.store.sqlite.words import MOST_WORDS, query_words, quoted
 from edenmem.text import clean
@@ -215,6 +216,57 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('integrity-check')")
         assert connection.execute("SELECT term FROM facts_words").fetchall() == []
     store.close()
+
+
+def test_words_are_weighed_as_lucene_weighs_them(opened: SqliteStore) -> None:
+    """A word that every fact has still counts, and a rarer one counts for more."""
+    contents = ["kiln", "kiln kiln glaze", "kiln clay wheel", "kiln glaze and clay and ash"]
+    facts = [make_fact(SCOPE, content) for content in contents]
+    add_facts(opened, *facts, make_fact(Scope.agent(new_id()), "kiln of others"))
+    # The word of the scope counts as one, of every fact alike.
+    lengths = [1 + len(content.split()) for content in [*contents, "kiln of others"]]
+    mean = sum(lengths) / len(lengths)
+
+    def weight(having: int) -> float:
+        return math.log(1 + (5 - having + 0.5) / (having + 0.5))
+
+    def share(count: int, number: int) -> float:
+        return count * 2.2 / (count + 1.2 * (0.25 + 0.75 * lengths[number] / mean))
+
+    expected = {
+        facts[n].id: weight(5) * share(contents[n].split().count("kiln"), n)
+        + weight(2) * (share(1, n) if "glaze" in contents[n] else 0)
+        for n in range(4)
+    }
+    for filter in (
+        FactFilter(scopes=(SCOPE,)),
+        FactFilter(scopes=(SCOPE,), since=NOW - timedelta(days=999)),
+    ):
+        [found] = opened.text_candidates(filter, ["kiln glaze"], limit=9)
+        assert {one.fact_id: one.score for one in found} == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_only_match_of_a_young_memory_counts(opened: SqliteStore) -> None:
+    add_facts(opened, make_fact(SCOPE, "Anna sings."))
+    [[found]] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["anna"], limit=9)
+    assert found.score > 0.1
+
+
+def test_a_large_store_is_ranked_alike(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = [make_fact(SCOPE, f"Anna sings {'loudly ' * (n % 4)}on day {n}.") for n in range(40)]
+    add_facts(opened, *facts)
+
+    def best() -> list[str]:
+        [found] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["loudly 8"], limit=12)
+        assert all(one.score > 0 for one in found)
+        return [one.fact_id for one in found]
+
+    weighed = best()
+    assert weighed[0] == facts[8].id
+    monkeypatch.setattr(fulltext, "_MOST_WEIGHED", 39)
+    assert best() == weighed
 
 
 @pytest.mark.parametrize("equal", [3, 7, 8, 9, 30])
