@@ -403,6 +403,17 @@ class MemoryService:
         """
         return await self._consolidator.consolidate(scope, force=force, dry_run=dry_run)
 
+    async def finish_changes(self) -> int:
+        """Settle what processes that died left of their changes; how many there were.
+
+        On a store with transactions there is never any.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        before = self._clock() - _AT_WORK
+        return await in_thread(self._store.finish_changes, before=before)
+
     async def consolidate_all(
         self,
         *,
@@ -428,8 +439,7 @@ class MemoryService:
             scope that failed keeps no other from being done.
         """
         if not dry_run:
-            before = self._clock() - _AT_WORK
-            await in_thread(self._store.finish_changes, before=before)
+            await self.finish_changes()
         scopes = await in_thread(
             lookups.waiting_scopes,
             self._store,
