@@ -66,6 +66,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,  # they are part of the program
     )
     environment.filters["fenced"] = _fenced
     environment.filters["moment"] = moment

@@ -87,12 +87,12 @@ def _began(number: int) -> datetime:
 
 def _sentence(number: int) -> str:
     """One of some sentences with a number of its own, so that making them takes no time."""
-    return f"{_sentences()[number % _SENTENCES]} Note {number}."
+    return f"{_sentences()[number % _SENTENCES]}, item {number}."
 
 
 @cache
 def _sentences() -> list[str]:
-    return [sentence(number) for number in range(_SENTENCES)]
+    return [sentence(number).rpartition(", item ")[0] for number in range(_SENTENCES)]
 
 
 def facts(number: int) -> list[str]:
@@ -107,7 +107,7 @@ def reflections(number: int) -> list[str]:
 
 def text() -> str:
     """What it makes of reflections."""
-    return " ".join(_sentences()[:5])
+    return ". ".join(_sentences()[:5])
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tests.benchmarks import (
     adding,
+    cold,
     context,
     disk,
     finding,
@@ -26,4 +27,5 @@ SUBJECTS: dict[str, Callable[[Bench], Sequence[Row]]] = {
     "add": adding.measure,
     "import": importing.measure,
     "formation": forming.measure,
+    "cold": cold.measure,
 }

@@ -1,0 +1,55 @@
+"""A cold run keeps nothing of the sessions that it is done with."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import TYPE_CHECKING
+
+from edenmem.engine.cold import ColdRunner
+from edenmem.engine.cold_report import Tally
+from edenmem.settings.schema import ColdSettings, Settings
+from tests.benchmarks import cold_world, data
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+#: By the first, each person has talked with each agent twice, so every scope is in the cache of
+#: search, which has a limit of its own.
+_FIRST, _LAST = 200, 300
+#: Bytes for each session: less than one prompt, or its messages. Four more facts in the cache of
+#: search are much less.
+_BYTES = 2_000
+
+
+async def test_memory_does_not_grow_with_the_number_of_sessions(sqlite_store: Store) -> None:
+    cold_world.make(sqlite_store, _LAST)
+    cold_world.warm_up()
+    seen: dict[int, tuple[int, int]] = {}
+
+    def look(tally: Tally) -> None:
+        formed = tally["formed"]
+        if formed in (_FIRST, _LAST) and formed not in seen:
+            gc.collect()
+            modules = (str(type(each).__module__) for each in gc.get_objects())
+            ours = sum(module.startswith("edenmem.") for module in modules)
+            seen[formed] = (ours, tracemalloc.get_traced_memory()[0])
+
+    runner = ColdRunner(
+        sqlite_store,
+        Settings(cold=ColdSettings(concurrency=1)),  # nothing is in work when memory is looked at
+        llm=cold_world.InstantLLM(),
+        embedder=cold_world.InstantEmbedder(),
+        actor=data.ACTOR,
+        clock=data.clock,
+        progress=look,
+    )
+    tracemalloc.start()
+    try:
+        report = await runner.run()
+    finally:
+        tracemalloc.stop()
+    assert (report.formed, report.failed) == (_LAST, ())
+    objects, traced = (seen[_LAST][each] - seen[_FIRST][each] for each in (0, 1))
+    assert objects < (_LAST - _FIRST) / 10
+    assert traced < _BYTES * (_LAST - _FIRST)
