@@ -55,6 +55,10 @@ class EdenmemError(Exception):
         self.message = message
         self.hint = hint
 
+    def add_hint(self, hint: str) -> None:
+        """Say one more thing that may be done."""
+        self.hint = f"{self.hint}; {hint}" if self.hint else hint
+
 
 class UsageError(EdenmemError):
     """The request itself is wrong: an option is missing, or two exclude each other."""

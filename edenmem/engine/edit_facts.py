@@ -8,7 +8,7 @@ from edenmem.engine import edit_checks as checks
 from edenmem.engine.edit_road import EditRoad, owner_fields, unchanged, version_of
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import EditReport
-from edenmem.errors import NotFoundError, UsageError
+from edenmem.errors import NotFoundError, ProviderError, UsageError
 from edenmem.models.changes import (
     AddFact,
     HistoryEntry,
@@ -19,6 +19,10 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 
+WITHOUT_VECTOR = (
+    "--set embedding.provider=none stores it now, "
+    "and 'edenmem embed backfill' adds its vector later"
+)
 NO_VECTOR = (
     "stored without a vector, so it is found by its words only; "
     "'edenmem embed backfill' adds one when there is an embedding model"
@@ -201,7 +205,11 @@ class FactEdits(EditRoad):
         """The text's vector and its model; without an embedder neither, and a word about it."""
         if self._embedder is None:
             return None, None, (NO_VECTOR,)
-        embedding = await self._embedder.embed([text])
+        try:
+            embedding = await self._embedder.embed([text])
+        except ProviderError as error:
+            error.add_hint(WITHOUT_VECTOR)
+            raise
         return embedding.vectors[0], self._embedder.model, ()
 
     def _fact_text(self, content: str, allow_long: bool) -> str:

@@ -70,7 +70,9 @@ class EditRoad:
         )
 
 
-def unchanged(target_type: str, document: msgspec.Struct, dry_run: bool) -> EditReport:
+def unchanged(
+    target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "it is so already"
+) -> EditReport:
     """The report of a change that would change nothing, and so is not made."""
     data = plain(document)
     return EditReport(
@@ -80,7 +82,7 @@ def unchanged(target_type: str, document: msgspec.Struct, dry_run: bool) -> Edit
         before=data,
         after=data,
         dry_run=dry_run,
-        notices=("it is so already",),
+        notices=(why,),
     )
 
 

@@ -52,7 +52,11 @@ class ScopeEdits(EditRoad):
         return await self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
 
     async def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Let a paused scope take new memory again."""
+        """Let a paused scope take new memory again. Of any other nothing is written."""
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        if policy is None or policy.active:
+            unset = policy or Policy(id="", **owner_fields(scope))
+            return unchanged("policy", unset, dry_run, why="it was not paused")
         return await self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
 
     async def set_agent(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.offload import in_thread
+from edenmem.errors import ProviderError
 
 
 class QueryShelf(Protocol):
@@ -46,7 +47,11 @@ class QueryVectors:
             vectors |= await in_thread(self._shelf.get, model, unknown)
             unknown = [text for text in unknown if text not in vectors]
         if unknown:
-            made = (await self._embedder.embed(unknown)).vectors
+            try:
+                made = (await self._embedder.embed(unknown)).vectors
+            except ProviderError as error:
+                error.add_hint("--recipe text searches by words alone")
+                raise
             fresh = dict(zip(unknown, made, strict=True))
             vectors |= fresh
             if self._shelf is not None:

@@ -231,10 +231,9 @@ class Database:
 
         if self._read_only:
             raise StoreReadOnly(f"{self.path} is open for reading only")
-        made = []
+        made: list[str] = []
         with translated(self.path), self._my_turn():
-            if self._make_file():
-                made.append(f"file {self.path}")
+            made += self._make_file()
             if file_state(self.path) is FileState.CURRENT and not made:
                 return made
             connection = self._connect(writable=True)
@@ -258,19 +257,21 @@ class Database:
                 connection.close()
         return made
 
-    def _make_file(self) -> bool:
+    def _make_file(self) -> list[str]:
+        """Make the file and the folders that it is to be in; what was made."""
+        above = [folder for folder in self.path.absolute().parents if not folder.exists()]
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return False
+            return []
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be made: {error.strerror}",
                 hint="check that its folder may be written",
             ) from error
         os.close(descriptor)
-        return True
+        return [*(f"folder {folder}" for folder in reversed(above)), f"file {self.path}"]
 
 
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -63,7 +63,8 @@ def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
 
 def test_initialising_says_what_it_made(path: Path) -> None:
     store = SqliteStore(path)
-    assert list(store.initialise()) == [f"file {path}", *MIGRATIONS]
+    made = [f"folder {path.parent}", f"file {path}", *MIGRATIONS]
+    assert list(store.initialise()) == made
     info = store.info()
     assert (info.initialised, info.location) == (True, str(path))
     assert info.schema_version == str(SCHEMA_VERSION)
