@@ -77,8 +77,8 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
     )
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Whether to go on: ``--yes`` says so beforehand.
+def confirm(question: str, *, yes: bool, can_look: bool = True) -> bool:
+    """Whether to go on: ``--yes`` says so beforehand. ``can_look``: the command has --dry-run.
 
     Raises:
         UsageError: nobody is there to ask, and ``--yes`` was not given.
@@ -86,7 +86,8 @@ def confirm(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not person_is_there():
-        raise UsageError("this has to be confirmed", hint="add --yes, or look first with --dry-run")
+        look = ", or look first with --dry-run" if can_look else ""
+        raise UsageError("this has to be confirmed", hint=f"add --yes{look}")
     import questionary
 
     return bool(_answered(questionary.confirm(question, default=False, output=_terminal())))

@@ -55,10 +55,11 @@ def choose_scope(
     shard: str | None = None,
     session: str | None = None,
     new: bool = False,
+    new_group: bool = False,
 ) -> Scope:
     """The one scope that the options name; without a kind, that of the owner given.
 
-    ``new`` lets a shard pass that does not exist yet.
+    ``new`` lets a shard or group pass that does not exist yet, ``new_group`` a group alone.
     """
     owners = {
         ScopeKind.USER: user,
@@ -82,6 +83,7 @@ def choose_scope(
         shard=owners[ScopeKind.SHARD],
         session=owners[ScopeKind.SESSION],
         new=new,
+        new_group=new_group,
     )
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
+
+from edenmem.models.scope import Scope
 
 _SCOPE_FIELDS = frozenset({"kind", "agent_id", "owner"})
 _OWNER = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
@@ -25,6 +27,18 @@ def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
     plain = _tidy(msgspec.to_builtins(item), vectors)
     assert isinstance(plain, dict)
     return plain
+
+
+def keys_of(kind: type[msgspec.Struct], *, vectors: bool = False) -> list[str]:
+    """The keys that `to_data` gives to structs of this kind."""
+    hints = get_type_hints(kind)
+    keys: dict[str, None] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name == "scope" and hints["scope"] is Scope:
+            keys |= dict.fromkeys(("scope", "agent_id", *_OWNER.values()))
+        elif field.name != "embedding" or vectors:
+            keys[field.encode_name] = None
+    return list(keys)
 
 
 def _tidy(value: Any, vectors: bool) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from edenmem.cli.asking import confirm, person_is_there
 from edenmem.cli.output import Output
 from edenmem.cli.tables import style
+from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
 from edenmem.text import printable
 
@@ -98,12 +99,14 @@ def change_text(
     given: str | None,
     yes: bool,
     dry_run: bool,
-    write: Callable[[str], None],
+    write: Callable[[str, bool], EditReport],
+    tell: Callable[[EditReport], None],
 ) -> None:
     """Have a text changed: from what was given or in the editor, shown as a diff, asked, written.
 
-    ``write`` gets the new text. If it is refused, the text of the editor is kept in a file that
-    the error names.
+    ``write`` gets the new text and whether it is only to be tried, which comes first: nobody is
+    asked about a text that would be refused. If it is, the text of the editor is kept in a file
+    that the error names.
     """
     edited = Edited(before, name) if given is None else None
     after = edited.text if edited else (given or "").removesuffix("\n")
@@ -111,10 +114,13 @@ def change_text(
         if after == before:
             out.note("the text is as it was; nothing to do")
             return
+        tried = write(after, True)
         if not (yes and out.is_data):
             show_diff(out, before, after)
-        if dry_run or confirm("Write this?", yes=yes):
-            write(after)
+        if dry_run:
+            tell(tried)
+        elif confirm("Write this?", yes=yes):
+            tell(write(after, False))
         else:
             out.note("nothing was changed")
 
@@ -138,8 +144,7 @@ def _kept_if_refused(text: str, path: Path | None, name: str) -> Iterator[None]:
                 file.write(text + "\n")
             path = Path(made)
         if path is not None:
-            kept = f"your text is kept in {path}"
-            error.hint = f"{error.hint}; {kept}" if error.hint else kept
+            error.add_hint(f"your text is kept in {path}")
         raise
     else:
         if path is not None:

@@ -160,6 +160,15 @@ class Command(TyperCommand):
         """All parameters, ``--help`` included, with our conversion of values."""
         return lighten(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; an error knows its command, whoever raised it."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            if getattr(error, "ctx", None) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which the audit then knows by its words."""
         if isinstance(ctx.obj, Invocation):

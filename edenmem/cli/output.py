@@ -8,13 +8,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli import tables
-from edenmem.cli.data import to_data, to_json
+from edenmem.cli.data import keys_of, to_data, to_json
 from edenmem.cli.tables import Column
 from edenmem.errors import UsageError
 from edenmem.text import one_line, printable
+
+if TYPE_CHECKING:
+    import msgspec
 
 T = TypeVar("T")
 #: Columns, or what makes them once the rows are known (names are looked up for all rows at once).
@@ -80,12 +83,18 @@ class Output:
         limit: int = 0,
         data: Callable[[T], dict[str, Any]] = to_data,
         empty: str = "nothing found",
+        header: Sequence[str] | type[msgspec.Struct] = (),
     ) -> None:
-        """Print rows. ``limit`` (0: none) cuts them, and it is said if there were more."""
+        """Print rows. ``limit`` (0: none) cuts them, and it is said if there were more.
+
+        ``header``: the keys of the data, or what the rows are; CSV begins with them although
+        there is no row.
+        """
         iterator = iter(rows)
         wanted = itertools.islice(iterator, limit) if limit else iterator
         if self.is_data:
-            self._stream(data(row) for row in wanted)
+            keys = keys_of(header) if isinstance(header, type) else header
+            self._stream((data(row) for row in wanted), keys)
         else:
             self._table(list(wanted), columns, empty)
         if limit and next(iterator, None) is not None:
@@ -196,9 +205,9 @@ class Output:
             for line in tables.plain_table(columns, rows, self._pipe_width):
                 self.line(line)
 
-    def _stream(self, items: Iterable[dict[str, Any]]) -> None:
+    def _stream(self, items: Iterable[dict[str, Any]], header: Sequence[str] = ()) -> None:
         if self.format is OutputFormat.CSV:
-            self._csv(items)
+            self._csv(items, header)
         elif self.format is OutputFormat.JSONL:
             for item in items:
                 self.line(to_json(item))
@@ -210,7 +219,7 @@ class Output:
                 first = False
             self.line("[]" if first else "\n]")
 
-    def _csv(self, items: Iterable[dict[str, Any]]) -> None:
+    def _csv(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
         """Comma-separated values with the data's keys as header; lists and objects are JSON.
 
         A spreadsheet would run a text that begins with ``=``, ``+``, ``-`` or ``@``; such a text
@@ -220,10 +229,13 @@ class Output:
 
         iterator = iter(items)
         first = next(iterator, None)
+        keys = list(header if first is None else first)
+        if not keys:
+            return
+        writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
         if first is None:
             return
-        writer = csv.DictWriter(sys.stdout, list(first), lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
         for item in itertools.chain([first], iterator):
             writer.writerow({key: _csv_cell(value) for key, value in item.items()})
 

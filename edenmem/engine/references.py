@@ -16,6 +16,7 @@ from edenmem.models.host import Agent, Session, User
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
+from edenmem.models.search import FactFilter
 from edenmem.store.protocol import Reference, ReferenceKind, Store
 from edenmem.text import one_line
 
@@ -124,13 +125,34 @@ class Resolver:
             hint=_shard_hint(agent.username, sorted(set(names))),
         )
 
-    def group(self, agent: Agent, text: str) -> str:
-        """The id of a group.
+    def group(self, agent: Agent, text: str, *, new: bool = False) -> str:
+        """The id of a group; ``new`` lets one pass that does not exist yet.
 
         The host keeps no list of groups: one exists as soon as a session or a memory names it. So
         a text that is the beginning of exactly one stored group's 24-digit id means that group,
         and any other text is a group's id as it stands.
         """
+        group = self._whole_group(agent, text)
+        if not new and not self._has_group(agent, group):
+            raise NotFoundError(
+                f"no session and no memory of {agent.username!r} names a group {text!r}",
+                hint="'edenmem scope list --scope group' shows those with a memory; a group is its"
+                " id in the sessions of the host",
+            )
+        return group
+
+    def _has_group(self, agent: Agent, group: str) -> bool:
+        """Whether a session names the group, or the agent has anything of it."""
+        scope = Scope.group(agent.id, group)
+        return bool(
+            next(iter(self._store.sessions(group_id=group, limit=1)), None)
+            or self._store.policies([scope])
+            or self._store.consolidations([scope])
+            or next(iter(self._store.facts(FactFilter(scopes=(scope,)), limit=1)), None)
+            or next(iter(self._store.reflections([scope], limit=1)), None)
+        )
+
+    def _whole_group(self, agent: Agent, text: str) -> str:
         if not _is_prefix(text, text):
             return text
         stored = self._store.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
@@ -152,8 +174,10 @@ class Resolver:
         shard: str | None = None,
         session: str | None = None,
         new: bool = False,
+        new_group: bool = False,
     ) -> Scope:
-        """The one scope that these options name; ``new`` lets a shard pass that does not exist yet.
+        """The one scope that these options name; ``new`` lets a shard or group pass that does not
+        exist yet, ``new_group`` a group alone.
 
         Raises:
             ScopeError: an option that the kind needs is missing, or one is given that it does not
@@ -167,7 +191,7 @@ class Resolver:
         if user:
             return Scope.user(owner.id, self.user_id(user, agent_id=owner.id))
         if group:
-            return Scope.group(owner.id, self.group(owner, group))
+            return Scope.group(owner.id, self.group(owner, group, new=new or new_group))
         if shard:
             return Scope.shard(owner.id, self._shard(owner, shard, new=new))
         if session:

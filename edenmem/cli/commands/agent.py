@@ -35,7 +35,11 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
     """List the agents with their switches."""
     run = invocation(ctx)
     run.out.listing(
-        run.store.agents(), _COLUMNS, limit=limit, empty="no agents; 'edenmem agent add NAME'"
+        run.store.agents(),
+        _COLUMNS,
+        limit=limit,
+        empty="no agents; 'edenmem agent add NAME'",
+        header=Agent,
     )
 
 

@@ -20,6 +20,7 @@ from edenmem.cli.views import (
     labelled,
     tell_edit,
 )
+from edenmem.engine.reports import EditReport
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import HistoryEntry
 from edenmem.models.memory import Consolidation
@@ -53,7 +54,9 @@ def list_texts(
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
             yield from run.store.consolidations(batch).values()
 
-    run.out.listing(texts(), consolidation_columns(run), limit=limit, empty="no texts yet")
+    run.out.listing(
+        texts(), consolidation_columns(run), limit=limit, empty="no texts yet", header=Consolidation
+    )
 
 
 @app.command("show", cls=Command)
@@ -126,22 +129,28 @@ def edit(
     run = invocation(ctx)
     new = given_text(content, file)
     scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+        run,
+        kind=kind,
+        agent=agent,
+        user=user,
+        group=group,
+        shard=shard,
+        session=session,
+        new_group=True,
     )
     stored = run.store.consolidations([scope]).get(scope)
 
-    def write(text: str) -> None:
-        report = run.edit(
+    def write(text: str, only_try: bool) -> EditReport:
+        return run.edit(
             lambda editor: editor.edit_consolidation(
                 scope,
                 text,
                 expected_version=stored.version if stored else 0,
                 allow_long=allow_long,
                 reason=reason,
-                dry_run=dry_run,
+                dry_run=only_try,
             )
         )
-        tell_edit(run, report)
 
     change_text(
         run.out,
@@ -151,6 +160,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
+        tell=lambda report: tell_edit(run, report),
     )
 
 

@@ -14,8 +14,10 @@ from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column, plain_table
 from edenmem.cli.times import parse_when
+from edenmem.engine.overview import names
 from edenmem.engine.reports import ContextPart, ContextReport
 from edenmem.errors import UsageError
+from edenmem.models.host import Session
 
 app = group("The memory that goes into an agent's prompt.")
 
@@ -77,7 +79,16 @@ def show(
         ),
         llm=recall is not Recall.OFF,
     )
+    if agent is None and len(found.agents) > 1:
+        _tell_whose(run, found)
     tell_context(run, report)
+
+
+def _tell_whose(run: Invocation, session: Session) -> None:
+    known = names(run.store, session.agents)
+    there = [known[agent_id] for agent_id in session.agents if agent_id in known]
+    if len(there) > 1:
+        run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")
 
 
 def tell_context(run: Invocation, report: ContextReport) -> None:

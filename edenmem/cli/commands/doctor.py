@@ -47,7 +47,9 @@ def doctor(
         raise UsageError("what to look at is missing", hint="this version knows --atlas")
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     location = run.store.info().location
-    if not confirm(f"Make a scratch collection and two search indexes in {location}?", yes=yes):
+    if not confirm(
+        f"Make a scratch collection and two search indexes in {location}?", yes=yes, can_look=False
+    ):
         run.out.note("nothing was tried")
         return
     from edenmem.engine.atlas_check import AtlasCheck

@@ -9,7 +9,7 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm
 from edenmem.cli.choosing import check_hold_facts, choose_agent, choose_scope, readable_scopes
-from edenmem.cli.data import to_data
+from edenmem.cli.data import keys_of, to_data
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
@@ -78,6 +78,7 @@ def list_facts(
         limit=limit,
         data=lambda fact: to_data(fact, vectors=vectors),
         empty="no facts",
+        header=keys_of(Fact, vectors=vectors),
     )
 
 
@@ -162,7 +163,9 @@ def add(
     check_hold_facts([kind] if kind else ())
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     new = given_text(text if content is None else content, file)
-    scope = choose_scope(run, kind=kind, agent=agent, user=user, group=group, shard=shard)
+    scope = choose_scope(
+        run, kind=kind, agent=agent, user=user, group=group, shard=shard, new_group=True
+    )
     if new is None:
         new = ask_text("the fact", "--content")
     report = run.edit(
@@ -209,19 +212,18 @@ def edit(
         if new is None:
             return
 
-    def write(text: str) -> None:
-        report = run.edit(
+    def write(text: str, only_try: bool) -> EditReport:
+        return run.edit(
             lambda editor: editor.edit_fact(
                 found.id,
                 text,
                 expected_version=found.version,
                 allow_long=allow_long,
                 reason=reason,
-                dry_run=dry_run,
+                dry_run=only_try,
             ),
-            embed=not dry_run,
+            embed=not only_try,
         )
-        tell_edit(run, report)
 
     change_text(
         run.out,
@@ -231,6 +233,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
+        tell=lambda report: tell_edit(run, report),
     )
 
 

@@ -41,7 +41,7 @@ def init(
     target = Path("edenmem.toml")
     if write_config and target.exists():
         raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
-    if not confirm(f"Make the store in {location}?", yes=yes):
+    if not confirm(f"Make the store in {location}?", yes=yes, can_look=False):
         run.out.note("nothing was made")
         return
     made = list(run.store.initialise())

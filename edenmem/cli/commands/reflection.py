@@ -67,6 +67,7 @@ def list_reflections(
         reflection_columns(run),
         limit=limit,
         empty="no reflections",
+        header=Reflection,
     )
 
 
@@ -120,7 +121,14 @@ def add(
     run = invocation(ctx)
     new = given_text(text if content is None else content, file)
     scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+        run,
+        kind=kind,
+        agent=agent,
+        user=user,
+        group=group,
+        shard=shard,
+        session=session,
+        new_group=True,
     )
     if new is None:
         new = ask_text("the reflection", "--content")
@@ -147,18 +155,17 @@ def edit(
     run = invocation(ctx)
     found = run.resolver.reflection(reflection)
 
-    def write(text: str) -> None:
-        report = run.edit(
+    def write(text: str, only_try: bool) -> EditReport:
+        return run.edit(
             lambda editor: editor.edit_reflection(
                 found.id,
                 text,
                 expected_version=found.version,
                 allow_long=allow_long,
                 reason=reason,
-                dry_run=dry_run,
+                dry_run=only_try,
             )
         )
-        tell_edit(run, report)
 
     change_text(
         run.out,
@@ -168,6 +175,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
+        tell=lambda report: tell_edit(run, report),
     )
 
 

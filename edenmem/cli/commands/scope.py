@@ -12,6 +12,7 @@ from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.views import agent_name, labelled, scope_columns, scope_status, state, tell_edit
 from edenmem.engine.overview import scope_statuses
+from edenmem.engine.reports import ScopeStatus
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 
@@ -45,7 +46,13 @@ def list_scopes(
     )
     if due:
         statuses = (status for status in statuses if status.due)
-    run.out.listing(statuses, scope_columns(run), limit=limit, empty="no scope has anything yet")
+    run.out.listing(
+        statuses,
+        scope_columns(run),
+        limit=limit,
+        empty="no scope has anything yet",
+        header=ScopeStatus,
+    )
 
 
 @app.command("show", cls=Command)

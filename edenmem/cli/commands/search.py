@@ -11,7 +11,7 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text
 from edenmem.cli.choosing import check_hold_facts, choose_agent
-from edenmem.cli.data import to_data
+from edenmem.cli.data import keys_of, to_data
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
@@ -19,6 +19,7 @@ from edenmem.cli.views import labelled
 from edenmem.cli.why_not import Reader, Wanted, look, tell_why_not
 from edenmem.engine.reports import SearchHit, SearchReport
 from edenmem.errors import UsageError
+from edenmem.models.memory import Fact
 
 app = single()
 
@@ -126,7 +127,8 @@ def tell_search(
         fields = to_data(hit.fact, vectors=vectors) | {"score": hit.score}
         return fields | {"explain": to_data(hit)["explain"]} if explain else fields
 
-    run.out.listing(report.hits, _columns(run), data=data, empty="nothing found")
+    header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
+    run.out.listing(report.hits, _columns(run), data=data, empty="nothing found", header=header)
     if not explain:
         return
     tell = run.out.note if run.out.is_data else run.out.safe

@@ -38,7 +38,7 @@ def list_sessions(
         group_id=group,
         limit=options.fetch(limit),
     )
-    run.out.listing(sessions, _columns(run), limit=limit, empty="no sessions")
+    run.out.listing(sessions, _columns(run), limit=limit, empty="no sessions", header=Session)
 
 
 def _columns(run: Invocation) -> Any:

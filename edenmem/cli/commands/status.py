@@ -11,7 +11,7 @@ from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
 from edenmem.engine.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
-from edenmem.models.formation import Formation, UsageTotal
+from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 
 app = single()
 
@@ -56,7 +56,10 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("search", overview.search),
         ("holds", ", ".join(f"{count} {name}" for name, count in info.counts.items() if count)),
         ("vectors", vectors),
-        ("formations", ", ".join(f"{n} {name}" for name, n in overview.formations.items())),
+        (
+            "formations",
+            ", ".join(f"{n} {_STATES[state]}" for state, n in overview.formations.items()),
+        ),
         ("profile", run.loaded.profile or ""),
         ("settings", [str(path) for path in run.loaded.files]),
     ]
@@ -101,9 +104,18 @@ _AGENTS: list[Column[AgentOverview]] = [
     Column("due", lambda a: a.due, "number"),
 ]
 
+#: What a person calls the states of formations.
+_STATES: dict[str, str] = {
+    FormationStatus.CLAIMED: "in work",
+    FormationStatus.RECORDED: "to be completed",
+    FormationStatus.APPLIED: "applied",
+    FormationStatus.RELEASED: "waiting",
+    FormationStatus.FAILED: "failed",
+}
+
 _FORMATIONS: list[Column[Formation]] = [
     Column("formation", lambda f: f.id, "id"),
-    Column("state", lambda f: f.status),
+    Column("state", lambda f: _STATES[f.status]),
     Column("when", lambda f: f.updated_at, "time"),
     Column("tries", lambda f: f.attempts, "number"),
     Column("error", lambda f: f.error, "text"),

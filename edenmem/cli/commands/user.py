@@ -29,7 +29,11 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
     """List the people that memory is about."""
     run = invocation(ctx)
     run.out.listing(
-        run.store.users(), _COLUMNS, limit=limit, empty="no users; 'edenmem user add NAME'"
+        run.store.users(),
+        _COLUMNS,
+        limit=limit,
+        empty="no users; 'edenmem user add NAME'",
+        header=User,
     )
 
 

@@ -132,7 +132,8 @@ class TestScopes:
     def test_each_kind(self, resolver: Resolver) -> None:
         assert resolver.scope("agent", agent="eden") == Scope.agent(EDEN.id)
         assert resolver.scope("user", agent=EDEN, user="anna") == Scope.user(EDEN.id, ANNA.id)
-        assert resolver.scope("group", agent="eden", group="g") == Scope.group(EDEN.id, "g")
+        group = resolver.scope("group", agent="eden", group="g", new_group=True)
+        assert group == Scope.group(EDEN.id, "g")
         assert resolver.scope("shard", agent="eden", shard="events") == Scope.shard(
             EDEN.id, "events"
         )
@@ -190,5 +191,12 @@ class TestScopes:
         for group in ("beef" + "0" * 20, "dead-poets"):
             store.apply(change_set(AddFact(fact=make_fact(Scope.group(EDEN.id, group)))))
         assert resolver.group(EDEN, "beef") == "beef" + "0" * 20
-        assert resolver.group(EDEN, "dead") == "dead"
+        assert resolver.group(EDEN, "dead", new=True) == "dead"
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"
+        with pytest.raises(NotFoundError, match="names a group 'dead'") as caught:
+            resolver.group(EDEN, "dead")
+        assert "scope list --scope group" in (caught.value.hint or "")
+        with pytest.raises(NotFoundError):
+            resolver.scope("group", agent="eden", group="dead")
+        assert store.put_session(make_session([EDEN], [], group_id="dead"))
+        assert resolver.group(EDEN, "dead") == "dead"

@@ -1,0 +1,221 @@
+"""What somebody who has just begun runs into, and what they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edenmem.cli.data import keys_of, to_data
+from edenmem.engine.reports import ScopeStatus
+from edenmem.models.formation import FormationStatus
+from edenmem.models.host import Agent, Session, User
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.store.sqlite import SqliteStore
+from tests.cli.conftest import LENA, MIRA, OTTO, VISIT, Cli, Inside
+from tests.support.builders import (
+    make_agent,
+    make_fact,
+    make_formation,
+    make_reflection,
+    make_session,
+    make_user,
+)
+
+LANTERNS = "f" * 23 + "1"
+
+
+def store_of(cli: Cli) -> SqliteStore:
+    return SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
+
+
+# -- whose, and which ----------------------------------------------------------------------------
+
+
+def test_of_several_agents_it_is_said_whose_context_is_shown(cli: Cli) -> None:
+    assert "the context of" not in cli("context", "show", "first-visit").ok().err
+    store = store_of(cli)
+    assert store.put_session(make_session([MIRA, OTTO], [LENA], name="both"))
+    store.close()
+    shown = cli("context", "show", "both").ok()
+    assert "the context of mira; --agent names another of mira, otto" in shown.err
+    assert "the context of" not in cli("context", "show", "both", "--agent", "otto").ok().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fact", "list"),
+        ("scope", "show"),
+        ("search", "walk"),
+        ("reflection", "list"),
+        ("consolidation", "show"),
+    ],
+    ids=" ".join,
+)
+def test_a_group_that_nobody_names_is_not_found(inside: Inside, command: tuple[str, ...]) -> None:
+    result = inside(*command, "--agent", "mira", "--group", "nope")
+    assert (result.code, result.out) == (3, "")
+    assert "names a group 'nope'" in result.err
+
+
+def test_a_first_memory_makes_a_group(cli: Cli) -> None:
+    group = ("--agent", "mira", "--group", "crew")
+    cli("fact", "add", *group, "--scope", "group", "--content", "The crew meets on Mondays.").ok()
+    (fact,) = cli.json("fact", "list", *group, "--scope", "group")
+    assert fact["group_id"] == "crew"
+
+
+# -- init ----------------------------------------------------------------------------------------
+
+
+def test_init_says_which_folders_it_makes(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "memory.db"
+    told = cli("init", "--yes", env={"EDENMEM_URI": f"sqlite:///{path}"}).ok().out
+    assert f"made folder {path.parent.parent}\n" in told
+    assert f"made folder {path.parent}\n" in told
+
+
+def test_a_command_without_a_dry_run_does_not_offer_one(empty_cli: Cli, cli: Cli) -> None:
+    refused = empty_cli("init")
+    assert refused.code == 2
+    assert "add --yes" in refused.err
+    assert "--dry-run" not in refused.err
+    assert "--dry-run" in cli("fact", "delete", LANTERNS).err
+
+
+# -- an endpoint that is down --------------------------------------------------------------------
+
+
+def test_with_the_embedding_endpoint_down_the_way_round_it_is_named(
+    cli: Cli, unused_tcp_port: int
+) -> None:
+    down = {
+        "EDENMEM_EMBEDDING_PROVIDER": "openai",
+        "EDENMEM_EMBEDDING_BASE_URL": f"http://127.0.0.1:{unused_tcp_port}/v1",
+        "EDENMEM_EMBEDDING_RETRIES": "0",
+        "EDENMEM_EMBEDDING_DIMENSIONS": "8",
+    }
+    add = ("fact", "add", "--agent", "mira", "--content", "The harbour is frozen.")
+    refused = cli(*add, env=down)
+    assert refused.code == 5
+    assert "--set embedding.provider=none stores it now" in refused.err
+    cli(*add, "--set", "embedding.provider=none", env=down).ok()
+    search = ("search", "frozen harbour", "--agent", "mira")
+    refused = cli(*search, env=down)
+    assert refused.code == 5
+    assert "--recipe text" in refused.err
+    assert "frozen" in cli(*search, "--recipe", "text", env=down).ok().out
+
+
+# -- what is said, and when ----------------------------------------------------------------------
+
+
+def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
+    scope = ("--agent", "mira", "--user", "lena")
+    told = cli("scope", "resume", *scope).ok()
+    assert "resumed" not in told.out + told.err
+    assert "it was not paused" in told.out + told.err
+    (policy,) = cli.json("scope", "policy", *scope)
+    assert policy["version"] == 0
+    cli("scope", "pause", *scope).ok()
+    assert "resumed" in cli("scope", "resume", *scope).ok().out
+
+
+def test_status_says_what_waits(cli: Cli) -> None:
+    store = store_of(cli)
+    session = store.session(VISIT)
+    assert session is not None
+    messages = list(store.messages(VISIT))
+    formation = make_formation(session, messages, worker="w", now=utc_now())
+    assert store.claim(formation)
+    assert store.release(formation.id, worker="w", now=utc_now(), error="no answer")
+    store.close()
+    told = cli("status").ok().out
+    assert "1 waiting" in told
+    assert "released" not in told
+    (data,) = cli.json("status")
+    assert data["formations"] == {FormationStatus.RELEASED: 1}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fact", "edit", LANTERNS),
+        ("reflection", "edit", "e" * 24),
+        ("consolidation", "edit", "--agent", "mira", "--user", "lena"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_text_that_is_too_long_is_refused_before_anything_is_asked(
+    inside: Inside, command: tuple[str, ...]
+) -> None:
+    refused = inside(*command, "--content", "word " * 400)
+    assert refused.code == 2
+    assert "has 400 words" in refused.err
+    assert "confirmed" not in refused.err
+    assert "+word" not in refused.err, "no diff of what will not be written"
+
+
+def test_an_option_without_its_value_points_to_the_help_of_its_command(inside: Inside) -> None:
+    refused = inside("fact", "list", "--agent")
+    assert refused.code == 2
+    assert "see 'edenmem fact list --help'" in refused.err
+
+
+# -- CSV of nothing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        make_agent(),
+        make_user(),
+        make_session(),
+        make_fact(Scope.agent(new_id()), embedding=b"\0" * 8, embedding_model="m"),
+        make_reflection(Scope.agent(new_id())),
+        ScopeStatus(
+            scope=Scope.agent(new_id()), facts=0, pending=0, consolidate_at=4, due=False,
+            active=True, version=0, words=0, word_limit=9,
+        ),
+        Consolidation(
+            id=new_id(), scope=ScopeKind.AGENT, agent_id=new_id(), consolidated_content="x",
+            version=1, word_limit=9,
+        ),
+    ],
+    ids=lambda row: type(row).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("vectors", [False, True])
+def test_keys_are_those_of_the_data(
+    row: Agent | User | Session | Fact | Reflection | ScopeStatus | Consolidation, vectors: bool
+) -> None:
+    assert keys_of(type(row), vectors=vectors) == list(to_data(row, vectors=vectors))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("agent", "list"),
+        ("user", "list"),
+        ("session", "list"),
+        ("scope", "list"),
+        ("consolidation", "list"),
+    ],
+    ids=" ".join,
+)
+def test_csv_of_nothing_has_its_header(empty_cli: Cli, command: tuple[str, ...]) -> None:
+    empty_cli("init", "--yes").ok()
+    header, *rows = empty_cli(*command, "--format", "csv").ok().out.splitlines()
+    assert header.split(",")[0] in ("id", "scope")
+    assert rows == []
+
+
+def test_csv_of_no_facts_has_the_header_of_some(inside: Inside) -> None:
+    for command in (("fact", "list"), ("search", "lanterns", "--explain")):
+        whole = (*command, "--agent", "mira", "--format", "csv")
+        some = inside(*whole, "--user", "lena").ok().out.splitlines()
+        none = inside(*whole, "--until", "1970-01-02").ok().out.splitlines()
+        assert none == some[:1]
+        assert len(some) > 1
