@@ -26,20 +26,20 @@ def one_round(
 
     async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
         stop = asyncio.Event()
-        with _Signals(stop.set), shown_progress(run) as progress:
-            runner = ColdRunner(
-                run.store,
-                run.settings,
-                llm=llm,
-                embedder=embedder,
-                actor=run.actor,
-                progress=progress,
-            )
-            report = await runner.run(chosen, stop=stop)
-        tell_report(run, report, one_line=watch)
-        if not watch or report.stopped_early == "interrupted":
-            return exit_code(report)
-        with _Signals(stop.set):
+        with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
+            with shown_progress(run) as progress:
+                runner = ColdRunner(
+                    run.store,
+                    run.settings,
+                    llm=llm,
+                    embedder=embedder,
+                    actor=run.actor,
+                    progress=progress,
+                )
+                report = await runner.run(chosen, stop=stop)
+            tell_report(run, report, one_line=watch)
+            if not watch or report.stopped_early == "interrupted":
+                return exit_code(report)
             try:
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
