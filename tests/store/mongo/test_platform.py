@@ -639,7 +639,7 @@ def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
     store.put_session(session)
     store.add_messages(session.id, make_messages(session, 2))
     counts = store.info().counts
-    assert (counts["s"], counts["m"], counts["people"]) == (1, 2, 0)
+    assert (counts["sessions"], counts["messages"], counts["users"]) == (1, 2, 0)
 
 
 def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
