@@ -69,6 +69,7 @@ class TestReaders:
         cast = memory.cast
         shard = cast.add_shard("route")
         cast.add_shard("garden")
+        cast.add_session(cast.anna, group_id="choir")
         read = read_queries(
             memory.store,
             [line(), line(user="anna"), line(user="anna", group="choir", shard="ROUTE")],
