@@ -13,6 +13,7 @@ The tree::
     └── UnavailableError                 5   a database or a provider cannot be used now
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   └── StoreReadOnly            5   can be read, and not be written
+        │       └── WriteRefused         2   because that was asked for: --read-only
         ├── EmbeddingModelMismatch       5   vectors of two models would be compared
         └── ProviderError                5   an LLM or an embedding endpoint failed
             ├── ProviderAuthError            401 and 403; never retried
@@ -118,6 +119,17 @@ class StoreError(UnavailableError):
 
 class StoreReadOnly(StoreError):
     """The database can be read, but not be written."""
+
+
+class WriteRefused(StoreReadOnly):
+    """A write was asked for, and that nothing be written: ``store.read_only``."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, hint="leave out --read-only, or take a profile without store.read_only"
+        )
 
 
 class EmbeddingModelMismatch(UnavailableError):

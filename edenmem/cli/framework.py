@@ -91,6 +91,15 @@ def _global_options(
             expose_value=False,
         ),
     ] = None,
+    read_only: Annotated[
+        bool,
+        typer.Option(
+            "--read-only",
+            help="Write nothing to the store, whatever the command.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = False,
     format: Annotated[
         OutputFormat | None,
         typer.Option(
@@ -173,7 +182,15 @@ class Command(TyperCommand):
         """Run the command, which the audit then knows by its words."""
         if isinstance(ctx.obj, Invocation):
             ctx.obj.command = command_line(ctx)
+            if _would_write(ctx.params):
+                ctx.obj.must_write(ctx.command_path)
         return super().invoke(ctx)
+
+
+def _would_write(given: dict[str, Any]) -> bool:
+    """Whether a command that can be tried without writing is not asked to be so. Others meet with
+    the store's own refusal; these are refused before a model is paid for what cannot be kept."""
+    return given.get("dry_run") is False and given.get("fix") is not False
 
 
 class Group(TyperGroup):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.output import Output, OutputFormat
-from edenmem.errors import UsageError
+from edenmem.errors import UsageError, WriteRefused
 from edenmem.models.changes import Actor
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Invocation:
         self.config: str | None = None
         self.profile: str | None = None
         self.overrides: dict[str, str] = {}
+        self.read_only = False
         self.format = OutputFormat.TABLE
         self.quiet = False
         self.no_color = False
@@ -85,6 +86,8 @@ class Invocation:
         overrides = dict(self.overrides)
         if self.uri is not None:
             overrides["store.uri"] = self.uri
+        if self.read_only:
+            overrides["store.read_only"] = "true"
         loaded = load_settings(
             config=Path(self.config) if self.config else None,
             profile=self.profile,
@@ -98,6 +101,17 @@ class Invocation:
     def settings(self) -> Settings:
         """The settings in force."""
         return self.loaded.settings
+
+    def must_write(self, words: str) -> None:
+        """Refuse the command of these words, which is there to write, if nothing shall be written.
+
+        Raises:
+            WriteRefused: ``store.read_only`` is set.
+        """
+        if self.settings.store.read_only:
+            origin = self.loaded.origins.get("store.read_only", "")
+            by = "--read-only" if self.read_only else f"store.read_only of {origin}"
+            raise WriteRefused(f"'{words}' writes to the store, and {by} forbids it")
 
     @cached_property
     def store(self) -> Store:

@@ -54,7 +54,11 @@ def open_store(settings: Settings) -> Store:
         return MongoStore(uri, settings.store, scan_limit=settings.search.scan_limit)
     from edenmem.store.sqlite import SqliteStore
 
-    return SqliteStore(path, busy_timeout=settings.store.busy_timeout_seconds)
+    return SqliteStore(
+        path,
+        busy_timeout=settings.store.busy_timeout_seconds,
+        read_only=settings.store.read_only,
+    )
 
 
 def open_budget(settings: Settings) -> Budget:

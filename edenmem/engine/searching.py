@@ -23,7 +23,7 @@ from edenmem.engine.search_request import checked_queries, checked_top_k, planne
 from edenmem.engine.search_request import vector_model as model_of_vectors
 from edenmem.engine.stopwatch import Stopwatch
 from edenmem.engine.together import together
-from edenmem.errors import StoreError, UsageError
+from edenmem.errors import StoreError, UsageError, WriteRefused
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -318,6 +318,8 @@ class Searcher:
         """Count the accesses; a store that only reads is no reason to withhold what was found."""
         try:
             await in_thread(self._store.track_access, fact_ids, self._clock())
+        except WriteRefused:  # as was asked for
+            return []
         except StoreError as error:
             return [f"accesses were not counted: {error.message}"]
         return []

@@ -42,6 +42,7 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
 
     uri: str = ""
     database: str = ""  # MongoDB: the name in the URI, or else "eden"
+    read_only: bool = False  # refuse whatever would write to it
     embedding_storage: Literal["array", "bindata"] = "array"
     connect_timeout_seconds: Seconds = 5.0
     busy_timeout_seconds: Seconds = 10.0

@@ -7,13 +7,14 @@ collections, so what this class cannot do the store does not do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.operations import SearchIndexModel
 
-from edenmem.errors import StoreError
+from edenmem.errors import StoreError, WriteRefused
 from edenmem.store.mongo.errors import FORBIDDEN, mapped
 
 Document = dict[str, Any]
@@ -26,11 +27,12 @@ _DUPLICATE_KEY = 11000
 
 
 class Collection:
-    """One collection of one database at ``location``."""
+    """One collection of one database at ``location``; ``read_only`` refuses every write."""
 
-    def __init__(self, raw: Any, location: str) -> None:
+    def __init__(self, raw: Any, location: str, *, read_only: bool = False) -> None:
         self._raw = raw
         self._location = location
+        self._read_only = read_only
 
     def __repr__(self) -> str:
         return f"Collection({self._location!r})"
@@ -111,9 +113,17 @@ class Collection:
 
     # -- writing -----------------------------------------------------------------------------
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What every write goes through."""
+        if self._read_only:
+            raise WriteRefused(f"MongoDB at {self._location} is open for reading only")
+        with mapped(self._location):
+            yield
+
     def insert_one(self, document: Document) -> None:
         """Insert. Raises pymongo's DuplicateKeyError."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.insert_one(document)
 
     def insert_new(self, documents: Sequence[Document]) -> set[int]:
@@ -125,7 +135,7 @@ class Collection:
         if not documents:
             return set()
         try:
-            with mapped(self._location):
+            with self._writing():
                 self._raw.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return self._duplicates(error)
@@ -135,13 +145,13 @@ class Collection:
         self, filter: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
     ) -> int:
         """How many documents matched or were made. Raises pymongo's DuplicateKeyError."""
-        with mapped(self._location):
+        with self._writing():
             result = self._raw.update_one(filter, update, upsert=upsert)
         return int(result.matched_count) + (result.upserted_id is not None)
 
     def update_many(self, filter: Mapping[str, Any], update: Mapping[str, Any]) -> int:
         """How many documents matched."""
-        with mapped(self._location):
+        with self._writing():
             return int(self._raw.update_many(filter, update).matched_count)
 
     def find_and_update(
@@ -153,7 +163,7 @@ class Collection:
         upsert: bool = False,
     ) -> Document | None:
         """Change one document in one step; it as it is afterwards, or None if none matched."""
-        with mapped(self._location):
+        with self._writing():
             found: Document | None = self._raw.find_one_and_update(
                 filter,
                 update,
@@ -165,12 +175,12 @@ class Collection:
 
     def delete_one(self, filter: Mapping[str, Any]) -> bool:
         """Whether there was one."""
-        with mapped(self._location):
+        with self._writing():
             return int(self._raw.delete_one(filter).deleted_count) > 0
 
     def delete_many(self, filter: Mapping[str, Any]) -> int:
         """How many there were."""
-        with mapped(self._location):
+        with self._writing():
             return int(self._raw.delete_many(filter).deleted_count)
 
     def bulk(self, operations: Sequence[UpdateOne | UpdateMany]) -> tuple[int, set[int]]:
@@ -179,7 +189,7 @@ class Collection:
         if not operations:
             return 0, set()
         try:
-            with mapped(self._location):
+            with self._writing():
                 result = self._raw.bulk_write(list(operations), ordered=False)
         except BulkWriteError as error:
             failed = self._duplicates(error)
@@ -201,12 +211,12 @@ class Collection:
 
     def create_index(self, keys: Sort, **options: Any) -> None:
         """Make an index. Raises pymongo's DuplicateKeyError for a unique one that cannot be."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.create_index(list(keys), **options)
 
     def drop_index(self, name: str) -> None:
         """Drop an index."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.drop_index(name)
 
     # -- search indexes ----------------------------------------------------------------------
@@ -218,27 +228,27 @@ class Collection:
     def create_search_index(self, name: str, type: str, definition: Mapping[str, Any]) -> None:
         """Begin to build a search index."""
         model = SearchIndexModel(definition=definition, name=name, type=type)
-        with mapped(self._location):
+        with self._writing():
             self._raw.create_search_index(model)
 
     def update_search_index(self, name: str, definition: Mapping[str, Any]) -> None:
         """Begin to build it anew; the old one answers until the new one stands."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.update_search_index(name, definition)
 
     def drop_search_index(self, name: str) -> None:
         """Drop a search index."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.drop_search_index(name)
 
     # -- the collection itself ---------------------------------------------------------------
 
     def create(self) -> None:
         """Make the collection, which must not be there."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.database.create_collection(self._raw.name)
 
     def drop(self) -> None:
         """Drop the collection with its documents and indexes."""
-        with mapped(self._location):
+        with self._writing():
             self._raw.drop()

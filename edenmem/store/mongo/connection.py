@@ -103,7 +103,9 @@ class Connected:
 
     def _collection(self, name: str) -> Collection:
         with mapped(self.location):
-            return Collection(self._database[name], self.location)
+            return Collection(
+                self._database[name], self.location, read_only=self._settings.read_only
+            )
 
     # -- the collections ---------------------------------------------------------------------
 

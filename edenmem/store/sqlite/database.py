@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from edenmem.errors import StoreError, StoreReadOnly
+from edenmem.errors import StoreError, WriteRefused
 from edenmem.store.sqlite.faults import translated
 from edenmem.store.sqlite.header import (
     APPLICATION_ID,
@@ -73,7 +73,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction that is committed, or undone if the body raises."""
         if self._read_only:
-            raise StoreReadOnly(f"{self.path} is open for reading only")
+            raise WriteRefused(f"{self.path} is open for reading only")
         with translated(self.path), self._my_turn(), self._borrowed() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -230,7 +230,7 @@ class Database:
         from edenmem.store import migrations
 
         if self._read_only:
-            raise StoreReadOnly(f"{self.path} is open for reading only")
+            raise WriteRefused(f"{self.path} is open for reading only")
         made: list[str] = []
         with translated(self.path), self._my_turn():
             made += self._make_file()

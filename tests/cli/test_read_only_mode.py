@@ -1,0 +1,81 @@
+"""``--read-only``, and a profile that is always so."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+MIRA_LENA = ("--agent", "mira", "--user", "lena")
+
+#: Commands that write, each complete but for the store that lets it.
+WRITING = (
+    ("init", "--yes"),
+    ("agent", "add", "nora"),
+    ("user", "add", "nora"),
+    ("agent", "disable", "mira"),
+    ("fact", "add", *MIRA_LENA, "--content", "New."),
+    ("fact", "edit", "f" * 23 + "1", "--content", "New.", "--yes"),
+    ("fact", "delete", "f" * 23 + "1", "--yes"),
+    ("reflection", "delete", "e" * 24, "--yes"),
+    ("consolidation", "edit", *MIRA_LENA, "--content", "New.", "--yes"),
+    ("scope", "pause", *MIRA_LENA, "--scope", "user"),
+    ("consolidate", "--force"),
+    ("form", "first-visit"),
+    ("cold", "run"),
+    ("embed", "backfill", "--yes"),
+)
+READING = (
+    ("status",),
+    ("agent", "list"),
+    ("scope", "list"),
+    ("fact", "list", "--agent", "mira"),
+    ("search", "whale lanterns", *MIRA_LENA, "--recipe", "text"),
+    ("context", "show", "first-visit"),
+    ("cold", "status"),
+    ("fact", "add", *MIRA_LENA, "--content", "New.", "--dry-run"),
+)
+
+
+def digest(cli: Cli) -> str:
+    """What the file holds, byte by byte."""
+    return hashlib.sha256(Path(cli.uri.removeprefix("sqlite:///")).read_bytes()).hexdigest()
+
+
+def test_every_byte_stays_whatever_is_run(cli: Cli) -> None:
+    before = digest(cli)
+    for words in READING:
+        result = cli("--read-only", *words).ok()
+        assert "were not counted" not in result.err  # as was asked for
+    for words in WRITING:
+        refused = cli(*words, "--read-only")
+        assert refused.code == 2, f"{words}: {refused}"
+        assert refused.out == ""
+        assert "--read-only" in refused.err
+    assert digest(cli) == before
+
+
+def test_a_profile_can_be_always_so(cli: Cli) -> None:
+    (cli.cwd / "edenmem.toml").write_text("[profiles.production.store]\nread_only = true\n")
+    cli("--profile", "production", "agent", "list").ok()
+    refused = cli("agent", "disable", "mira", env={"EDENMEM_PROFILE": "production"})
+    assert refused.code == 2
+    assert "store.read_only of " in refused.err
+    assert "edenmem.toml [profiles.production] forbids it" in refused.err
+    cli("agent", "disable", "mira").ok()
+
+
+def test_no_model_is_paid_for_what_could_not_be_kept(cli: Cli) -> None:
+    endpoint = {"EDENMEM_LLM_BASE_URL": "http://127.0.0.1:9/v1"}  # nobody answers there
+    refused = cli("consolidate", "--force", "--read-only", env=endpoint)
+    assert refused.code == 2
+    assert "'edenmem consolidate' writes to the store" in refused.err
+
+
+@pytest.mark.parametrize("words", [("agent", "list"), ("--help",)])
+def test_it_may_stand_before_and_after_the_command(cli: Cli, words: tuple[str, ...]) -> None:
+    cli("--read-only", *words).ok()
+    cli(*words, "--read-only").ok()
