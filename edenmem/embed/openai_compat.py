@@ -11,6 +11,7 @@ from edenmem.embed.protocol import Embedding
 from edenmem.embed.vectors import embeddable, unit_vectors
 from edenmem.endpoint.budget import Budget
 from edenmem.endpoint.client import Endpoint
+from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
 from edenmem.models.formation import CallUsage
 
@@ -48,7 +49,7 @@ class OpenAIEmbedder:
         self._settings = settings
         self._budget = budget or Budget()
         self._endpoint = Endpoint(
-            section="embedding",
+            names=SettingNames.of_section("embedding"),
             base_url=settings.base_url,
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,

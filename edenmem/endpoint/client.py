@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from edenmem.endpoint.failures import Translator
+from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.endpoint.waiting import backoff
 from edenmem.errors import ConfigError
 from edenmem.settings.paths import redact_uri
@@ -26,15 +26,15 @@ _NO_KEY = "none"
 class Endpoint:
     """An OpenAI-compatible endpoint. Nothing is imported or connected before the first `call`.
 
-    ``section`` is the table of the configuration that messages name. ``timeout`` is in seconds
-    and for each try as a whole; ``retries`` are the tries after the first. ``sleep`` and
+    ``names`` are its settings, as messages name them. ``timeout`` is in seconds and for each try
+    as a whole; ``retries`` are the tries after the first. ``sleep`` and
     ``uniform`` are injected so that tests neither wait nor depend on chance.
     """
 
     def __init__(
         self,
         *,
-        section: str,
+        names: SettingNames,
         base_url: str,
         api_key: str,
         timeout: float,
@@ -43,14 +43,14 @@ class Endpoint:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._base_url = base_url or OPENAI_URL
-        self._api_key = _usable_key(api_key, section)
-        self.host = _host(self._base_url, section)
+        self._api_key = _usable_key(api_key, names)
+        self.host = _host(self._base_url, names)
         self._timeout = timeout
         self._retries = retries
         self._sleep = sleep
         self._uniform = uniform
         self._translate = Translator(
-            section=section, host=self.host, timeout=timeout, secret=self._api_key
+            names=names, host=self.host, timeout=timeout, secret=self._api_key
         )
         self._client: AsyncOpenAI | None = None
 
@@ -101,14 +101,14 @@ class Endpoint:
         return self._client
 
 
-def _usable_key(key: str, section: str) -> str:
+def _usable_key(key: str, names: SettingNames) -> str:
     key = key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(f"{section}.api_key has a character that no key has")
+        raise ConfigError(f"{names.api_key} has a character that no key has")
     return key
 
 
-def _host(url: str, section: str) -> str:
+def _host(url: str, names: SettingNames) -> str:
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -116,7 +116,7 @@ def _host(url: str, section: str) -> str:
         parts, port = urlsplit(""), ""
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError(
-            f"{section}.base_url {redact_uri(url)!r} is not an address",
-            hint="it looks like https://host/v1",
+            f"{names.base_url} {redact_uri(url)!r} is not an address",
+            hint=f"it looks like https://host{names.ending}",
         )
     return parts.hostname + port

@@ -36,6 +36,30 @@ _ABOUT_CONTENT = re.compile(
 )
 
 
+class SettingNames(NamedTuple):
+    """What messages call the settings of an endpoint.
+
+    ``other_key`` is a variable that an empty ``api_key`` is taken from; ``ending`` is what such
+    addresses often end in.
+    """
+
+    base_url: str
+    api_key: str
+    timeout: str
+    other_key: str = ""
+    ending: str = "/v1"
+
+    @classmethod
+    def of_section(cls, section: str) -> SettingNames:
+        """Those of an endpoint of OpenAI's form, in a table of its own."""
+        return cls(
+            base_url=f"{section}.base_url",
+            api_key=f"{section}.api_key",
+            timeout=f"{section}.timeout_seconds",
+            other_key="OPENAI_API_KEY",
+        )
+
+
 class RequestRejected(ProviderMisconfigured):
     """400 or 422: the endpoint does not take requests of this form."""
 
@@ -51,8 +75,8 @@ class Failure(NamedTuple):
 class Translator:
     """Makes a `Failure` of an exception, in words that name this endpoint and no secret."""
 
-    def __init__(self, *, section: str, host: str, timeout: float, secret: str) -> None:
-        self._section = section
+    def __init__(self, *, names: SettingNames, host: str, timeout: float, secret: str) -> None:
+        self._names = names
         self._host = host
         self._timeout = timeout
         self._secret = secret
@@ -66,7 +90,7 @@ class Translator:
                 return Failure(
                     ProviderTimeout(
                         f"{self._host} did not answer within {self._timeout:g} s",
-                        hint=f"{self._section}.timeout_seconds sets the limit",
+                        hint=f"{self._names.timeout} sets the limit",
                     ),
                     passing=True,
                 )
@@ -77,7 +101,7 @@ class Translator:
                 return Failure(
                     ProviderTimeout(
                         f"{self._host} could not be reached, or broke off: {why}",
-                        hint=f"check {self._section}.base_url and the network",
+                        hint=f"check {self._names.base_url} and the network",
                     ),
                     passing=True,
                 )
@@ -85,7 +109,7 @@ class Translator:
                 return Failure(
                     ProviderAnswerInvalid(
                         f"{self._host} answered with something that is not JSON",
-                        hint=f"check {self._section}.base_url; it often ends in /v1",
+                        hint=f"check {self._names.base_url}; it often ends in {self._names.ending}",
                     ),
                     passing=True,
                 )
@@ -98,17 +122,15 @@ class Translator:
         code = str(error.code or "")
         said = f"{self._host} answered {status}: {self._safe(_message(error))}"
         if status in {401, 403} or code == "invalid_api_key":
-            return Failure(
-                ProviderAuthError(
-                    said, hint=f"check {self._section}.api_key, or OPENAI_API_KEY if it is empty"
-                )
-            )
+            other = self._names.other_key
+            otherwise = f", or {other} if it is empty" if other else ""
+            return Failure(ProviderAuthError(said, hint=f"check {self._names.api_key}{otherwise}"))
         if status == 404 or code == "model_not_found":
             return Failure(
                 ProviderMisconfigured(
                     f"{said} (model {model!r})",
-                    hint=f"check {model_setting}, and {self._section}.base_url, which often ends"
-                    " in /v1",
+                    hint=f"check {model_setting}, and {self._names.base_url}, which often ends"
+                    f" in {self._names.ending}",
                 )
             )
         if status == 429:
@@ -124,7 +146,7 @@ class Translator:
             if _ABOUT_CONTENT.search(f"{code} {_message(error)}"):
                 return Failure(ProviderError(said))
             return Failure(
-                RequestRejected(said, hint=f"check {model_setting} and {self._section}.base_url")
+                RequestRejected(said, hint=f"check {model_setting} and {self._names.base_url}")
             )
         failed = ProviderError(said)
         failed.retryable = status in {408, 409} or status >= 500

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.endpoint.budget import Budget
 from edenmem.endpoint.client import Endpoint
-from edenmem.endpoint.failures import RequestRejected
+from edenmem.endpoint.failures import RequestRejected, SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.llm.structured import (
@@ -54,7 +54,7 @@ class OpenAILLM:
     ) -> None:
         self._settings = settings
         self._endpoint = Endpoint(
-            section="llm",
+            names=SettingNames.of_section("llm"),
             base_url=settings.base_url,
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,
