@@ -167,6 +167,11 @@ def one_line(text: str, width: int | None = None) -> str:
     return line
 
 
+def display_width(text: str) -> int:
+    """Columns on a terminal: wide characters take two, combining marks none."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
 def _columns(character: str) -> int:
     if character.isascii():
         return 1

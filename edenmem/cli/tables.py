@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from edenmem.cli.times import ago, iso
-from edenmem.text import one_line
+from edenmem.text import display_width, one_line
 
 T = TypeVar("T")
 
@@ -78,18 +77,6 @@ def _filled(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
     return [
         place for place, column in enumerate(cells) if any(column) or columns[place].kind == "text"
     ]
-
-
-def display_width(text: str) -> int:
-    """Columns on a terminal: wide characters take two, combining marks none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0
-        if unicodedata.category(character) in ("Mn", "Me", "Cf")
-        else 1 + (unicodedata.east_asian_width(character) in "WF")
-        for character in text
-    )
 
 
 def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:

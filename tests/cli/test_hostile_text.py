@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edenmem.cli.tables import display_width
+from edenmem.text import display_width
 from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
 
 READING = [

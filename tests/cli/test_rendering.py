@@ -16,7 +16,6 @@ from edenmem.cli.data import to_data, to_json
 from edenmem.cli.output import Output, OutputFormat
 from edenmem.cli.tables import (
     Column,
-    display_width,
     markdown_table,
     plain_table,
     unique_beginnings,
@@ -26,6 +25,7 @@ from edenmem.engine.reports import ScopeStatus
 from edenmem.errors import UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
+from edenmem.text import display_width
 from tests.support.builders import NOW, make_fact
 from tests.support.vectors import unit
 
