@@ -1,0 +1,1 @@
+"""Moving memory of the first version into a store of the second."""

@@ -1,0 +1,64 @@
+"""What a migration reads: v1 as a sequence of items, whatever it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from edenmem.models.v1 import V1Item, V1Person, V1Problem, V1Ref
+
+
+class V1Plan(Protocol):
+    """Everything that is in a source, and what becomes of it. Reading it writes nothing anywhere
+    but to a temporary file of its own, which is gone when the plan is closed or the process ends.
+
+    Blocks. One thread at a time may use it.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where v1 was read from, without secrets."""
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """How many documents each collection has of the agents that were asked for, those of
+        nobody included; the sources of all items together are exactly these."""
+
+    @property
+    def not_asked(self) -> Mapping[str, int]:
+        """How many documents each collection has of agents that were not asked for."""
+
+    @property
+    def unknown_fields(self) -> Mapping[str, int]:
+        """``collection.field`` → how many documents have this field, which v1 is not known for."""
+
+    def item_total(self) -> int:
+        """How many items there are; counted when it is first asked for."""
+
+    def agents(self) -> Sequence[V1Person]:
+        """The agents that the items belong to, in that order."""
+
+    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
+        """The users with a text of the agent, or of any of the agents that were asked for."""
+
+    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
+        """The items by agent, kind and key; with ``after``, only those with greater keys."""
+
+    def problems(self) -> Iterator[V1Problem]:
+        """The problems of all items, in their order."""
+
+    def source_text(self, ref: V1Ref) -> str | None:
+        """The text that a document holds, as v1 has it; None if there is no such document."""
+
+    def close(self) -> None:
+        """Let go of the temporary file."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
