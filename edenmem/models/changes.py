@@ -5,40 +5,46 @@ the store a `ChangeSet`. Each change has an id of its own, names the scope that 
 belong to, and says which version it was decided on; the store refuses it if that version is gone,
 does nothing if the change was applied before, and writes one audit entry with the change's id.
 So a set can be written down first and applied as often as needed.
+
+For every kind there is one that takes it back (see `edenmem.engine.undoing`): what was added is
+removed and what was removed is added with its id, texts and policies are written as they were, as
+new versions. Version numbers never go back, so that a version names one text for ever.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 
+from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.records import Actor as Actor
+from edenmem.models.records import AuditEntry as AuditEntry
+from edenmem.models.records import ChangeResult as ChangeResult
+from edenmem.models.records import ChangeStatus as ChangeStatus
+from edenmem.models.records import HistoryEntry as HistoryEntry
 from edenmem.models.scope import Scope
 
 
-class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does it: a person's or engine's name, from which host, by which command, in which run."""
-
-    name: str
-    host: str
-    command: str
-    run_id: str | None = None
-
-
 class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
-    """What all changes have: an id (also of the audit entry) and a reason in words."""
+    """What all changes have: an id (also of the audit entry) and a reason in words.
+
+    ``undoes`` is the id of the audit entry that this change takes back, if it is an undo.
+    """
 
     id: str = msgspec.field(default_factory=new_id)
     reason: str = ""
+    undoes: str | None = None
 
 
 class AddFact(_Change, frozen=True, kw_only=True, tag="add_fact"):
-    """Insert ``fact``. A fact with the same hash in the same scope makes it a duplicate."""
+    """Insert ``fact``. A fact with the same hash in the same scope makes it a duplicate.
+
+    One that was removed, with its id, is thereby restored: its history goes on.
+    """
 
     fact: Fact
 
@@ -110,6 +116,18 @@ class RemoveReflection(_Change, frozen=True, kw_only=True, tag="remove_reflectio
     at: datetime
 
 
+class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflection"):
+    """Insert a reflection that was removed, with its id, and, unless it was absorbed, put it back
+    into its scope's buffer at the place that its time gives it.
+
+    ``reflection.version`` is one more than that which was removed, so that nothing decided on the
+    removed one can be taken to mean this one. ``word_limit`` as for `AddReflection`.
+    """
+
+    reflection: Reflection
+    word_limit: int
+
+
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):
     """Write the scope's text as version ``expected_version + 1``, in one atomic step.
 
@@ -128,10 +146,49 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
     propagate: bool = False
 
 
+class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consolidation"):
+    """Take versions of the scope's text back, in one atomic step: what was there before them is
+    written as version ``expected_version + 1``, and ``released_ids`` wait in the buffer again.
+
+    ``content`` "" says that there is no text, as before the first version; the number grows all the
+    same. Each of ``released_ids`` must be absorbed (else a conflict); it goes to the place in the
+    buffer that its time gives it. ``reverted_versions`` need not be propagated any more.
+    """
+
+    scope: Scope
+    expected_version: int
+    content: str
+    word_limit: int
+    at: datetime
+    released_ids: tuple[str, ...] = ()
+    reverted_versions: tuple[int, ...] = ()
+
+
+class RepairBuffer(_Change, frozen=True, kw_only=True, tag="repair_buffer"):
+    """Let the scope's buffer hold exactly its reflections that are not absorbed, in order.
+
+    The flags on the reflections are what counts. A store whose buffer is nothing but the flags
+    counts them anew. A buffer that is in order is left as it is (ALREADY, no audit entry). It has
+    no way back: there is nothing in a wrong buffer to go back to.
+    """
+
+    scope: Scope
+    at: datetime
+
+
 class WritePolicy(_Change, frozen=True, kw_only=True, tag="write_policy"):
     """Write the policy of ``policy.home``; the stored version must be ``expected_version``."""
 
     policy: Policy
+    expected_version: int
+    at: datetime
+
+
+class RemovePolicy(_Change, frozen=True, kw_only=True, tag="remove_policy"):
+    """Take the policy of a scope away: the defaults of its kind hold again. A shard is no more;
+    whatever is in it stays, and is seen again when it gets a policy."""
+
+    scope: Scope
     expected_version: int
     at: datetime
 
@@ -145,6 +202,31 @@ class SetAgentToggles(_Change, frozen=True, kw_only=True, tag="set_agent_toggles
     agent_memory_enabled: bool | None = None
 
 
+class AddAgent(_Change, frozen=True, kw_only=True, tag="add_agent"):
+    """Make an agent known to the host. One whose id or username is taken is a conflict."""
+
+    agent: Agent
+
+
+class RemoveAgent(_Change, frozen=True, kw_only=True, tag="remove_agent"):
+    """Take away an agent that was added and never used: one that has memory, a policy or a session,
+    or of which the host has stored more than edenmem did, is a conflict."""
+
+    agent_id: str
+
+
+class AddUser(_Change, frozen=True, kw_only=True, tag="add_user"):
+    """Make a person's account known to the host, as `AddAgent`."""
+
+    user: User
+
+
+class RemoveUser(_Change, frozen=True, kw_only=True, tag="remove_user"):
+    """Take away an account that was added and never used, as `RemoveAgent`."""
+
+    user_id: str
+
+
 Change = (
     AddFact
     | ReviseFact
@@ -153,9 +235,17 @@ Change = (
     | AddReflection
     | ReviseReflection
     | RemoveReflection
+    | RestoreReflection
     | WriteConsolidation
+    | RevertConsolidation
+    | RepairBuffer
     | WritePolicy
+    | RemovePolicy
     | SetAgentToggles
+    | AddAgent
+    | RemoveAgent
+    | AddUser
+    | RemoveUser
 )
 
 
@@ -169,75 +259,6 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     actor: Actor
     at: datetime
     changes: tuple[Change, ...] = ()
-
-
-class ChangeStatus(StrEnum):
-    """What became of one change."""
-
-    APPLIED = "applied"
-    ALREADY = "already"  # this very change was applied before
-    DUPLICATE = "duplicate"  # the scope has the same fact; ``target_id`` names it
-    ADDED_INSTEAD = "added_instead"  # the target had changed, so ``or_add`` was inserted
-    CONFLICT = "conflict"
-    MISSING = "missing"
-
-
-class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one change; ``detail`` explains a conflict to a person."""
-
-    change_id: str
-    status: ChangeStatus
-    target_id: str
-    detail: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the memory now is as the change wanted it."""
-        return self.status not in (ChangeStatus.CONFLICT, ChangeStatus.MISSING)
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change as it happened. ``before`` and ``after`` are whole documents without vectors.
-
-    ``id`` is the change's id. ``status`` is "done", or "pending" if the process died between
-    writing the entry and finishing the change (never on a store with transactions).
-    """
-
-    id: str
-    change_set_id: str
-    at: datetime
-    actor: Actor
-    action: str
-    target_type: str
-    target_id: str
-    agent_id: str
-    scope: Scope | None = None
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
-    reason: str = ""
-    status: str = "done"
-
-
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a fact or of a consolidated text.
-
-    ``at`` is when this version came to be, ``action`` how: "form", "add", "consolidate", "edit",
-    "restore", "migrate", or "delete" for the tombstone of a fact, whose ``snapshot`` is the whole
-    fact (JSON of `Fact`, with its vector), so that it can be restored without loss.
-    """
-
-    id: str
-    target_type: str
-    target_id: str
-    scope: Scope
-    version: int
-    content: str
-    at: datetime
-    action: str
-    actor: str = ""
-    change_id: str | None = None
-    absorbed_ids: tuple[str, ...] = ()
-    snapshot: Fact | None = None
 
 
 #: Words of a command → what is said of all versions that it makes.
@@ -259,6 +280,8 @@ def action_of_new_fact(fact: Fact) -> str:
 def version_action(change: Change, actor: Actor) -> str:
     """What history says of the version that a change makes (see `HistoryEntry.action`)."""
     match change:
+        case RevertConsolidation():
+            return "restore"
         case _ if by_command := action_of_command(actor.command):
             return by_command
         case AddFact(fact=fact) | ReviseFact(or_add=Fact() as fact):
