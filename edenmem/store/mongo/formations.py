@@ -77,7 +77,7 @@ class FormationsPart(ContextsPart):
             if self._formations.find_one(taken, {"_id": 1}) is not None:
                 return False
         try:
-            self._formations.insert_one(_document(formation))
+            self._formations.insert_one(formation_document(formation))
         except DuplicateKeyError:
             return False
         return True
@@ -105,7 +105,7 @@ class FormationsPart(ContextsPart):
         for condition, fields in takeovers:
             found = self._move(formation_id, condition, {**held, **fields}, unset=("not_before",))
             if found is not None:
-                return _formation(found)
+                return formation_from(found)
         return None
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
@@ -290,7 +290,7 @@ class FormationsPart(ContextsPart):
     def formation(self, formation_id: str) -> Formation | None:
         """See `edenmem.store.protocol.Store.formation`."""
         found = self._formations.find_one({"_id": object_id(formation_id)})
-        return None if found is None else _formation(found)
+        return None if found is None else formation_from(found)
 
     def formations(
         self,
@@ -311,14 +311,14 @@ class FormationsPart(ContextsPart):
         one_pair = session_id is not None and agent_id is not None
         order = _LATEST_OF_PAIR if one_pair else _LATEST
         found = self._formations.find(filter, {"changes": 0}, sort=order)
-        return islice(map(_formation, found), limit)
+        return islice(map(formation_from, found), limit)
 
 
 def _pair(session_id: str, agent_id: str) -> Filter:
     return {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
 
 
-def _document(formation: Formation) -> Document:
+def formation_document(formation: Formation) -> Document:
     document: Document = {
         "_id": object_id(formation.id),
         **_pair(formation.session_id, formation.agent_id),
@@ -347,7 +347,7 @@ def _document(formation: Formation) -> Document:
     return document
 
 
-def _formation(document: Document) -> Formation:
+def formation_from(document: Document) -> Formation:
     changes = document.get("changes")
     return Formation(
         id=str(document["_id"]),

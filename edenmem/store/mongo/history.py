@@ -184,7 +184,7 @@ class HistoryPart(OverviewPart):
         current = self._current_version(target_type, target_id, scope)
         if current is not None:
             versions.setdefault(current.place, current)
-        entries = (version.entry for version in _in_order(versions.values(), current))
+        entries = (version.entry for version in in_order(versions.values(), current))
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def _current_version(
@@ -294,7 +294,7 @@ class HistoryPart(OverviewPart):
         return None if found is None or found.get("status") == VOID else audit_from(found)
 
 
-def _in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
+def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
     """Versions as they followed each other, without tombstones of removals that never were.
 
     A tombstone is written before its fact goes. If the removal then lost to another write, or was

@@ -19,20 +19,20 @@ from edenmem.store.sqlite import codec, log, scopes
 from edenmem.store.sqlite.codec import Row, from_list, time, to_ms
 from edenmem.store.sqlite.part import BATCH, Part
 
-_HISTORY = (
+HISTORY = (
     "SELECT s.kind, s.agent_id, s.owner, h.id, h.target_type, h.target_id, h.version, h.content,"
     " h.at, h.action, h.actor, h.change_id, h.absorbed_ids, h.snapshot"
     " FROM history h JOIN scopes s USING (scope_id)"
 )
-_AUDIT = (
+AUDIT = (
     "SELECT s.kind, s.agent_id, s.owner, a.id, a.change_set_id, a.at, a.actor, a.action,"
     " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
-_SHOWN = f"a.action <> '{log.VOID}'"
+SHOWN = f"a.action <> '{log.VOID}'"
 
 
-def _history_from(row: Row) -> HistoryEntry:
+def history_from(row: Row) -> HistoryEntry:
     return HistoryEntry(
         scope=codec.scope_of(*row[:3]),
         id=row[3],
@@ -49,7 +49,7 @@ def _history_from(row: Row) -> HistoryEntry:
     )
 
 
-def _audit_from(row: Row) -> AuditEntry:
+def audit_from(row: Row) -> AuditEntry:
     return AuditEntry(
         scope=None if row[0] is None else codec.scope_of(*row[:3]),
         id=row[3],
@@ -66,7 +66,7 @@ def _audit_from(row: Row) -> AuditEntry:
     )
 
 
-def _only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
+def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
     """What history would say of a fact that nothing has happened to since it came."""
     origin = log.origin_of(connection, fact)
     return HistoryEntry(
@@ -117,29 +117,29 @@ class Chronicle(Part):
         with self._db.reading() as connection:
             if target_type == "consolidation" and scope is not None:
                 rows = connection.execute(
-                    f"{_HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
+                    f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
                     " ORDER BY h.version",
                     (scopes.number_of(connection, scope),),
                 )
             else:
                 rows = connection.execute(
-                    f"{_HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
+                    f"{HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
                     (target_id, target_type),
                 )
-            entries = [_history_from(row) for row in rows]
+            entries = [history_from(row) for row in rows]
             if target_type == "fact" and not entries:
                 fact = _fact_now(connection, target_id)
-                entries = [_only_version(connection, fact)] if fact else []
+                entries = [only_version(connection, fact)] if fact else []
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         with self._db.reading() as connection:
             row = connection.execute(
-                f"{_HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
+                f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
                 " AND h.at <= ? ORDER BY h.version DESC LIMIT 1",
                 (scopes.number_of(connection, scope), to_ms(moment)),
             ).fetchone()
-        return _history_from(row) if row else None
+        return history_from(row) if row else None
 
     # -- audit -------------------------------------------------------------------------------
 
@@ -162,21 +162,19 @@ class Chronicle(Part):
         while True:
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {_SHOWN}{where}"
+                    f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
                     " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
                     (*last, *values, BATCH),
                 ).fetchall()
-            yield from map(_audit_from, rows)
+            yield from map(audit_from, rows)
             if len(rows) < BATCH:
                 return
             last = (rows[-1][5], rows[-1][-1])
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         with self._db.reading() as connection:
-            row = connection.execute(
-                f"{_AUDIT} WHERE a.id = ? AND {_SHOWN}", (entry_id,)
-            ).fetchone()
-        return _audit_from(row) if row else None
+            row = connection.execute(f"{AUDIT} WHERE a.id = ? AND {SHOWN}", (entry_id,)).fetchone()
+        return audit_from(row) if row else None
 
     # -- memory at a moment ------------------------------------------------------------------
 
@@ -212,11 +210,11 @@ class Chronicle(Part):
         for fact in map(codec.fact_from, rewritten):
             moved[fact.id] = fact
         absent = connection.execute(
-            f"{_HISTORY} WHERE h.scope_id = ? AND h.at > ? AND h.target_type = 'fact'"
+            f"{HISTORY} WHERE h.scope_id = ? AND h.at > ? AND h.target_type = 'fact'"
             " AND h.action IN ('delete', 'restore') ORDER BY h.history_no",
             (number, at),
         ).fetchall()
-        for entry in map(_history_from, absent):
+        for entry in map(history_from, absent):
             gone = entry.snapshot or _fact_now(connection, entry.target_id)
             if gone is not None and to_ms(gone.formed_at) <= at:
                 moved.setdefault(gone.id, gone)
@@ -225,11 +223,11 @@ class Chronicle(Part):
     @staticmethod
     def _version_at(connection: sqlite3.Connection, fact_id: str, at: int) -> HistoryEntry | None:
         row = connection.execute(
-            f"{_HISTORY} WHERE h.target_id = ? AND h.target_type = 'fact' AND h.at <= ?"
+            f"{HISTORY} WHERE h.target_id = ? AND h.target_type = 'fact' AND h.at <= ?"
             " ORDER BY h.history_no DESC LIMIT 1",
             (fact_id, at),
         ).fetchone()
-        return _history_from(row) if row else None
+        return history_from(row) if row else None
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         at = to_ms(moment)
@@ -244,11 +242,11 @@ class Chronicle(Part):
             then = {reflection.id: reflection for reflection in stood if reflection}
             # Latest first, so that what the earliest change after the moment found stands last.
             changed = connection.execute(
-                f"{_AUDIT} WHERE a.scope_id = ? AND a.target_type = 'reflection' AND a.at > ?"
+                f"{AUDIT} WHERE a.scope_id = ? AND a.target_type = 'reflection' AND a.at > ?"
                 " AND a.before IS NOT NULL ORDER BY a.at DESC, a.audit_no DESC",
                 (number, at),
             )
-            for entry in map(_audit_from, changed):
+            for entry in map(audit_from, changed):
                 before = msgspec.convert(entry.before, Reflection).pending_at(moment)
                 if before:
                     then[before.id] = before

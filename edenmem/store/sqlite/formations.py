@@ -25,7 +25,7 @@ from edenmem.store.sqlite.codec import Row, optional_time, time, to_ms
 from edenmem.store.sqlite.messages import backlog_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
-_COLUMNS = (
+COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
     " worker, lease_until, not_before, attempts, error, decisions, usage, counts"
 )
@@ -35,7 +35,7 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
+def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
     messages = connection.execute(
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
@@ -66,9 +66,9 @@ def _formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
 
 def _find(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
     row = connection.execute(
-        f"SELECT {_COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
+        f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
     ).fetchone()
-    return _formation_from(connection, row) if row else None
+    return formation_from(connection, row) if row else None
 
 
 class Formations(Part):
@@ -304,11 +304,11 @@ class Formations(Part):
             size = BATCH if left is None else min(BATCH, left)
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"SELECT {_COLUMNS} FROM formations WHERE ({order}, id) < (?, ?){where}"
+                    f"SELECT {COLUMNS} FROM formations WHERE ({order}, id) < (?, ?){where}"
                     f" ORDER BY {order} DESC, id DESC LIMIT ?",
                     (*last, *values, size),
                 ).fetchall()
-                found = [_formation_from(connection, row) for row in rows]
+                found = [formation_from(connection, row) for row in rows]
             yield from found
             if len(rows) < size:
                 return

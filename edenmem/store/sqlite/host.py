@@ -20,18 +20,18 @@ from edenmem.store.sqlite.codec import (
 )
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
-_AGENT = (
+AGENT = (
     "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
     " created_at FROM agents"
 )
-_USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
-_SESSION = (
+USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
+SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
     " last_activity, created_at FROM sessions s"
 )
 
 
-def _agent_from(row: Row) -> Agent:
+def agent_from(row: Row) -> Agent:
     return Agent(
         id=row[0],
         username=row[1],
@@ -44,7 +44,7 @@ def _agent_from(row: Row) -> Agent:
     )
 
 
-def _user_from(row: Row) -> User:
+def user_from(row: Row) -> User:
     return User(
         id=row[0],
         username=row[1],
@@ -57,8 +57,8 @@ def _user_from(row: Row) -> User:
 
 def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
     """The agent with this id, unless it is deleted."""
-    row = connection.execute(f"{_AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
-    return _agent_from(row) if row else None
+    row = connection.execute(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
+    return agent_from(row) if row else None
 
 
 def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tupl
     return tuple(member for (member,) in rows)
 
 
-def _session_from(connection: sqlite3.Connection, row: Row) -> Session:
+def session_from(connection: sqlite3.Connection, row: Row) -> Session:
     return Session(
         id=row[0],
         agents=_members(connection, row[0], "agent"),
@@ -89,11 +89,11 @@ def _session_from(connection: sqlite3.Connection, row: Row) -> Session:
 
 def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:
     """The session with this id, unless it is deleted."""
-    row = connection.execute(f"{_SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
-    return _session_from(connection, row) if row else None
+    row = connection.execute(f"{SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
+    return session_from(connection, row) if row else None
 
 
-def _add_members(
+def add_members(
     connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
 ) -> None:
     (place,) = connection.execute(
@@ -112,10 +112,10 @@ class Host(Part):
     # -- agents and users --------------------------------------------------------------------
 
     def agents(self) -> Iterator[Agent]:
-        return map(_agent_from, self._by_username(_AGENT))
+        return map(agent_from, self._by_username(AGENT))
 
     def users(self) -> Iterator[User]:
-        return map(_user_from, self._by_username(_USER))
+        return map(user_from, self._by_username(USER))
 
     def _by_username(self, select: str) -> Iterator[Row]:
         last = ""
@@ -154,15 +154,15 @@ class Host(Part):
 
     def user(self, user_id: str) -> User | None:
         with self._db.reading() as connection:
-            row = connection.execute(f"{_USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
-        return _user_from(row) if row else None
+            row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
+        return user_from(row) if row else None
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         with self._db.reading() as connection:
             rows = connection.execute(
-                f"{_USER} WHERE id IN (SELECT value FROM json_each(?))", (json_array(user_ids),)
+                f"{USER} WHERE id IN (SELECT value FROM json_each(?))", (json_array(user_ids),)
             ).fetchall()
-        return {user.id: user for user in map(_user_from, rows)}
+        return {user.id: user for user in map(user_from, rows)}
 
     def add_user(self, user: User) -> bool:
         with self._db.writing() as connection:
@@ -214,10 +214,10 @@ class Host(Part):
             keys = () if last is None else (last[0], last[0], last[1])
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_SESSION} WHERE {where}{after} ORDER BY {activity} DESC, id LIMIT ?",
+                    f"{SESSION} WHERE {where}{after} ORDER BY {activity} DESC, id LIMIT ?",
                     (*values, *keys, BATCH),
                 ).fetchall()
-                sessions = [_session_from(connection, row) for row in rows]
+                sessions = [session_from(connection, row) for row in rows]
             yield from sessions
             if len(rows) < BATCH:
                 return
@@ -249,8 +249,8 @@ class Host(Part):
                     to_ms(session.created_at),
                 ),
             )
-            _add_members(connection, session.id, "agent", session.agents)
-            _add_members(connection, session.id, "user", session.users)
+            add_members(connection, session.id, "agent", session.agents)
+            add_members(connection, session.id, "user", session.users)
             return added.rowcount == 1
 
     def set_session_status(self, session_id: str, status: str) -> None:

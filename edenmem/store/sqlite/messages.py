@@ -15,7 +15,7 @@ from edenmem.models.host import CachedContext, Message, ToolCall
 from edenmem.store.sqlite.codec import Row, time, to_ms
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
-_MESSAGE = (
+MESSAGE = (
     "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
     " m.trigger FROM messages m"
 )
@@ -34,7 +34,7 @@ _SENDERS = """
 """
 
 
-def _message_from(row: Row) -> Message:
+def message_from(row: Row) -> Message:
     return Message(
         id=row[0],
         session_id=row[1],
@@ -56,12 +56,12 @@ def backlog_of(
         "FROM messages m WHERE m.session_id = ? AND NOT EXISTS (SELECT 1 FROM formation_messages f"
         " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id)"
     )
-    columns = _MESSAGE.removesuffix("FROM messages m")
+    columns = MESSAGE.removesuffix("FROM messages m")
     rows = connection.execute(
         f"{columns} {tail} {_IN_ORDER} LIMIT ?", (session_id, agent_id, max(0, limit))
     ).fetchall()
     (total,) = connection.execute(f"SELECT count(*) {tail}", (session_id, agent_id)).fetchone()
-    return tuple(map(_message_from, rows)), total
+    return tuple(map(message_from, rows)), total
 
 
 class Messages(Part):
@@ -106,27 +106,27 @@ class Messages(Part):
         if ids is not None:
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
+                    f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
                     f" AND m.session_id = ? {_IN_ORDER}",
                     (json_array(ids), session_id),
                 ).fetchall()
-            return map(_message_from, rows)
+            return map(message_from, rows)
         if newest is not None:
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.session_id = ?"
+                    f"{MESSAGE} WHERE m.session_id = ?"
                     " ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
                     (session_id, max(0, newest)),
                 ).fetchall()
-            return map(_message_from, reversed(rows))
-        return map(_message_from, self._all_messages(session_id))
+            return map(message_from, reversed(rows))
+        return map(message_from, self._all_messages(session_id))
 
     def _all_messages(self, session_id: str) -> Iterator[Row]:
         last: Row = (-(2**63), "")
         while True:
             with self._db.reading() as connection:
                 rows = connection.execute(
-                    f"{_MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
+                    f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
                     f" {_IN_ORDER} LIMIT ?",
                     (session_id, *last, BATCH),
                 ).fetchall()
