@@ -319,6 +319,7 @@ def _pair(session_id: str, agent_id: str) -> Filter:
 
 
 def formation_document(formation: Formation) -> Document:
+    """A new document for a formation."""
     document: Document = {
         "_id": object_id(formation.id),
         **_pair(formation.session_id, formation.agent_id),
@@ -348,6 +349,7 @@ def formation_document(formation: Formation) -> Document:
 
 
 def formation_from(document: Document) -> Formation:
+    """The formation that a document holds."""
     changes = document.get("changes")
     return Formation(
         id=str(document["_id"]),

@@ -15,6 +15,7 @@ import msgspec
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
+from edenmem.store.as_of import REWRITING, buffer_at
 from edenmem.store.sqlite import codec, log, scopes
 from edenmem.store.sqlite.codec import Row, from_list, time, to_ms
 from edenmem.store.sqlite.part import BATCH, Part
@@ -26,13 +27,14 @@ HISTORY = (
 )
 AUDIT = (
     "SELECT s.kind, s.agent_id, s.owner, a.id, a.change_set_id, a.at, a.actor, a.action,"
-    " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.audit_no"
+    " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.undoes, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
 SHOWN = f"a.action <> '{log.VOID}'"
 
 
 def history_from(row: Row) -> HistoryEntry:
+    """A row of `HISTORY`."""
     return HistoryEntry(
         scope=codec.scope_of(*row[:3]),
         id=row[3],
@@ -50,6 +52,7 @@ def history_from(row: Row) -> HistoryEntry:
 
 
 def audit_from(row: Row) -> AuditEntry:
+    """A row of `AUDIT`."""
     return AuditEntry(
         scope=None if row[0] is None else codec.scope_of(*row[:3]),
         id=row[3],
@@ -63,6 +66,7 @@ def audit_from(row: Row) -> AuditEntry:
         before=None if row[11] is None else msgspec.json.decode(row[11]),
         after=None if row[12] is None else msgspec.json.decode(row[12]),
         reason=row[13],
+        undoes=row[14],
     )
 
 
@@ -141,41 +145,6 @@ class Chronicle(Part):
             ).fetchone()
         return history_from(row) if row else None
 
-    # -- audit -------------------------------------------------------------------------------
-
-    def audit(
-        self,
-        *,
-        agent_id: str | None = None,
-        target_id: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[AuditEntry]:
-        where, values = "", list[Any]()
-        for condition, value in (("a.agent_id = ?", agent_id), ("a.target_id = ?", target_id)):
-            if value is not None:
-                where += f" AND {condition}"
-                values.append(value)
-        return itertools.islice(self._audit_entries(where, values), limit)
-
-    def _audit_entries(self, where: str, values: Sequence[Any]) -> Iterator[AuditEntry]:
-        last = (2**62, 2**62)
-        while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
-                    " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
-                    (*last, *values, BATCH),
-                ).fetchall()
-            yield from map(audit_from, rows)
-            if len(rows) < BATCH:
-                return
-            last = (rows[-1][5], rows[-1][-1])
-
-    def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        with self._db.reading() as connection:
-            row = connection.execute(f"{AUDIT} WHERE a.id = ? AND {SHOWN}", (entry_id,)).fetchone()
-        return audit_from(row) if row else None
-
     # -- memory at a moment ------------------------------------------------------------------
 
     def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
@@ -237,17 +206,18 @@ class Chronicle(Part):
                 f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.formed_at <= ?"
                 " AND (r.absorbed = 0 OR r.absorbed_at > ?)",
                 (number, at, at),
-            )
-            stood = (codec.reflection_from(row).pending_at(moment) for row in rows)
-            then = {reflection.id: reflection for reflection in stood if reflection}
-            # Latest first, so that what the earliest change after the moment found stands last.
-            changed = connection.execute(
+            ).fetchall()
+            rewritten = connection.execute(
                 f"{AUDIT} WHERE a.scope_id = ? AND a.target_type = 'reflection' AND a.at > ?"
-                " AND a.before IS NOT NULL ORDER BY a.at DESC, a.audit_no DESC",
-                (number, at),
+                f" AND {_REWRITTEN} UNION ALL"
+                f" {AUDIT} WHERE a.scope_id = ? AND a.action = 'revert_consolidation' AND a.at > ?"
+                " ORDER BY 6 DESC, a.audit_no DESC",
+                (number, at, number, at),
             )
-            for entry in map(audit_from, changed):
-                before = msgspec.convert(entry.before, Reflection).pending_at(moment)
-                if before:
-                    then[before.id] = before
-        return sorted(then.values(), key=lambda one: (one.formed_at, one.id))
+            entries = [audit_from(row) for row in rewritten]
+        return buffer_at(
+            moment,
+            map(codec.reflection_from, rows),
+            entries,
+            self.history("consolidation", "", scope=scope) if entries else (),
+        )

@@ -36,6 +36,7 @@ def _json(value: Any) -> str:
 
 
 def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
+    """A row of `COLUMNS`, perhaps with ``changes`` after them."""
     messages = connection.execute(
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),

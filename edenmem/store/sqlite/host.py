@@ -32,6 +32,7 @@ SESSION = (
 
 
 def agent_from(row: Row) -> Agent:
+    """A row of `AGENT`."""
     return Agent(
         id=row[0],
         username=row[1],
@@ -45,6 +46,7 @@ def agent_from(row: Row) -> Agent:
 
 
 def user_from(row: Row) -> User:
+    """A row of `USER`."""
     return User(
         id=row[0],
         username=row[1],
@@ -70,6 +72,7 @@ def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tupl
 
 
 def session_from(connection: sqlite3.Connection, row: Row) -> Session:
+    """A row of `SESSION`, with its members."""
     return Session(
         id=row[0],
         agents=_members(connection, row[0], "agent"),
@@ -96,6 +99,7 @@ def session_of(connection: sqlite3.Connection, session_id: str) -> Session | Non
 def add_members(
     connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
 ) -> None:
+    """Let these join the session, after those who are in it."""
     (place,) = connection.execute(
         "SELECT coalesce(max(place) + 1, 0) FROM session_members WHERE session_id = ? AND role = ?",
         (session_id, role),

@@ -35,6 +35,7 @@ _SENDERS = """
 
 
 def message_from(row: Row) -> Message:
+    """A row of `MESSAGE`."""
     return Message(
         id=row[0],
         session_id=row[1],
