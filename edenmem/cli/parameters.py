@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 
 from typer.core import TyperArgument, TyperOption
 
+from edenmem.cli.completion import complete, completer_of
 from edenmem.errors import UsageError
 
 
@@ -23,6 +24,9 @@ def lighten(parameters: Iterable[Any]) -> list[Any]:
     for parameter in made:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.process_value = partial(_process, parameter)  # type: ignore[method-assign]
+            completer = completer_of(parameter)
+            if completer is not None:
+                parameter._custom_shell_complete = complete(completer)
     return made
 
 

@@ -53,12 +53,14 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings in force. ``origins`` has every dotted key: "default", "flag", the name of an
     environment variable, or a file with the profile's table in it.
 
-    ``files`` were read, strongest first; ``warnings`` are sentences for stderr.
+    ``profiles`` may be chosen. ``files`` were read, strongest first; ``warnings`` are sentences for
+    stderr.
     """
 
     settings: Settings
     origins: dict[str, str]
     profile: str | None = None
+    profiles: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -133,6 +135,7 @@ def load_settings(
         settings=msgspec.convert(_nested(values), Settings),
         origins=origins,
         profile=chosen,
+        profiles=tuple(sorted({name for file in files for name in file.profiles})),
         files=tuple(file.path for file in files),
         warnings=(*_exposed(files), *_overruled(asked, files), *kept_back),
     )

@@ -31,6 +31,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
+from edenmem.store.migration_protocol import Migrations
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 
@@ -86,7 +87,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Indexes, Protocol):
+class Store(Indexes, Migrations, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------
@@ -169,6 +170,11 @@ class Store(Indexes, Protocol):
 
         Matching of names ignores case if no exact one exists. A session is also found by title.
         """
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        """The things whose name begins with ``text``, in whatever case where the store can ask
+        that of an index, by name; after them those whose id does, newest first. For completion
+        while somebody types: from indexes alone, at most ``limit``."""
 
     # -- reading memory ----------------------------------------------------------------------
 

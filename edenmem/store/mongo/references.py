@@ -15,6 +15,9 @@ from edenmem.store.mongo.formations import FormationsPart
 from edenmem.store.mongo.host_codec import session_from
 from edenmem.store.protocol import Reference, ReferenceKind
 
+_DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
+#: Sorts behind whatever may follow a beginning.
+_LAST = "\U0010ffff"
 _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
 #: Longer names are found only as they are written: servers limit the length of an expression.
 _PATTERN_LIMIT = 1000
@@ -39,6 +42,29 @@ class ReferencesPart(FormationsPart):
             if found:
                 return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
         return []
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        """See `edenmem.store.protocol.Store.beginning_with`; names as they are written."""
+        collection, always, names, _ = self._kinds()[kind]
+        if not _storable(text):
+            return []
+        found: dict[str, Reference] = {}
+        for name in names[:1]:  # by a username or a session's name; titles are sentences
+            beginning = {name: {"$gte": text, "$lt": text + _LAST}}
+            for document in collection.find(
+                {**beginning, **always}, {name: 1}, sort=[(name, 1)], limit=limit
+            ):
+                key = str(document["_id"])
+                found[key] = Reference(id=key, label=codec.text(document.get(name)))
+        if _DIGITS.match(text.lower()):
+            low, high = text.lower().ljust(24, "0"), text.lower().ljust(24, "f")
+            ids = {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
+            for document in collection.find(
+                {**ids, **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
+            ):
+                key = str(document["_id"])
+                found.setdefault(key, Reference(id=key, label=key))
+        return list(found.values())[:limit]
 
     def _kinds(
         self,

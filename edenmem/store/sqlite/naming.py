@@ -18,6 +18,9 @@ from edenmem.store.sqlite.part import Part
 SHORTEST_PREFIX = 4
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
+#: Sorts behind whatever may follow a beginning.
+_LAST = "\U0010ffff"
 _PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
 
 
@@ -69,6 +72,33 @@ class Naming(Part):
                     connection, named, "id >= ? AND id < ?", [digits, digits + "g"], limit
                 )
         return []
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        named = _KINDS[kind]
+        if _SURROGATE.search(text):
+            return []
+        found: dict[str, Reference] = {}
+        with self._db.reading() as connection:
+            for name in named.names:
+                low = text.casefold()
+                rows = connection.execute(
+                    f"SELECT id, {name} FROM {named.table} WHERE {named.condition}"
+                    f" AND {name}_folded >= ? AND {name}_folded < ?"
+                    f" ORDER BY {name}_folded LIMIT ?",
+                    (low, low + _LAST, limit),
+                )
+                for row_id, label in rows:
+                    found.setdefault(row_id, Reference(id=row_id, label=label))
+            if _DIGITS.match(text.lower()):
+                low = text.lower()
+                rows = connection.execute(
+                    f"SELECT id, id FROM {named.table} WHERE {named.condition}"
+                    " AND id >= ? AND id < ? ORDER BY id DESC LIMIT ?",
+                    (low, low + "g", limit),
+                )
+                for row_id, label in rows:
+                    found.setdefault(row_id, Reference(id=row_id, label=label))
+        return list(found.values())[:limit]
 
 
 def _where(

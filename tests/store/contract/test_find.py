@@ -103,3 +103,21 @@ def test_no_text_is_taken_for_a_pattern(store: Store) -> None:
     for kind in KINDS:
         for text in (*PATTERNS, "🙂" * 9, "\ud800", "x" * 10_000):
             assert _ids(store, kind, text) == [], (kind, text[:20])
+
+
+def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> None:
+    made = _one_of_each(store)
+    twin = make_user("anne", id=_id("fab"))
+    store.add_user(twin)
+
+    def labels(kind: ReferenceKind, text: str, limit: int = 20) -> list[str]:
+        return [found.label for found in store.beginning_with(kind, text, limit=limit)]
+
+    assert labels("user", "an") == ["anna", "anne"]
+    assert labels("user", "an", limit=1) == ["anna"]
+    assert labels("user", "fab") == [twin.id]
+    assert labels("session", "gard") == ["garden-1"]
+    assert labels("user", "q'\"%_$") == labels("user", "\ud800") == []
+    for kind in KINDS:
+        assert made[kind] in [f.id for f in store.beginning_with(kind, "", limit=50)]
+        assert labels(kind, made[kind][:9])[-1:] == [made[kind]]

@@ -24,12 +24,14 @@ from edenmem.models.changes import (
 from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
+from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.protocol import Store
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import (
+    ACTOR,
     NOW,
     ago,
     change_set,
@@ -169,10 +171,31 @@ def watched(open_mongo: OpenMongo) -> tuple[MongoStore, Watcher]:
     return store, watcher
 
 
+def _use_migrations(store: Store) -> None:
+    run_id = new_id()
+    run = MigrationRun(
+        id=run_id,
+        source="a folder",
+        source_key="key",
+        actor=ACTOR,
+        started_at=NOW,
+        updated_at=NOW,
+    )
+    store.schema()
+    store.migrate_down(4)
+    store.migrate_up()
+    store.take_migration_lease(run_id, now=NOW, until=LATER)
+    store.put_migration_run(run)
+    store.migration_run(run_id)
+    store.migration_runs()
+    store.end_migration_lease(run_id)
+
+
 def _use_everything(store: Store) -> None:
     """Call every public method, with scopes of every kind and every option that makes a query."""
     agent, other, user = make_agent("eve"), make_agent("adam"), make_user("anna")
     store.info()
+    _use_migrations(store)
     for added in (agent, other):
         store.add_agent(added)
     store.add_user(user)
@@ -240,6 +263,7 @@ def _use_everything(store: Store) -> None:
         store.find(kind, "No such name")
         store.find(kind, "abcd")
         store.find(kind, new_id())
+        store.beginning_with(kind, "abcd", limit=20)
 
 
 def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
