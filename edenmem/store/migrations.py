@@ -60,6 +60,15 @@ class Migration(msgspec.Struct, frozen=True, order=True):
         step: Callable[[Any], None] = getattr(self.load(), f"up_{kind}")
         step(handle)
 
+    def down(self, kind: StoreKind, handle: Any) -> None:
+        """Take it back; only where `no_way_back` is empty."""
+        step: Callable[[Any], None] = getattr(self.load(), f"down_{kind}")
+        step(handle)
+
+    def no_way_back(self) -> str:
+        """Why it cannot be taken back; empty if it can."""
+        return str(getattr(self.load(), "NO_WAY_BACK", ""))
+
 
 def folder() -> Path:
     """Where the migrations are: in the installed package, or in the checkout it runs from.
@@ -89,6 +98,11 @@ def migrations(place: Path | None = None) -> tuple[Migration, ...]:
         if one.number == next_one.number:
             raise StoreError(f"two migrations have one number: {one.name} and {next_one.name}")
     return tuple(found)
+
+
+def newest() -> int:
+    """The number of the last migration: the schema that this edenmem needs. Loads none of them."""
+    return migrations()[-1].number
 
 
 def pending(applied: Collection[str], place: Path | None = None) -> tuple[Migration, ...]:

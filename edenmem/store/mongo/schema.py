@@ -11,15 +11,15 @@ from edenmem.errors import StoreError
 from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.collection import Collection
 from edenmem.store.mongo.collections import FACT_KEY, NARROW_FACT_KEYS, Index
-from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.errors import mapped
+from edenmem.store.mongo.migrating import MigratingPart
 from edenmem.store.protocol import StoreInfo
 
 #: Duplicates that are named when they keep a unique index from being made.
 _NAMED = 5
 
 
-class SchemaPart(Connected):
+class SchemaPart(MigratingPart):
     """Describes the database and makes indexes; never drops one before its successor stands."""
 
     def info(self) -> StoreInfo:
@@ -30,6 +30,7 @@ class SchemaPart(Connected):
             kind="mongodb",
             location=f"{self.location} ({self._database.name})",
             initialised=FACT_KEY.name in self._facts.indexes(),
+            schema_version=self._schema_version(),
             server_version=version,
             size_bytes=self._size(),
             counts=self._counts(),
@@ -71,7 +72,7 @@ class SchemaPart(Connected):
             StoreError: stored duplicates keep a unique index of ours from being made. Nothing was
                 dropped then; the indexes that could be made stand.
         """
-        said: list[str] = []
+        said = [f"migration {name}" for name in self._first_steps()]
         obstacles: list[str] = []
         for index in (*names.MEMORY_INDEXES, *names.host_indexes(self._settings)):
             collection = self._collection(index.collection)
@@ -94,6 +95,13 @@ class SchemaPart(Connected):
             )
         said.extend(self._drop_narrow_fact_key())
         return said
+
+    def _first_steps(self) -> Sequence[str]:
+        """The schema's steps, for a database that edenmem was never in. In one that others use
+        already they are taken by a command of their own."""
+        if self._taken() or FACT_KEY.name in self._facts.indexes():
+            return ()
+        return self.migrate_up()
 
     def _plain_index(self, collection: Collection, index: Index) -> str:
         """The platform promises unique usernames; where old accounts break that, do without."""

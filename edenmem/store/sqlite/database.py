@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,15 +73,13 @@ class Database:
         """A connection in a transaction that is committed, or undone if the body raises."""
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
-        with translated(self.path), self._my_turn(), self._borrowed() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with (
+            translated(self.path),
+            self._my_turn(),
+            self._borrowed() as connection,
+            _transaction(connection),
+        ):
+            yield connection
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
@@ -156,21 +153,11 @@ class Database:
         self._forget_connections()
 
     def _open(self) -> sqlite3.Connection:
-        state = file_state(self.path)
-        if state in (FileState.MISSING, FileState.EMPTY):
-            raise StoreError(
-                f"there is no edenmem database at {self.path}", hint="make it with 'edenmem init'"
-            )
+        self._demand_file()
         writable = not self._read_only and may_be_written(self.path)
         connection = self._connect(writable=True) if writable else self._connect_for_reading()
         try:
-            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            if version_state(self.path, version) is FileState.OLDER:
-                raise StoreError(
-                    f"{self.path} has schema version {version}, this edenmem needs "
-                    f"{SCHEMA_VERSION}",
-                    hint="bring it up to date with 'edenmem migrate up'",
-                )
+            self._demand_current(connection)
             if writable:
                 _use_log(connection)
         except BaseException:
@@ -226,8 +213,13 @@ class Database:
     # -- making it ---------------------------------------------------------------------------
 
     def create(self) -> list[str]:
-        """Make the file and bring its schema up to date; what was made. Safe to call again."""
-        from edenmem.store import migrations
+        """Make the file with the newest schema; what was made. Safe to call again.
+
+        Raises:
+            StoreError: the file has an older schema, which other processes may still rely on: it
+                is brought up to date by a command of its own.
+        """
+        from edenmem.store.sqlite import upgrading
 
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
@@ -239,23 +231,58 @@ class Database:
             connection = self._connect(writable=True)
             try:
                 connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
-                connection.execute("BEGIN IMMEDIATE")
-                for migration in migrations.pending(_ledger(connection)):
-                    migration.up("sqlite", connection)
-                    connection.execute(
-                        "INSERT INTO migrations VALUES (?, ?, ?)",
-                        (migration.number, migration.name, time.time_ns() // 1_000_000),
-                    )
-                    connection.execute(f"PRAGMA user_version = {migration.number}")
-                    made.append(f"migration {migration.name}")
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute("COMMIT")
+                with _transaction(connection):
+                    if upgrading.applied(connection):  # made meanwhile, or older
+                        self._demand_current(connection)
+                    made += [f"migration {name}" for name in upgrading.take_pending(connection)]
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 _use_log(connection)
                 # The header must say what the file is to those who read it without SQLite.
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
                 connection.close()
         return made
+
+    @contextmanager
+    def upgrading(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a write transaction, whatever schema the file has; for its changes."""
+        if self._read_only:
+            raise WriteRefused(f"{self.path} is open for reading only")
+        self._demand_file()
+        with translated(self.path), self._my_turn():
+            self.close()  # what was prepared for one schema is not used with another
+            connection = self._connect(writable=True)
+            try:
+                with _transaction(connection):
+                    yield connection
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.close()
+
+    @contextmanager
+    def looking(self) -> Iterator[sqlite3.Connection]:
+        """A connection that reads, whatever schema the file has."""
+        self._demand_file()
+        with translated(self.path):
+            connection = self._connect_for_reading()
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def _demand_file(self) -> None:
+        if file_state(self.path) in (FileState.MISSING, FileState.EMPTY):
+            raise StoreError(
+                f"there is no edenmem database at {self.path}", hint="make it with 'edenmem init'"
+            )
+
+    def _demand_current(self, connection: sqlite3.Connection) -> None:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version_state(self.path, version) is FileState.OLDER:
+            raise StoreError(
+                f"{self.path} has schema version {version}, this edenmem needs {SCHEMA_VERSION}",
+                hint="bring it up to date with 'edenmem migrate up'",
+            )
 
     def _make_file(self) -> list[str]:
         """Make the file and the folders that it is to be in; what was made."""
@@ -303,7 +330,14 @@ def _use_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
 
 
-def _ledger(connection: sqlite3.Connection) -> set[str]:
-    """The names of the migrations that the file has had."""
-    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchone()
-    return {row[0] for row in connection.execute("SELECT name FROM migrations")} if known else set()
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction that is committed, or undone if the body raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

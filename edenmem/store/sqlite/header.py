@@ -8,11 +8,12 @@ from enum import Enum
 from pathlib import Path
 
 from edenmem.errors import StoreError
+from edenmem.store.migrations import newest
 
 #: "EdMm" in the header's field for the application that a database belongs to.
 APPLICATION_ID = 0x45644D6D
 #: The number of the newest migration, which ``PRAGMA user_version`` holds.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = newest()
 
 _MAGIC = b"SQLite format 3\0"
 

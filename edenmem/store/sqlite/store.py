@@ -28,6 +28,7 @@ from edenmem.store.sqlite.indexing import Indexing
 from edenmem.store.sqlite.ledger import Ledger
 from edenmem.store.sqlite.memory import MemoryReads
 from edenmem.store.sqlite.messages import Messages
+from edenmem.store.sqlite.migrating import Migrating
 from edenmem.store.sqlite.naming import Naming
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.staleness import Staleness
@@ -59,6 +60,7 @@ class SqliteStore(
     Candidates,
     Staleness,
     Indexing,
+    Migrating,
 ):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
 

@@ -20,7 +20,8 @@ GOOD = "NO_WAY_BACK = 'because'\ndef up_sqlite(c): c.append('s')\ndef up_mongo(d
 
 def test_the_schema_version_is_that_of_the_newest() -> None:
     found = migrations.migrations()
-    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    numbers = [one.number for one in found]
+    assert numbers == sorted(set(numbers))
     assert found[-1].number == SCHEMA_VERSION
 
 

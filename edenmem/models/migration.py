@@ -1,0 +1,72 @@
+"""What is known of migrations: the steps of our own schema, and the runs that brought data here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from edenmem.models.changes import Actor
+
+
+class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One numbered migration of our own schema, and whether this database has had it.
+
+    ``applied_at`` None: it is pending. ``no_way_back`` says why it cannot be taken back; empty: it
+    can.
+    """
+
+    number: int
+    name: str
+    applied_at: datetime | None = None
+    no_way_back: str = ""
+
+
+class RunState(StrEnum):
+    """How far a run is."""
+
+    RUNNING = "running"  # at work, or cut off: its lease tells which
+    DONE = "done"
+    FAILED = "failed"  # stopped by an error; the same command goes on where it stopped
+    ROLLED_BACK = "rolled_back"
+
+
+class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of the source that was not taken over as it is: which document, and why."""
+
+    source: str
+    reason: str
+
+
+class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a migration of data.
+
+    ``source`` is for people and has no secrets in it; ``source_key`` and ``options`` say whether
+    another run is of the same thing. ``round`` counts the runs of the same source that were rolled
+    back before: the ids of the run's changes are derived from it, so that what a finished run made
+    is known to every later one, and is made anew after a rollback. ``last_key`` is the key of the
+    last item that is done, ``done`` how many of ``total`` items. ``counts`` are items by outcome.
+    ``problems`` holds the first of them only.
+    """
+
+    id: str
+    source: str
+    source_key: str
+    actor: Actor
+    started_at: datetime
+    updated_at: datetime
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    kind: str = "v1"
+    state: RunState = RunState.RUNNING
+    round: int = 0
+    resumed: int = 0
+    last_key: str = ""
+    done: int = 0
+    total: int = 0
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    problems: tuple[RunProblem, ...] = ()
+    finished_at: datetime | None = None
+    seconds: float = 0.0
+    error: str = ""

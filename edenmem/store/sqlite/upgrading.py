@@ -1,0 +1,53 @@
+"""Taking and taking back the steps of the schema, inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from edenmem.errors import ConflictError
+from edenmem.store import migrations
+
+
+def applied(connection: sqlite3.Connection) -> dict[str, int]:
+    """The migrations that the file has had, and when (in milliseconds)."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchone()
+    return dict(connection.execute("SELECT name, applied_at FROM migrations")) if known else {}
+
+
+def take_pending(connection: sqlite3.Connection) -> list[str]:
+    """Take the steps that the file has not had; their names."""
+    taken = []
+    for migration in migrations.pending(applied(connection)):
+        migration.up("sqlite", connection)
+        connection.execute(
+            "INSERT INTO migrations VALUES (?, ?, ?)",
+            (migration.number, migration.name, time.time_ns() // 1_000_000),
+        )
+        taken.append(migration.name)
+    _mark(connection)
+    return taken
+
+
+def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
+    """Take back the steps after number ``to``, newest first; their names.
+
+    Raises:
+        ConflictError: one of them has no way back.
+    """
+    had = applied(connection)
+    steps = [each for each in migrations.migrations() if each.number > to and each.name in had]
+    for step in steps:
+        if reason := step.no_way_back():
+            raise ConflictError(f"migration {step.name} has no way back: {reason}")
+    for step in reversed(steps):
+        step.down("sqlite", connection)
+        connection.execute("DELETE FROM migrations WHERE name = ?", (step.name,))
+    _mark(connection)
+    return [step.name for step in reversed(steps)]
+
+
+def _mark(connection: sqlite3.Connection) -> None:
+    """Let the header say which schema the file has."""
+    (newest,) = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
+    connection.execute(f"PRAGMA user_version = {newest}")

@@ -1,0 +1,85 @@
+"""What a store keeps of migrations: the schema's steps, runs, and who is at work."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from edenmem.errors import ConflictError
+from edenmem.models.ids import new_id
+from edenmem.models.migration import MigrationRun, RunProblem, RunState
+from edenmem.store import migrations
+from edenmem.store.protocol import Store
+from tests.support.builders import NOW, make_actor
+
+NAMES = [step.name for step in migrations.migrations()]
+
+
+def make_run(**fields: object) -> MigrationRun:
+    run_id = new_id()
+    defaults = {
+        "id": run_id,
+        "source": "a folder",
+        "source_key": "key",
+        "actor": make_actor("migrate v1", run_id=run_id),
+        "started_at": NOW,
+        "updated_at": NOW,
+    }
+    return msgspec.convert({**defaults, **fields}, MigrationRun)
+
+
+def test_a_new_store_has_had_every_step(store: Store) -> None:
+    steps = store.schema()
+    assert [step.name for step in steps] == NAMES
+    assert all(step.applied_at is not None for step in steps)
+    assert store.info().schema_version == str(steps[-1].number)
+    assert list(store.migrate_up()) == []
+    assert store.schema() == steps
+
+
+def test_steps_are_taken_back_and_again(store: Store) -> None:
+    steps = [step for step in store.schema() if step.number >= 5]
+    assert list(store.migrate_down(4)) == [step.name for step in reversed(steps)]
+    pending = [step.name for step in store.schema() if step.applied_at is None]
+    assert pending == [step.name for step in steps]
+    assert list(store.migrate_up()) == pending
+    assert not [step for step in store.schema() if step.applied_at is None]
+
+
+def test_what_has_no_way_back_stays(store: Store) -> None:
+    with pytest.raises(ConflictError, match="0001_initial has no way back"):
+        store.migrate_down(0)
+    assert all(step.applied_at is not None for step in store.schema())
+
+
+def test_a_run_is_kept_as_it_was_last_written(store: Store) -> None:
+    run = make_run(
+        options={"agents": [new_id()], "shards": "keep"},
+        counts={"migrated": 7},
+        problems=[RunProblem(source="memory_user/1", reason="\x1b[31mno text")],
+        finished_at=NOW,
+    )
+    assert store.migration_run(run.id) is None
+    store.put_migration_run(run)
+    assert store.migration_run(run.id) == run
+    done = msgspec.structs.replace(run, state=RunState.DONE, counts={"migrated": 9, "bad": 1})
+    store.put_migration_run(done)
+    later = make_run(started_at=NOW + timedelta(hours=1))
+    store.put_migration_run(later)
+    assert store.migration_runs() == [later, done]
+
+
+def test_one_is_at_work_at_a_time_and_the_dead_are_succeeded(store: Store) -> None:
+    soon = NOW + timedelta(minutes=1)
+    assert store.take_migration_lease("one", now=NOW, until=soon) is None
+    assert store.take_migration_lease("two", now=NOW, until=soon) == "one"
+    later = soon + timedelta(minutes=1)
+    assert store.take_migration_lease("one", now=NOW, until=later) is None
+    assert store.take_migration_lease("two", now=soon, until=later) == "one"
+    assert store.take_migration_lease("two", now=later, until=later + timedelta(hours=1)) is None
+    store.end_migration_lease("one")  # which is not its any more
+    assert store.take_migration_lease("one", now=later, until=later) == "two"
+    store.end_migration_lease("two")
+    assert store.take_migration_lease("one", now=later, until=later) is None

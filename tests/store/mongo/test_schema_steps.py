@@ -1,0 +1,137 @@
+"""The schema's steps on MongoDB: facts of the platform, cut off, and at once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store import migrations
+from tests.store.mongo.conftest import OpenMongo
+
+STEPS = [step.name for step in migrations.migrations()]
+MADE = datetime(2025, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def platform_fact(agent: ObjectId, content: str, **fields: Any) -> dict[str, Any]:
+    """A fact without the fields that edenmem adds."""
+    own = {"_id": ObjectId(), "agent_id": agent, "scope": "agent", "createdAt": MADE}
+    return {**own, "content": content, **fields}
+
+
+def step(number: int) -> migrations.Migration:
+    return next(each for each in migrations.migrations() if each.number == number)
+
+
+def test_facts_of_the_platform_are_given_what_they_lack(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    agent = ObjectId()
+    facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
+    facts[7] |= {"version": 3, "hash": content_hash("fact 7"), "access_count": 5}
+    store._database.memory2_facts.insert_many(facts)
+    assert f"migration {STEPS[-1]}" in store.initialise()
+    stored = list(store._database.memory2_facts.find().sort("_id", 1))
+    assert [each["hash"] for each in stored] == [content_hash(f["content"]) for f in facts]
+    assert {each["formed_at"] for each in stored} == {MADE}
+    assert (stored[7]["version"], stored[7]["access_count"]) == (3, 5)
+    assert {each["version"] for each in stored} == {1, 3}
+    assert len(list(store.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 1200
+
+
+def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
+    open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_mongo()
+    store.initialise()
+    store.migrate_down(4)
+    raw, agent = store._database.memory2_facts, ObjectId()
+    raw.insert_many([platform_fact(agent, f"fact {n}", hash=f"h{n}") for n in range(700)])
+
+    class CutOff(BaseException):
+        """The process ends here."""
+
+    from pymongo.collection import Collection
+
+    write, batches = Collection.bulk_write, []
+
+    def once(self: Any, *args: Any, **options: Any) -> Any:
+        if batches:
+            raise CutOff
+        batches.append(1)
+        return write(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Collection, "bulk_write", once)
+        with pytest.raises(CutOff):
+            store.migrate_up()
+    assert raw.count_documents({"version": 1}) == 500
+    assert [s.name for s in store.schema() if s.applied_at is None] == STEPS[
+        STEPS.index(step(5).name) :
+    ]
+    assert step(5).name in store.migrate_up()
+    assert raw.count_documents({"version": 1}) == 700
+    assert raw.count_documents({"hash": {"$regex": "^h"}}) == 700
+
+
+def test_a_text_that_the_scope_has_already_stays_as_it_is(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    store.initialise()
+    store.migrate_down(4)
+    raw, agent = store._database.memory2_facts, ObjectId()
+    common = {"user_id": None, "group_id": None, "shard": None}
+    raw.insert_one(platform_fact(agent, "Same.", hash=content_hash("Same."), **common))
+    raw.insert_one(platform_fact(agent, "Same.", **common))
+    raw.insert_one(platform_fact(agent, "Other.", hash="kept", **common))
+    store.migrate_up()
+    assert raw.count_documents({}) == 3
+    assert raw.count_documents({"hash": None}) == 1
+    assert raw.count_documents({"version": 1}) == 2
+
+
+def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    store.initialise()
+    store.migrate_down(4)
+    assert store.info().schema_version == "3" or store.info().schema_version == "4"
+    assert store.initialise() == []
+    assert [s for s in store.schema() if s.applied_at is None]
+
+
+def test_another_process_at_work_is_named_and_a_dead_one_succeeded(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    store.initialise()
+    ledger = store._database.memory2_migrations
+    until = datetime.now(UTC) + timedelta(minutes=2)
+    ledger.insert_one({"_id": "lease/schema", "holder": "host 42", "until": until})
+    for call in (store.migrate_up, lambda: store.migrate_down(4)):
+        with pytest.raises(ConflictError, match="host 42"):
+            call()
+    ledger.update_one(
+        {"_id": "lease/schema"}, {"$set": {"until": datetime.now(UTC) - timedelta(seconds=1)}}
+    )
+    assert store.migrate_up() == []
+    assert ledger.find_one({"_id": "lease/schema"}) is None
+
+
+def test_a_step_that_fails_is_not_noted_and_lets_others_in(
+    open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_mongo()
+    store.initialise()
+    store.migrate_down(4)
+
+    def fail(self: migrations.Migration, kind: str, handle: Any) -> None:
+        raise StoreError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations.Migration, "up", fail)
+        with pytest.raises(StoreError):
+            store.migrate_up()
+    assert [s for s in store.schema() if s.applied_at is None]
+    assert store.migrate_up()
