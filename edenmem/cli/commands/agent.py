@@ -32,7 +32,11 @@ _COLUMNS: list[Column[Agent]] = [
 
 @app.command("list", cls=Command)
 def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the agents with their switches."""
+    """List the agents with their switches.
+
+    \b
+    edenmem agent list
+    """
     run = invocation(ctx)
     run.out.listing(
         run.store.agents(),
@@ -45,7 +49,11 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, agent: _Who) -> None:
-    """Show one agent with its switches, shards and persona."""
+    """Show one agent with its switches, shards and persona.
+
+    \b
+    edenmem agent show mira
+    """
     run = invocation(ctx)
     found = run.resolver.agent(agent)
     run.out.record(
@@ -102,7 +110,11 @@ def enable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Switch an agent's memory on: both kinds, or the one named."""
+    """Switch an agent's memory on: both kinds, or the one named.
+
+    \b
+    edenmem agent enable mira --user-memory
+    """
     _switch(invocation(ctx), agent, True, user_memory, agent_memory, dry_run, reason)
 
 
@@ -115,7 +127,11 @@ def disable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Switch an agent's memory off: both kinds, or the one named. Nothing is removed."""
+    """Switch an agent's memory off: both kinds, or the one named. Nothing is removed.
+
+    \b
+    edenmem agent disable mira --user-memory --dry-run
+    """
     _switch(invocation(ctx), agent, False, user_memory, agent_memory, dry_run, reason)
 
 

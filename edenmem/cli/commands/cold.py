@@ -125,6 +125,9 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     """What is in work, waits for its next try, or failed; with the reasons.
 
     What is due and nobody has begun is shown by 'edenmem cold run --dry-run'.
+
+    \b
+    edenmem cold status --format json
     """
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
@@ -258,6 +261,9 @@ def crontab(
 
     They hold the store, the profile and the configuration file that are in force now, and never
     a secret.
+
+    \b
+    edenmem cold crontab | crontab -
     """
     run = invocation(ctx)
     job = cold_job(run, minutes=every)

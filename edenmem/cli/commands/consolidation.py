@@ -44,7 +44,11 @@ def list_texts(
     user: options.User = None,
     limit: options.Limit = 50,
 ) -> None:
-    """List the texts of all scopes, or of those named."""
+    """List the texts of all scopes, or of those named.
+
+    \b
+    edenmem consolidation list --agent mira
+    """
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
     user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
@@ -174,7 +178,11 @@ def history(
     shard: options.Shard = None,
     session: options.Session = None,
 ) -> None:
-    """List every version of a scope's text, oldest first."""
+    """List every version of a scope's text, oldest first.
+
+    \b
+    edenmem consolidation history --agent mira --user lena
+    """
     run = invocation(ctx)
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
@@ -205,7 +213,11 @@ def diff(
         int | None, typer.Option("--to", min=1, metavar="N", help="Else the latest version.")
     ] = None,
 ) -> None:
-    """Show what changed between two versions of a scope's text."""
+    """Show what changed between two versions of a scope's text.
+
+    \b
+    edenmem consolidation diff --agent mira --user lena
+    """
     run = invocation(ctx)
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session

@@ -55,6 +55,9 @@ def demo(
     Conversations of a small invented community are imported, memories formed and consolidated,
     three searches run, and the context of one session shown. Without an endpoint the answers are
     scripted: no model is asked.
+
+    \b
+    edenmem demo --folder first-look
     """
     run = invocation(ctx)
     run.out.people_only()

@@ -84,7 +84,11 @@ def list_facts(
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> None:
-    """Show one fact in full."""
+    """Show one fact in full.
+
+    \b
+    edenmem fact show 65a1f0
+    """
     run = invocation(ctx)
     found = _existing(run, fact)
     if vectors:
@@ -245,7 +249,12 @@ def delete(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Delete facts. They stay in history; 'fact restore' brings them back."""
+    """Delete facts. They stay in history; 'fact restore' brings them back.
+
+    \b
+    edenmem fact delete 65a1f0 --dry-run
+    edenmem fact delete 65a1f0 65b2c4 --yes --reason "said in jest"
+    """
     run = invocation(ctx)
     found = [_existing(run, fact) for fact in facts]
     for fact in found:
@@ -268,7 +277,11 @@ def delete(
 
 @app.command("history", cls=Command)
 def history(ctx: typer.Context, fact: _Which) -> None:
-    """Show every version of a fact, also of a deleted one (by its whole id)."""
+    """Show every version of a fact, also of a deleted one (by its whole id).
+
+    \b
+    edenmem fact history 65a1f0
+    """
     run = invocation(ctx)
     versions = run.store.history("fact", run.resolver.fact_id(fact))
     run.out.listing(versions, HISTORY, empty="no earlier versions")
@@ -284,7 +297,11 @@ def restore(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Bring back a deleted fact, or an earlier version of a fact."""
+    """Bring back a deleted fact, or an earlier version of a fact.
+
+    \b
+    edenmem fact restore 65a1f0 --version 1
+    """
     run = invocation(ctx)
     fact_id = run.resolver.fact_id(fact)
     report = run.edit(

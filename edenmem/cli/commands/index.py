@@ -81,7 +81,11 @@ def create(
 
 @app.command("list", cls=Command)
 def list_(ctx: typer.Context, names: _Names = None) -> None:
-    """List the indexes that the store needs, and how each is."""
+    """List the indexes that the store needs, and how each is.
+
+    \b
+    edenmem index list
+    """
     run = invocation(ctx)
     run.out.listing(_keeper(run).states(names or ()), COLUMNS, data=state_data)
 

@@ -73,7 +73,11 @@ def list_reflections(
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, reflection: _Which) -> None:
-    """Show one reflection in full."""
+    """Show one reflection in full.
+
+    \b
+    edenmem reflection show 65a1f0
+    """
     run = invocation(ctx)
     found = run.resolver.reflection(reflection)
     run.out.record(found, _fields(run, found), text=found.content)
@@ -151,7 +155,11 @@ def edit(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Change a pending reflection's text, in $EDITOR or as given."""
+    """Change a pending reflection's text, in $EDITOR or as given.
+
+    \b
+    edenmem reflection edit 65a1f0 --content "Prefers short answers."
+    """
     run = invocation(ctx)
     found = run.resolver.reflection(reflection)
 
@@ -189,7 +197,11 @@ def delete(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Delete reflections. The audit entry keeps all of each."""
+    """Delete reflections. The audit entry keeps all of each.
+
+    \b
+    edenmem reflection delete 65a1f0 --yes
+    """
     run = invocation(ctx)
     found = [run.resolver.reflection(reflection) for reflection in reflections]
     for reflection in found:

@@ -264,7 +264,11 @@ def pause(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Let a scope keep what it has and take nothing new."""
+    """Let a scope keep what it has and take nothing new.
+
+    \b
+    edenmem scope pause --agent mira --shard route --reason "moving"
+    """
     run = invocation(ctx)
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
@@ -285,7 +289,11 @@ def resume(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Let a paused scope take new memories again."""
+    """Let a paused scope take new memories again.
+
+    \b
+    edenmem scope resume --agent mira --shard route
+    """
     run = invocation(ctx)
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session

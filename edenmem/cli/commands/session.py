@@ -30,7 +30,11 @@ def list_sessions(
     group: options.Group = None,
     limit: options.Limit = 50,
 ) -> None:
-    """List sessions, latest activity first."""
+    """List sessions, latest activity first.
+
+    \b
+    edenmem session list --agent mira --user lena
+    """
     run = invocation(ctx)
     sessions = run.store.sessions(
         agent_id=run.resolver.agent(agent).id if agent else None,

@@ -18,7 +18,12 @@ app = single()
 
 @app.command(cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """Where memory lives, how much there is, what is due, what failed."""
+    """Where memory lives, how much there is, what is due, what failed.
+
+    \b
+    edenmem status
+    edenmem status --agent mira --format json
+    """
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
     overview = store_overview(run.store, run.settings, agent_id=agent_id)

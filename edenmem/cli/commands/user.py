@@ -26,7 +26,11 @@ _COLUMNS: list[Column[User]] = [
 
 @app.command("list", cls=Command)
 def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the people that memory is about."""
+    """List the people that memory is about.
+
+    \b
+    edenmem user list --limit 20
+    """
     run = invocation(ctx)
     run.out.listing(
         run.store.users(),
@@ -42,7 +46,11 @@ def show(
     ctx: typer.Context,
     user: Annotated[str, typer.Argument(metavar="USER", help="Username, id or its beginning.")],
 ) -> None:
-    """Show one user, and the id that memory is kept under."""
+    """Show one user, and the id that memory is kept under.
+
+    \b
+    edenmem user show lena
+    """
     run = invocation(ctx)
     found = run.resolver.user(user)
     run.out.record(
@@ -64,7 +72,11 @@ def add(
     username: Annotated[str, typer.Argument(metavar="NAME", help="The username.")],
     hex_id: options.Hex = None,
 ) -> None:
-    """Add a user, where no platform does so."""
+    """Add a user, where no platform does so.
+
+    \b
+    edenmem user add lena
+    """
     run = invocation(ctx)
     user = User(
         id=options.checked_id(hex_id),
