@@ -65,11 +65,53 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
     )
 
 
-def _find(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
+def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
     row = connection.execute(
         f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
     ).fetchone()
     return formation_from(connection, row) if row else None
+
+
+def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bool:
+    """Store a new formation; False if something keeps it from being: see `Store.claim`."""
+    changes = formation.changes
+    added = connection.execute(
+        "INSERT OR IGNORE INTO formations VALUES"
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            formation.id,
+            formation.session_id,
+            formation.agent_id,
+            formation.seq,
+            formation.status.value,
+            formation.trigger.value,
+            to_ms(formation.last_message_at),
+            to_ms(formation.created_at),
+            to_ms(formation.updated_at),
+            formation.worker,
+            to_ms(formation.lease_until),
+            to_ms(formation.not_before),
+            formation.attempts,
+            formation.error,
+            _json(formation.decisions),
+            _json(formation.usage),
+            _json(formation.counts),
+            None if changes is None else msgspec.json.encode(changes),
+        ),
+    ).rowcount
+    if added != 1:
+        return False
+    taken = connection.executemany(
+        "INSERT OR IGNORE INTO formation_messages VALUES (?, ?, ?, ?, ?)",
+        [
+            (formation.session_id, formation.agent_id, message_id, formation.id, place)
+            for place, message_id in enumerate(formation.message_ids)
+        ],
+    ).rowcount
+    if formation.message_ids and taken != len(formation.message_ids):
+        connection.execute("DELETE FROM formations WHERE id = ?", (formation.id,))
+        return False
+    return True
 
 
 class Formations(Part):
@@ -82,42 +124,7 @@ class Formations(Part):
 
     def claim(self, formation: Formation) -> bool:
         with self._db.writing() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO formations VALUES"
-                " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-                (
-                    formation.id,
-                    formation.session_id,
-                    formation.agent_id,
-                    formation.seq,
-                    formation.status.value,
-                    formation.trigger.value,
-                    to_ms(formation.last_message_at),
-                    to_ms(formation.created_at),
-                    to_ms(formation.updated_at),
-                    formation.worker,
-                    to_ms(formation.lease_until),
-                    to_ms(formation.not_before),
-                    formation.attempts,
-                    formation.error,
-                    _json(formation.decisions),
-                    _json(formation.usage),
-                    _json(formation.counts),
-                ),
-            ).rowcount
-            if added != 1:
-                return False
-            taken = connection.executemany(
-                "INSERT OR IGNORE INTO formation_messages VALUES (?, ?, ?, ?, ?)",
-                [
-                    (formation.session_id, formation.agent_id, message_id, formation.id, place)
-                    for place, message_id in enumerate(formation.message_ids)
-                ],
-            ).rowcount
-            if taken != len(formation.message_ids):
-                connection.execute("DELETE FROM formations WHERE id = ?", (formation.id,))
-                return False
-        return True
+            return insert_formation(connection, formation)
 
     def reclaim(
         self,
@@ -137,7 +144,7 @@ class Formations(Part):
                 " AND (worker = ?1 OR coalesce(lease_until, ?3) <= ?3)))",
                 (worker, to_ms(lease_until), to_ms(now), formation_id, forced),
             ).rowcount
-            return _find(connection, formation_id) if taken else None
+            return find_formation(connection, formation_id) if taken else None
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
         return self._update(
@@ -178,7 +185,7 @@ class Formations(Part):
 
     def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
         with self._db.writing() as connection:
-            found = _find(connection, formation_id)
+            found = find_formation(connection, formation_id)
             if found is None:
                 raise NotFoundError(f"there is no formation {formation_id}")
             if found.status is FormationStatus.APPLIED:
@@ -273,7 +280,7 @@ class Formations(Part):
 
     def formation(self, formation_id: str) -> Formation | None:
         with self._db.reading() as connection:
-            return _find(connection, formation_id)
+            return find_formation(connection, formation_id)
 
     def formations(
         self,
@@ -319,7 +326,7 @@ class Formations(Part):
 
 def _claimed(connection: sqlite3.Connection, formation_id: str, worker: str) -> Formation | None:
     """The formation, if it is claimed by this worker."""
-    found = _find(connection, formation_id)
+    found = find_formation(connection, formation_id)
     if found is None or found.status is not FormationStatus.CLAIMED or found.worker != worker:
         return None
     return found

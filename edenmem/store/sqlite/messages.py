@@ -49,6 +49,21 @@ def message_from(row: Row) -> Message:
     )
 
 
+def message_row(session_id: str, message: Message) -> Row:
+    """The columns of a message."""
+    return (
+        message.id,
+        session_id,
+        message.role,
+        message.content,
+        to_ms(message.created_at),
+        message.sender,
+        message.name,
+        msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
+        message.trigger,
+    )
+
+
 def backlog_of(
     connection: sqlite3.Connection, session_id: str, agent_id: str, limit: int
 ) -> tuple[tuple[Message, ...], int]:
@@ -73,20 +88,7 @@ class Messages(Part):
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
         if not messages:
             return 0
-        rows = [
-            (
-                message.id,
-                session_id,
-                message.role,
-                message.content,
-                to_ms(message.created_at),
-                message.sender,
-                message.name,
-                msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
-                message.trigger,
-            )
-            for message in messages
-        ]
+        rows = [message_row(session_id, message) for message in messages]
         with self._db.writing() as connection:
             known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
             if known.fetchone() is None:
