@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from edenmem.models.changes import AuditEntry, ChangeResult, ChangeSet, HistoryEntry
+from edenmem.models.changes import ChangeResult, ChangeSet, HistoryEntry
 from edenmem.models.formation import (
     CallUsage,
     Decision,
@@ -29,6 +29,7 @@ from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.store.audit_protocol import Audits
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
 from edenmem.store.migration_protocol import Migrations
@@ -87,7 +88,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Indexes, Migrations, Protocol):
+class Store(Audits, Indexes, Migrations, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------
@@ -253,18 +254,6 @@ class Store(Indexes, Migrations, Protocol):
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         """The reflections that were in the buffer at ``moment``, oldest first."""
-
-    def audit(
-        self,
-        *,
-        agent_id: str | None = None,
-        target_id: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[AuditEntry]:
-        """Audit entries, newest first."""
-
-    def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """One audit entry."""
 
     # -- changing memory ---------------------------------------------------------------------
 

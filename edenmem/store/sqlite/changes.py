@@ -8,6 +8,7 @@ from typing import Any
 
 from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.store.sqlite import log
+from edenmem.store.sqlite.account_changes import AccountChanges
 from edenmem.store.sqlite.judging import result
 from edenmem.store.sqlite.setting_changes import SettingChanges
 from edenmem.store.sqlite.text_changes import TextChanges
@@ -19,7 +20,7 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
     return [applier.apply(change) for change in changes.changes]
 
 
-class _Applier(SettingChanges, TextChanges):
+class _Applier(SettingChanges, TextChanges, AccountChanges):
     """All kinds of changes: the method for each is named after its tag."""
 
     def apply(self, change: Change) -> ChangeResult:

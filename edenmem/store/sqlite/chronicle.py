@@ -4,21 +4,19 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
-from edenmem.store.as_of import REWRITING, buffer_at
+from edenmem.store.as_of import buffer_at
 from edenmem.store.sqlite import codec, log, scopes
 from edenmem.store.sqlite.codec import Row, from_list, time, to_ms
-from edenmem.store.sqlite.part import BATCH, Part
+from edenmem.store.sqlite.part import Part
 
 HISTORY = (
     "SELECT s.kind, s.agent_id, s.owner, h.id, h.target_type, h.target_id, h.version, h.content,"
@@ -207,17 +205,30 @@ class Chronicle(Part):
                 " AND (r.absorbed = 0 OR r.absorbed_at > ?)",
                 (number, at, at),
             ).fetchall()
-            rewritten = connection.execute(
-                f"{AUDIT} WHERE a.scope_id = ? AND a.target_type = 'reflection' AND a.at > ?"
-                f" AND {_REWRITTEN} UNION ALL"
-                f" {AUDIT} WHERE a.scope_id = ? AND a.action = 'revert_consolidation' AND a.at > ?"
-                " ORDER BY 6 DESC, a.audit_no DESC",
-                (number, at, number, at),
-            )
-            entries = [audit_from(row) for row in rewritten]
+            entries = _rewriting(connection, number, at)
         return buffer_at(
             moment,
             map(codec.reflection_from, rows),
             entries,
             self.history("consolidation", "", scope=scope) if entries else (),
         )
+
+
+def _rewriting(connection: sqlite3.Connection, number: int | None, at: int) -> list[AuditEntry]:
+    """What a scope's buffer went through after ``at`` that the flags do not tell, latest first."""
+    rows = [
+        row
+        for condition in (
+            "a.target_type = 'reflection'"
+            " AND (a.before IS NOT NULL OR a.action = 'restore_reflection')",
+            "a.action = 'revert_consolidation'",
+        )
+        for row in connection.execute(
+            f"{AUDIT} WHERE a.scope_id = ? AND a.at > ? AND {condition}", (number, at)
+        )
+    ]
+    return [audit_from(row) for row in sorted(rows, key=_latest_first)]
+
+
+def _latest_first(row: Row) -> tuple[int, int]:
+    return -row[5], -row[-1]

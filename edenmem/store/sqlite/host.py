@@ -63,6 +63,56 @@ def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
     return agent_from(row) if row else None
 
 
+def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
+    """The account with this id, unless it is deleted."""
+    row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
+    return user_from(row) if row else None
+
+
+def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
+    """Insert; False if the id or the username is taken."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+        (
+            agent.id,
+            agent.username,
+            agent.username.casefold(),
+            agent.name,
+            agent.persona,
+            agent.owner,
+            agent.user_memory_enabled,
+            agent.agent_memory_enabled,
+            to_ms(agent.created_at),
+        ),
+    )
+    return added.rowcount == 1
+
+
+def insert_user(connection: sqlite3.Connection, user: User) -> bool:
+    """Insert; False if the id or the username is taken."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+        (
+            user.id,
+            user.username,
+            user.username.casefold(),
+            user.eden_user_id,
+            user.subscription_tier,
+            to_list(user.feature_flags) or "[]",
+            to_ms(user.created_at),
+        ),
+    )
+    return added.rowcount == 1
+
+
+def accounts_of(connection: sqlite3.Connection, memory_id: str) -> list[User]:
+    """All accounts of one person, deleted ones too."""
+    rows = connection.execute(
+        f"{_USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (memory_id,)
+    ).fetchall()
+    return [_user_from(row) for row in rows]
+
+
 def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
     rows = connection.execute(
         "SELECT member_id FROM session_members WHERE session_id = ? AND role = ? ORDER BY place",
@@ -110,6 +160,33 @@ def add_members(
     )
 
 
+def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
+    """Store a new session, or add its members to the one with its id; whether it is new."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
+        " title_folded, status, platform, incognito, deleted, last_activity, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session.id,
+            session.owner,
+            session.group_id,
+            session.name,
+            session.name and session.name.casefold(),
+            session.title,
+            session.title and session.title.casefold(),
+            session.status,
+            session.platform,
+            session.incognito,
+            session.deleted,
+            to_ms(session.last_activity),
+            to_ms(session.created_at),
+        ),
+    )
+    add_members(connection, session.id, "agent", session.agents)
+    add_members(connection, session.id, "user", session.users)
+    return added.rowcount == 1
+
+
 class Host(Part):
     """See `edenmem.store.protocol.Store`."""
 
@@ -140,26 +217,11 @@ class Host(Part):
 
     def add_agent(self, agent: Agent) -> bool:
         with self._db.writing() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-                (
-                    agent.id,
-                    agent.username,
-                    agent.username.casefold(),
-                    agent.name,
-                    agent.persona,
-                    agent.owner,
-                    agent.user_memory_enabled,
-                    agent.agent_memory_enabled,
-                    to_ms(agent.created_at),
-                ),
-            )
-            return added.rowcount == 1
+            return insert_agent(connection, agent)
 
     def user(self, user_id: str) -> User | None:
         with self._db.reading() as connection:
-            row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
-        return user_from(row) if row else None
+            return user_of(connection, user_id)
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         with self._db.reading() as connection:
@@ -170,19 +232,7 @@ class Host(Part):
 
     def add_user(self, user: User) -> bool:
         with self._db.writing() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-                (
-                    user.id,
-                    user.username,
-                    user.username.casefold(),
-                    user.eden_user_id,
-                    user.subscription_tier,
-                    to_list(user.feature_flags) or "[]",
-                    to_ms(user.created_at),
-                ),
-            )
-            return added.rowcount == 1
+            return insert_user(connection, user)
 
     # -- sessions ----------------------------------------------------------------------------
 
@@ -233,29 +283,7 @@ class Host(Part):
 
     def put_session(self, session: Session) -> bool:
         with self._db.writing() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
-                " title_folded, status, platform, incognito, deleted, last_activity, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    session.id,
-                    session.owner,
-                    session.group_id,
-                    session.name,
-                    session.name and session.name.casefold(),
-                    session.title,
-                    session.title and session.title.casefold(),
-                    session.status,
-                    session.platform,
-                    session.incognito,
-                    session.deleted,
-                    to_ms(session.last_activity),
-                    to_ms(session.created_at),
-                ),
-            )
-            add_members(connection, session.id, "agent", session.agents)
-            add_members(connection, session.id, "user", session.users)
-            return added.rowcount == 1
+            return insert_session(connection, session)
 
     def set_session_status(self, session_id: str, status: str) -> None:
         with self._db.writing() as connection:

@@ -52,12 +52,19 @@ class Judging:
             action=action or str(change.__struct_config__.tag),
             target_type=target_type,
             target_id=target_id,
-            agent_id=scope.agent_id if scope else target_id,
+            agent_id=_agent_of(scope, target_type, target_id),
             scope_id=scopes.number_of(self._db, scope) if scope else None,
             before=before,
             after=after,
             reason=change.reason,
+            undoes=change.undoes,
         )
+
+
+def _agent_of(scope: Scope | None, target_type: str, target_id: str) -> str:
+    if scope is not None:
+        return scope.agent_id
+    return target_id if target_type == "agent" else ""
 
 
 def result(change: Change, status: ChangeStatus, target_id: str, detail: str = "") -> ChangeResult:

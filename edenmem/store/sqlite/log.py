@@ -133,11 +133,13 @@ def add_audit(
     before: dict[str, Any] | None,
     after: dict[str, Any] | None,
     reason: str,
+    undoes: str | None = None,
 ) -> None:
     """Write the audit entry of a change."""
     connection.execute(
         "INSERT INTO audit (id, change_set_id, at, actor, action, target_type, target_id, agent_id,"
-        " scope_id, before, after, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " scope_id, before, after, reason, undoes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             entry_id,
             change_set_id,
@@ -151,5 +153,6 @@ def add_audit(
             None if before is None else msgspec.json.encode(before).decode(),
             None if after is None else msgspec.json.encode(after).decode(),
             reason,
+            undoes,
         ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import msgspec
 
 from edenmem.models.changes import (
@@ -9,6 +11,7 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeStatus,
     RemoveReflection,
+    RestoreReflection,
     ReviseReflection,
 )
 from edenmem.models.ids import new_id
@@ -19,10 +22,42 @@ from edenmem.store.sqlite.codec import plain, to_list, to_ms
 from edenmem.store.sqlite.judging import Judging, absent, result, stale
 
 
+def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id: int) -> None:
+    """Store a reflection whose id is free."""
+    connection.execute(
+        "INSERT INTO reflections (id, scope_id, content, formed_at, session_id,"
+        " source_message_ids, version, updated_at, absorbed, absorbed_at, consolidated_into,"
+        " private, formation_id, propagated_from)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            new.id,
+            scope_id,
+            new.content,
+            to_ms(new.formed_at),
+            new.session_id,
+            to_list(new.source_message_ids),
+            new.version,
+            to_ms(new.updated_at),
+            new.absorbed,
+            to_ms(new.absorbed_at),
+            new.consolidated_into,
+            new.private,
+            new.formation_id,
+            to_list(new.propagated_from),
+        ),
+    )
+
+
 class ReflectionChanges(Judging):
-    """Adds, revises and removes reflections."""
+    """Adds, revises, removes and restores reflections."""
 
     def _add_reflection(self, change: AddReflection) -> ChangeResult:
+        return self._insert_reflection(change)
+
+    def _restore_reflection(self, change: RestoreReflection) -> ChangeResult:
+        return self._insert_reflection(change)
+
+    def _insert_reflection(self, change: AddReflection | RestoreReflection) -> ChangeResult:
         new = change.reflection
         scope = new.home
         known = self._db.execute(f"{codec.REFLECTION} WHERE r.id = ?", (new.id,)).fetchone()
@@ -32,28 +67,7 @@ class ReflectionChanges(Judging):
                 return result(change, ChangeStatus.DUPLICATE, new.id, "it is there already")
             return result(change, ChangeStatus.CONFLICT, new.id, "another reflection has this id")
         scope_id = scopes.make_number(self._db, scope)
-        self._db.execute(
-            "INSERT INTO reflections (id, scope_id, content, formed_at, session_id,"
-            " source_message_ids, version, updated_at, absorbed, absorbed_at, consolidated_into,"
-            " private, formation_id, propagated_from)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                new.id,
-                scope_id,
-                new.content,
-                to_ms(new.formed_at),
-                new.session_id,
-                to_list(new.source_message_ids),
-                new.version,
-                to_ms(new.updated_at),
-                new.absorbed,
-                to_ms(new.absorbed_at),
-                new.consolidated_into,
-                new.private,
-                new.formation_id,
-                to_list(new.propagated_from),
-            ),
-        )
+        insert_reflection(self._db, new, scope_id)
         if not new.absorbed:
             self._db.execute(
                 "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words, version,"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from edenmem.models.changes import (
     ChangeResult,
     ChangeStatus,
+    RemovePolicy,
     SetAgentToggles,
     SetPrivacy,
     WritePolicy,
@@ -63,15 +65,24 @@ class SettingChanges(FactChanges, ReflectionChanges):
             updated_at=change.at,
         )
         scope_id = scopes.make_number(self._db, scope)
-        self._db.execute(
-            "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (scope_id, *_policy_columns(new)),
-        )
+        put_policy(self._db, new, scope_id)
         scopes.touch(self._db, scope_id, self._now)
         self._audit(
             change, "policy", new.id, scope, None if old is None else plain(old), plain(new)
         )
         return result(change, ChangeStatus.APPLIED, new.id)
+
+    def _remove_policy(self, change: RemovePolicy) -> ChangeResult:
+        number = scopes.number_of(self._db, change.scope)
+        old = None if number is None else policy_of(self._db, number)
+        if number is None or old is None:
+            return absent(change, "")
+        if old.version != change.expected_version:
+            return stale(change, old.id, old.version, change.expected_version)
+        self._db.execute("DELETE FROM policies WHERE scope_id = ?", (number,))
+        scopes.touch(self._db, number, self._now)
+        self._audit(change, "policy", old.id, change.scope, plain(old))
+        return result(change, ChangeStatus.APPLIED, old.id)
 
     def _set_agent_toggles(self, change: SetAgentToggles) -> ChangeResult:
         old = agent_of(self._db, change.agent_id)
@@ -89,6 +100,14 @@ class SettingChanges(FactChanges, ReflectionChanges):
         self._touch(Scope.agent(new.id))
         self._audit(change, "agent", new.id, None, plain(old), plain(new))
         return result(change, ChangeStatus.APPLIED, new.id)
+
+
+def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) -> None:
+    """Store the policy of a scope in the place of the one that it has."""
+    connection.execute(
+        "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (scope_id, *_policy_columns(policy)),
+    )
 
 
 def _policy_columns(policy: Policy) -> tuple[Any, ...]:

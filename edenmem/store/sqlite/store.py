@@ -15,6 +15,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.protocol import StoreInfo
 from edenmem.store.sqlite import facts, scopes
+from edenmem.store.sqlite.auditing import Auditing
 from edenmem.store.sqlite.candidates import Candidates
 from edenmem.store.sqlite.changes import apply_changes
 from edenmem.store.sqlite.chronicle import Chronicle
@@ -54,6 +55,7 @@ class SqliteStore(
     Naming,
     MemoryReads,
     Chronicle,
+    Auditing,
     Formations,
     Cold,
     Ledger,
