@@ -82,6 +82,15 @@ class Database:
             yield connection
 
     @contextmanager
+    def alone(self) -> Iterator[sqlite3.Connection]:
+        """A connection in no transaction, for upkeep of the whole file, while nobody else of this
+        process writes. What SQLite raises comes as it is."""
+        if self._read_only:
+            raise StoreReadOnly(f"{self.path} is open for reading only")
+        with self._my_turn(), self._borrowed() as connection:
+            yield connection
+
+    @contextmanager
     def _my_turn(self) -> Iterator[None]:
         """Hold this process's right to write."""
         turn = self._turn  # a fork in the body makes a new one
