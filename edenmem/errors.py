@@ -135,10 +135,10 @@ class WriteRefused(StoreReadOnly):
 class EmbeddingModelMismatch(UnavailableError):
     """Stored vectors and the query's vector come from different models."""
 
-    def __init__(self, *, stored: str, current: str) -> None:
+    def __init__(self, *, stored: str, current: str, hint: str | None = None) -> None:
         super().__init__(
             f"the stored vectors are of {stored!r}, the configured embedder is {current!r}",
-            hint="set embedding.model back, or run 'edenmem embed backfill'",
+            hint=hint or "set embedding.model back, or run 'edenmem embed backfill'",
         )
         self.stored = stored
         self.current = current

@@ -276,10 +276,16 @@ class Store(Audits, Indexes, Migrations, Protocol):
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         """Count an access to each fact."""
 
-    def set_vectors(self, vectors: Mapping[str, tuple[str, bytes]], *, model: str) -> int:
+    def set_vectors(
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
+    ) -> int:
         """Give facts vectors: fact id → (content hash that was embedded, vector).
 
-        A fact whose text is another by now is left as it is. How many were written.
+        A fact whose text is another by now is left as it is. How many were written. While a
+        switch to ``model`` is under way they are put beside the others; ``beside``: or nowhere.
+
+        Raises:
+            ConflictError: ``beside``, and no such switch is under way.
         """
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
@@ -459,12 +465,15 @@ class Store(Audits, Indexes, Migrations, Protocol):
         model: str,
         limit: int,
         exact: bool = False,
+        prepared: bool = False,
     ) -> list[list[Candidate]]:
         """For each vector the nearest facts with vectors of ``model``, best first, at most
         ``limit``; the filter holds before the limit. Equal scores are ordered by id.
+        ``prepared``: also of a model that a switch is being prepared to.
 
         Raises:
-            EmbeddingModelMismatch: the filter's facts have vectors, but none of this model.
+            EmbeddingModelMismatch: the filter's facts have vectors, but none of this model; or
+                a switch is under way and the model is not in force yet, or no longer.
         """
 
     def text_candidates(

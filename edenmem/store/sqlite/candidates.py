@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite import scopes, vectors
 from edenmem.store.sqlite.fulltext import TextQuery
 from edenmem.store.sqlite.memory import narrowing
 from edenmem.store.sqlite.part import Part, json_array
+from edenmem.store.sqlite.switching import switch_of
 
 if TYPE_CHECKING:
     from edenmem.store.sqlite.nearest import CodeCache
+
+_BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
 class Candidates(Part):
@@ -47,24 +51,32 @@ class Candidates(Part):
         model: str,
         limit: int,
         exact: bool = False,
+        prepared: bool = False,
     ) -> list[list[Candidate]]:
         for vector in vectors_:
             vectors.check_vector(vector)
         if not vectors_ or limit < 1:
             return [[] for _ in vectors_]
+        dimensions = len(vectors_[0]) // 4
         with self._db.reading() as connection:
+            if not prepared:
+                check_in_force(switch_of(connection), model)
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
-            known = vectors.model_of(connection, model) if model else None
+            known = vectors.model_of(connection, model, dimensions) if model else None
             if known is not None:
-                for vector in vectors_:
-                    vectors.check_dimensions(model, vector, known[1])
-                found = self._nearest(connection, numbers, known, filter, vectors_, limit, exact)
+                of_model = (known, dimensions)
+                found = self._nearest(connection, numbers, of_model, filter, vectors_, limit, exact)
                 if found is not None:
                     return found
-            stored = _another_model(connection, numbers, filter, known[0] if known else None)
-        if stored is not None:
-            raise EmbeddingModelMismatch(stored=stored, current=model)
-        return [[] for _ in vectors_]
+            stored = _another_model(connection, numbers, filter, known)
+        if stored is None:
+            return [[] for _ in vectors_]
+        if stored[0] != model:
+            raise EmbeddingModelMismatch(stored=stored[0], current=model)
+        raise EmbeddingModelMismatch(
+            stored=f"{model} ({stored[1]:,} dimensions)",
+            current=f"{model} ({dimensions:,} dimensions)",
+        )
 
     def _nearest(
         self,
@@ -85,12 +97,12 @@ class Candidates(Part):
         if conditions:
             rows = connection.execute(
                 "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
-                f" AND f.model_id = ?{conditions}",
-                (json_array(numbers), model[0], *values),
+                f" AND (f.model_id = ? OR EXISTS ({_BESIDE})){conditions}",
+                (json_array(numbers), model[0], model[0], *values),
             )
             allowed = [number for (number,) in rows]
         blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
-        search = nearest.Nearest(connection, blocks, model[1], allowed)
+        search = nearest.Nearest(connection, blocks, model, allowed)
         return search.best(queries, limit, exact=exact) if search.total else None
 
 
@@ -99,13 +111,13 @@ def _another_model(
     numbers: Sequence[int],
     filter: FactFilter,
     model_id: int | None,
-) -> str | None:
-    """The name of a model, not this one, that the filter's facts have vectors of."""
+) -> tuple[str, int] | None:
+    """The name and dimensions of a model, not this one, that the filter's facts have vectors of."""
     conditions, values = narrowing(filter)
-    row = connection.execute(
-        "SELECT m.name FROM facts f JOIN embedding_models m USING (model_id)"
+    row: tuple[str, int] | None = connection.execute(
+        "SELECT m.name, m.dimensions FROM facts f JOIN embedding_models m USING (model_id)"
         " WHERE f.scope_id IN (SELECT value FROM json_each(?)) AND f.model_id IS NOT ?"
         f" AND m.name <> ''{conditions} LIMIT 1",
         (json_array(numbers), model_id, *values),
     ).fetchone()
-    return row[0] if row else None
+    return row

@@ -86,6 +86,7 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact, at:
     model_id = None
     if new.embedding is not None:
         model_id = vectors.model_number(connection, new.embedding_model, new.embedding)
+    vectors.drop_beside(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     connection.execute(
         "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
@@ -110,20 +111,40 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact, at:
 
 def delete_fact(connection: sqlite3.Connection, old: StoredFact, at: int) -> None:
     """Take a fact away with all that is derived from it."""
+    vectors.drop_beside(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     _forget_text(connection, old)
     connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
     scopes.touch(connection, old.scope_id, at, facts=-1)
 
 
-def replace_vector(
+def put_own(
     connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
 ) -> None:
-    """Give a stored fact a vector of its text."""
+    """Give a stored fact a vector of its text, in the place of the one that it has. One beside it
+    stays, unless it is of the same model."""
     model_id = vectors.model_number(connection, model, vector)
+    beside = connection.execute(
+        "SELECT model_id FROM vectors_beside WHERE fact_no = ?", (old.number,)
+    ).fetchone()
+    if beside == (model_id,):
+        vectors.drop_beside(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     vectors.put_vector(connection, old.number, old.scope_id, model_id, vector)
     connection.execute("UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, old.number))
+    scopes.touch(connection, old.scope_id, at)
+
+
+def put_beside(
+    connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
+) -> None:
+    """Give a stored fact a vector of its text beside the one that it has; in the place of one of
+    the same model."""
+    model_id = vectors.model_number(connection, model, vector)
+    if old.model_id == model_id:
+        put_own(connection, old, model, vector, at)
+        return
+    vectors.put_beside(connection, old.number, old.scope_id, model_id, vector)
     scopes.touch(connection, old.scope_id, at)
 
 

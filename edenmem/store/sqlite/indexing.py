@@ -29,10 +29,14 @@ _STRAY = {
     CODES: (
         "SELECT (SELECT count(*) FROM facts f WHERE f.model_id IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
-        " AND c.model_id = f.model_id AND c.fact_no = f.fact_no)),"
+        " AND c.model_id = f.model_id AND c.fact_no = f.fact_no))"
+        " + (SELECT count(*) FROM vectors_beside b JOIN facts f USING (fact_no) WHERE NOT EXISTS"
+        " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
+        " AND c.model_id = b.model_id AND c.fact_no = f.fact_no)),"
         " (SELECT count(*) FROM vector_codes c WHERE NOT EXISTS"
-        " (SELECT 1 FROM facts f WHERE f.fact_no = c.fact_no"
-        " AND f.scope_id = c.scope_id AND f.model_id = c.model_id))"
+        " (SELECT 1 FROM facts f LEFT JOIN vectors_beside b USING (fact_no)"
+        " WHERE f.fact_no = c.fact_no AND f.scope_id = c.scope_id"
+        " AND c.model_id IN (f.model_id, b.model_id)))"
     ),
 }
 _COUNTED: dict[str, str] = {
@@ -149,6 +153,8 @@ def _rebuild_codes(connection: sqlite3.Connection) -> None:
     rows = connection.execute(
         "SELECT f.scope_id, f.model_id, f.fact_no, v.vector FROM facts f"
         " JOIN vectors v USING (fact_no) WHERE f.model_id IS NOT NULL"
+        " UNION ALL SELECT f.scope_id, b.model_id, b.fact_no, b.vector FROM facts f"
+        " JOIN vectors_beside b USING (fact_no)"
     )
     connection.executemany(
         "INSERT INTO vector_codes (scope_id, model_id, fact_no, code) VALUES (?, ?, ?, ?)",

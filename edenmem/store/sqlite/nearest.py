@@ -40,6 +40,14 @@ Words = npt.NDArray[np.uint64]
 Scores = npt.NDArray[np.float32]
 
 
+#: A fact has its vector of a model beside its own one, or it is its own.
+_BESIDE = (
+    "SELECT fact_no, vector FROM vectors_beside"
+    " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
+)
+_OWN = "SELECT fact_no, vector FROM vectors WHERE fact_no IN (SELECT value FROM json_each(?))"
+
+
 class Block(NamedTuple):
     """The codes of one scope and model: facts' numbers, and 64 dimensions to a row of words."""
 
@@ -127,18 +135,21 @@ def _first_scores(block: Block, query: Scores) -> Scores:
 
 
 class Nearest:
-    """The nearest facts among some blocks, in one read transaction."""
+    """The nearest facts among some blocks, in one read transaction.
+
+    ``model`` is its number and its dimensions.
+    """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         blocks: Sequence[Block],
-        dimensions: int,
+        model: tuple[int, int],
         allowed: Sequence[int] | None,
     ) -> None:
         self._db = connection
         self._db.execute(f"PRAGMA mmap_size = {_MAPPED}")
-        self._dimensions = dimensions
+        self._model_id, self._dimensions = model
         self._blocks = [block for block in blocks if len(block.facts)]
         if allowed is not None:
             only = np.sort(np.array(allowed, dtype=np.int64))
@@ -181,12 +192,12 @@ class Nearest:
 
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
         for start in range(0, len(facts), _SCAN):
-            part: list[int] = facts[start : start + _SCAN].tolist()
-            yield self._db.execute(
-                "SELECT fact_no, vector FROM vectors"
-                " WHERE fact_no IN (SELECT value FROM json_each(?))",
-                (json_array(part),),
-            ).fetchall()
+            wanted = json_array(facts[start : start + _SCAN].tolist())
+            rows = self._db.execute(_BESIDE, (wanted, self._model_id)).fetchall()
+            found = {row[0] for row in rows}
+            if len(found) < min(_SCAN, len(facts) - start):
+                rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
+            yield rows
 
     def _ranked(self, facts: Numbers, scores: Scores, limit: int) -> list[Candidate]:
         if len(scores) > limit:  # keep also those that are equal to the last one

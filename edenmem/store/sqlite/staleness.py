@@ -1,6 +1,7 @@
 """Facts that the configured embedding model has no vector of, found by the index of models."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
@@ -14,6 +15,12 @@ from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.codec import Row
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
+#: The fact has no vector of a model, with so many dimensions, beside its own.
+_NONE_BESIDE = (
+    "NOT EXISTS (SELECT 1 FROM vectors_beside b JOIN embedding_models n USING (model_id)"
+    " WHERE b.fact_no = f.fact_no AND n.name = ? AND n.dimensions = coalesce(?, n.dimensions))"
+)
+
 
 class Staleness(Part):
     """See `edenmem.store.protocol.Store`."""
@@ -21,11 +28,14 @@ class Staleness(Part):
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
-        # All vectors of a model have one length here, so a wrong one is that of the model.
+        # A fact with a vector of the model beside its own counts as one of the model.
         select = (
-            "SELECT s.agent_id, coalesce(m.name, '') AS model, count(*),"
-            " sum(m.name = ?1 AND m.dimensions <> ?2) FROM scopes s"
-            " CROSS JOIN facts f USING (scope_id) LEFT JOIN embedding_models m USING (model_id)"
+            "SELECT s.agent_id, coalesce(n.name, m.name, '') AS model, count(*),"
+            " sum(coalesce(n.name, m.name) = ?1 AND coalesce(n.dimensions, m.dimensions) <> ?2)"
+            " FROM scopes s CROSS JOIN facts f USING (scope_id)"
+            " LEFT JOIN embedding_models m USING (model_id)"
+            " LEFT JOIN vectors_beside b USING (fact_no)"
+            " LEFT JOIN embedding_models n ON n.model_id = b.model_id AND n.name = ?1"
         )
         where = " WHERE s.agent_id = ?3" if agent_id else ""
         values = (model, dimensions, agent_id) if agent_id else (model, dimensions)
@@ -44,7 +54,7 @@ class Staleness(Part):
         with self._db.reading() as connection:
             numbers = _other_models(connection, model, dimensions)
         for number in numbers:
-            for row in self._of_model(number, agent_id):
+            for row in self._of_model(number, agent_id, model, dimensions):
                 yield codec.fact_from(row)
 
     def unsearchable(self, scopes_: Sequence[Scope], *, model: str) -> int:
@@ -53,20 +63,23 @@ class Staleness(Part):
             return sum(
                 connection.execute(
                     "SELECT count(*) FROM facts f WHERE f.model_id IS ?"
-                    " AND f.scope_id IN (SELECT value FROM json_each(?))",
-                    (number, among),
+                    f" AND f.scope_id IN (SELECT value FROM json_each(?)) AND {_NONE_BESIDE}",
+                    (number, among, model, None),
                 ).fetchone()[0]
                 for number in _other_models(connection, model, None)
             )
 
-    def _of_model(self, model_id: int | None, agent_id: str | None) -> Iterator[Row]:
-        """The facts with a vector of a model, or None's, by scope and age: as the index has them.
+    def _of_model(
+        self, model_id: int | None, agent_id: str | None, wanted: str, dimensions: int | None
+    ) -> Iterator[Row]:
+        """The facts with a vector of a model, or None's, and none of the wanted one beside it, by
+        scope and age: as the index has them.
 
         Each page begins where the one before ended, with the rest of that scope.
         """
         select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
-        select += " WHERE f.model_id IS ?"
-        values: list[object] = [model_id]
+        select += f" WHERE f.model_id IS ? AND {_NONE_BESIDE}"
+        values: list[object] = [model_id, wanted, dimensions]
         if agent_id is not None:
             select += " AND s.agent_id = ?"
             values.append(agent_id)

@@ -33,6 +33,7 @@ from edenmem.store.sqlite.migrating import Migrating
 from edenmem.store.sqlite.naming import Naming
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.staleness import Staleness
+from edenmem.store.sqlite.switching import Switching, goes_beside
 
 _COUNTED = (
     "agents",
@@ -61,6 +62,7 @@ class SqliteStore(
     Ledger,
     Candidates,
     Staleness,
+    Switching,
     Indexing,
     Migrating,
 ):
@@ -131,15 +133,18 @@ class SqliteStore(
                 (to_ms(at), json_array(fact_ids)),
             )
 
-    def set_vectors(self, vectors: Mapping[str, tuple[str, bytes]], *, model: str) -> int:
+    def set_vectors(
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
+    ) -> int:
         if not vectors:
             return 0
         written, now = 0, to_ms(utc_now())
         with self._db.writing() as connection:
+            put = facts.put_beside if goes_beside(connection, model, beside) else facts.put_own
             for fact_id, (digest, vector) in vectors.items():
                 stored = facts.find_fact(connection, fact_id)
                 if stored is not None and stored.fact.hash == digest:
-                    facts.replace_vector(connection, stored, model, vector, now)
+                    put(connection, stored, model, vector, now)
                     written += 1
         return written
 

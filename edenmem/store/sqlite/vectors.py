@@ -42,45 +42,32 @@ def code_of(vector: bytes) -> bytes:
     return int(digits.ljust(size * 8, b"0"), 2).to_bytes(size, "big")
 
 
-def model_of(connection: sqlite3.Connection, name: str) -> tuple[int, int] | None:
-    """A model's number and dimensions, if a vector of it was ever stored."""
-    row: tuple[int, int] | None = connection.execute(
-        "SELECT model_id, dimensions FROM embedding_models WHERE name = ?", (name,)
+def model_of(connection: sqlite3.Connection, name: str, dimensions: int) -> int | None:
+    """The number of a model whose vectors have so many dimensions, if one was ever stored."""
+    row = connection.execute(
+        "SELECT model_id FROM embedding_models WHERE name = ? AND dimensions = ?",
+        (name, dimensions),
     ).fetchone()
-    return row
-
-
-def check_dimensions(name: str, vector: bytes, dimensions: int) -> None:
-    """Refuse a vector that cannot be of the model.
-
-    Raises:
-        InputError: it has another number of dimensions than the model's stored vectors.
-    """
-    if len(vector) != dimensions * 4:
-        raise InputError(
-            f"a vector of {name!r} has {len(vector) // 4} dimensions, those stored have "
-            f"{dimensions}",
-            hint="give another model another name in embedding.model",
-        )
+    return row[0] if row else None
 
 
 def model_number(connection: sqlite3.Connection, name: str | None, vector: bytes) -> int:
     """The number of the model that a vector is of, a new one for a new model.
 
-    Vectors that came without the name of a model are kept as of "", which is never searched.
+    Vectors of one name and of two lengths are of two models: somebody's endpoint gave another
+    model the name of an old one. Those that came without the name of a model are kept as of "",
+    which is never searched.
 
     Raises:
-        InputError: the vector is none, or has another length than the model's others.
+        InputError: the vector is none.
     """
     check_vector(vector)
-    known = model_of(connection, name or "")
+    dimensions = len(vector) // 4 if name else 0
+    known = model_of(connection, name or "", dimensions)
     if known is not None:
-        if name:
-            check_dimensions(name, vector, known[1])
-        return known[0]
+        return known
     made = connection.execute(
-        "INSERT INTO embedding_models (name, dimensions) VALUES (?, ?)",
-        (name or "", len(vector) // 4 if name else 0),
+        "INSERT INTO embedding_models (name, dimensions) VALUES (?, ?)", (name or "", dimensions)
     )
     assert made.lastrowid is not None
     return made.lastrowid
@@ -103,7 +90,32 @@ def drop_vector(
     """Take a fact's vector away, if it has one."""
     if model_id is not None:
         connection.execute("DELETE FROM vectors WHERE fact_no = ?", (fact_no,))
-        connection.execute(
-            "DELETE FROM vector_codes WHERE scope_id = ? AND model_id = ? AND fact_no = ?",
-            (scope_id, model_id, fact_no),
-        )
+        _drop_code(connection, fact_no, scope_id, model_id)
+
+
+def put_beside(
+    connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int, vector: bytes
+) -> None:
+    """Store a second vector of a fact, of another model than its own."""
+    drop_beside(connection, fact_no, scope_id)
+    connection.execute("INSERT INTO vectors_beside VALUES (?, ?, ?)", (fact_no, model_id, vector))
+    connection.execute(
+        "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
+        (scope_id, model_id, fact_no, code_of(vector)),
+    )
+
+
+def drop_beside(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:
+    """Take a fact's second vector away, if it has one."""
+    row = connection.execute(
+        "DELETE FROM vectors_beside WHERE fact_no = ? RETURNING model_id", (fact_no,)
+    ).fetchone()
+    if row is not None:
+        _drop_code(connection, fact_no, scope_id, row[0])
+
+
+def _drop_code(connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int) -> None:
+    connection.execute(
+        "DELETE FROM vector_codes WHERE scope_id = ? AND model_id = ? AND fact_no = ?",
+        (scope_id, model_id, fact_no),
+    )

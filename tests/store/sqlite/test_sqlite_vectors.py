@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.errors import InputError
+from edenmem.errors import EmbeddingModelMismatch, InputError
 from edenmem.models.changes import AddFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -20,7 +20,7 @@ from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.nearest import Block, CodeCache
 from edenmem.store.sqlite.vectors import check_vector, code_of
 from tests.support.builders import NOW, ago, change_set, make_fact
-from tests.support.memory import add_fact, add_facts, applied, apply_one
+from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit
 
 SCOPE = Scope.agent(new_id())
@@ -86,14 +86,19 @@ def test_what_is_no_direction_is_refused(opened: SqliteStore, vector: bytes, sai
     assert opened.vector_models() == {"": 1}
 
 
-def test_a_vector_of_another_length_is_refused(opened: SqliteStore) -> None:
+def test_vectors_of_one_name_and_two_lengths_are_of_two_models(opened: SqliteStore) -> None:
     """Known failure 28: a changed model gave a dimension error, or nonsense."""
-    add_fact(opened, SCOPE, "one", embedding=random_unit(1, 8), embedding_model="m")
-    longer = make_fact(SCOPE, "two", embedding=random_unit(1, 16), embedding_model="m")
-    with pytest.raises(InputError, match="16 dimensions, those stored have 8"):
-        apply_one(opened, AddFact(fact=longer))
-    with pytest.raises(InputError, match="16 dimensions, those stored have 8"):
+    short = add_fact(opened, SCOPE, "one", embedding=random_unit(1, 8), embedding_model="m")
+    with pytest.raises(EmbeddingModelMismatch, match=r"'m \(8 dimensions\)'.*'m \(16 dim"):
         opened.semantic_candidates(MINE, [random_unit(1, 16)], model="m", limit=1)
+    long = add_fact(opened, SCOPE, "two", embedding=random_unit(1, 16), embedding_model="m")
+    for size, fact in ((8, short), (16, long)):
+        (found,) = opened.semantic_candidates(MINE, [random_unit(1, size)], model="m", limit=5)
+        assert [(one.fact_id, one.score) for one in found] == [(fact.id, 1.0)]
+    assert [fact.id for fact in opened.stale_facts("m", dimensions=16)] == [short.id]
+    opened.set_vectors({short.id: (short.hash, random_unit(2, 16))}, model="m")
+    assert not list(opened.stale_facts("m", dimensions=16))
+    assert opened.vector_models() == {"m": 2}
 
 
 def test_a_vector_without_a_model_is_kept_and_never_compared(opened: SqliteStore) -> None:
