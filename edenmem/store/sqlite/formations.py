@@ -66,6 +66,7 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
 
 
 def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
+    """The formation with this id, with its changes if it is recorded."""
     row = connection.execute(
         f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
     ).fetchone()
@@ -185,23 +186,7 @@ class Formations(Part):
 
     def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
         with self._db.writing() as connection:
-            found = find_formation(connection, formation_id)
-            if found is None:
-                raise NotFoundError(f"there is no formation {formation_id}")
-            if found.status is FormationStatus.APPLIED:
-                return []
-            if found.status is not FormationStatus.RECORDED or found.changes is None:
-                raise ConflictError(
-                    f"the formation {formation_id} is {found.status} and has no outcome to apply"
-                )
-            results = apply_changes(connection, found.changes)
-            connection.execute(
-                "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
-                " lease_until = NULL, updated_at = ? WHERE id = ?",
-                (to_ms(now), formation_id),
-            )
-            _move_progress(connection, found)
-        return results
+            return apply_recorded(connection, formation_id, now)
 
     def release(
         self,
@@ -322,6 +307,34 @@ class Formations(Part):
                 return
             last = (rows[-1][place], rows[-1][0])
             left = None if left is None else left - size
+
+
+def apply_recorded(
+    connection: sqlite3.Connection, formation_id: str, now: datetime
+) -> list[ChangeResult]:
+    """Apply the outcome of a formation, unless that was done, inside the caller's transaction.
+
+    Raises:
+        NotFoundError: there is no such formation.
+        ConflictError: it has no outcome to apply.
+    """
+        found = find_formation(connection, formation_id)
+        if found is None:
+            raise NotFoundError(f"there is no formation {formation_id}")
+        if found.status is FormationStatus.APPLIED:
+            return []
+        if found.status is not FormationStatus.RECORDED or found.changes is None:
+            raise ConflictError(
+                f"the formation {formation_id} is {found.status} and has no outcome to apply"
+            )
+        results = apply_changes(connection, found.changes)
+        connection.execute(
+            "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
+            " lease_until = NULL, updated_at = ? WHERE id = ?",
+            (to_ms(now), formation_id),
+        )
+        _move_progress(connection, found)
+    return results
 
 
 def _claimed(connection: sqlite3.Connection, formation_id: str, worker: str) -> Formation | None:
