@@ -129,7 +129,8 @@ class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflect
 
 
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):
-    """Write the scope's text as version ``expected_version + 1``, in one atomic step.
+    """Write the scope's text as version ``expected_version + 1``, in one atomic step; as
+    ``as_version`` if that is greater: a text that comes from elsewhere keeps its number.
 
     The step also takes exactly ``absorbed_ids`` out of the buffer, marks those reflections as
     absorbed, and keeps the replaced version in history. ``expected_version`` 0: there is no text.
@@ -144,6 +145,12 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
     at: datetime
     absorbed_ids: tuple[str, ...] = ()
     propagate: bool = False
+    as_version: int = 0
+
+    @property
+    def next_version(self) -> int:
+        """The number that the new version gets."""
+        return max(self.expected_version + 1, self.as_version)
 
 
 class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consolidation"):
@@ -162,6 +169,11 @@ class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consol
     at: datetime
     released_ids: tuple[str, ...] = ()
     reverted_versions: tuple[int, ...] = ()
+
+    @property
+    def next_version(self) -> int:
+        """The number that the new version gets."""
+        return self.expected_version + 1
 
 
 class RepairBuffer(_Change, frozen=True, kw_only=True, tag="repair_buffer"):

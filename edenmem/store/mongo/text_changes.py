@@ -67,7 +67,7 @@ class TextChangesPart(ReflectionChangesPart):
             **self._text_fields(run, change),
         }
         if change.propagate:
-            document[UNPROPAGATED] = [change.expected_version + 1]
+            document[UNPROPAGATED] = [change.next_version]
         if not self._begin_text(run, change, None, document):
             return run.answer(change)
         try:
@@ -91,7 +91,7 @@ class TextChangesPart(ReflectionChangesPart):
         }
         update: dict[str, Any] = {"$set": fields}
         if change.propagate:
-            update["$addToSet"] = {UNPROPAGATED: change.expected_version + 1}
+            update["$addToSet"] = {UNPROPAGATED: change.next_version}
         if absorbed:
             unchanged[_BUFFER] = {"$all": absorbed}
             update["$pull"] = {_BUFFER: {"$in": absorbed}}
@@ -113,7 +113,7 @@ class TextChangesPart(ReflectionChangesPart):
         return run.applied(change, str(document["_id"]), change.scope)
 
     def _text_fields(self, run: Run, change: WriteConsolidation) -> Document:
-        version = change.expected_version + 1
+        version = change.next_version
         fields: Document = {
             "consolidated_content": codec.with_version_line(change.content, version),
             "version": version,

@@ -41,7 +41,7 @@ class TextChanges(Judging):
             )
         unpropagated = old.unpropagated_versions if old else ()
         if change.propagate:
-            unpropagated = (*unpropagated, version + 1)
+            unpropagated = (*unpropagated, change.next_version)
         target = self._place(change.scope, old)
         at = to_ms(change.at)
         self._db.executemany(
@@ -103,7 +103,7 @@ class TextChanges(Judging):
         from edenmem.text import word_count
 
         scope_id = scopes.make_number(self._db, change.scope)
-        at, version = to_ms(change.at), change.expected_version + 1
+        at, version = to_ms(change.at), change.next_version
         self._db.execute(
             "UPDATE consolidations SET content = ?, words = ?, version = ?, word_limit = ?,"
             " absorbed_ids = ?, updated_at = ?, unpropagated = ?,"
