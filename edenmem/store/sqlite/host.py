@@ -108,9 +108,9 @@ def insert_user(connection: sqlite3.Connection, user: User) -> bool:
 def accounts_of(connection: sqlite3.Connection, memory_id: str) -> list[User]:
     """All accounts of one person, deleted ones too."""
     rows = connection.execute(
-        f"{_USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (memory_id,)
+        f"{USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (memory_id,)
     ).fetchall()
-    return [_user_from(row) for row in rows]
+    return [user_from(row) for row in rows]
 
 
 def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
