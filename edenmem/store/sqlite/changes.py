@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.store.sqlite import log
 from edenmem.store.sqlite.account_changes import AccountChanges
+from edenmem.store.sqlite.forgettings import Blocked
 from edenmem.store.sqlite.judging import result
 from edenmem.store.sqlite.setting_changes import SettingChanges
 from edenmem.store.sqlite.text_changes import TextChanges
@@ -23,6 +25,10 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
 class _Applier(SettingChanges, TextChanges, AccountChanges):
     """All kinds of changes: the method for each is named after its tag."""
 
+    @cached_property
+    def _blocked(self) -> Blocked:
+        return Blocked(self._db, self._set.changes, self._now)
+
     def apply(self, change: Change) -> ChangeResult:
         """Judge one change, and apply it if nothing speaks against it."""
         done = self._db.execute(
@@ -32,5 +38,7 @@ class _Applier(SettingChanges, TextChanges, AccountChanges):
             target_id, action = done
             status = ChangeStatus.DUPLICATE if action == log.VOID else ChangeStatus.ALREADY
             return result(change, status, target_id)
+        if self._blocked.has(change):
+            return result(change, ChangeStatus.CONFLICT, "", "whose it is was forgotten meanwhile")
         handler: Callable[[Any], ChangeResult] = getattr(self, f"_{change.__struct_config__.tag}")
         return handler(change)

@@ -86,7 +86,7 @@ class Database:
         """A connection in no transaction, for upkeep of the whole file, while nobody else of this
         process writes. What SQLite raises comes as it is."""
         if self._read_only:
-            raise StoreReadOnly(f"{self.path} is open for reading only")
+            raise WriteRefused(f"{self.path} is open for reading only")
         with self._my_turn(), self._borrowed() as connection:
             yield connection
 

@@ -318,22 +318,22 @@ def apply_recorded(
         NotFoundError: there is no such formation.
         ConflictError: it has no outcome to apply.
     """
-        found = find_formation(connection, formation_id)
-        if found is None:
-            raise NotFoundError(f"there is no formation {formation_id}")
-        if found.status is FormationStatus.APPLIED:
-            return []
-        if found.status is not FormationStatus.RECORDED or found.changes is None:
-            raise ConflictError(
-                f"the formation {formation_id} is {found.status} and has no outcome to apply"
-            )
-        results = apply_changes(connection, found.changes)
-        connection.execute(
-            "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
-            " lease_until = NULL, updated_at = ? WHERE id = ?",
-            (to_ms(now), formation_id),
+    found = find_formation(connection, formation_id)
+    if found is None:
+        raise NotFoundError(f"there is no formation {formation_id}")
+    if found.status is FormationStatus.APPLIED:
+        return []
+    if found.status is not FormationStatus.RECORDED or found.changes is None:
+        raise ConflictError(
+            f"the formation {formation_id} is {found.status} and has no outcome to apply"
         )
-        _move_progress(connection, found)
+    results = apply_changes(connection, found.changes)
+    connection.execute(
+        "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
+        " lease_until = NULL, updated_at = ? WHERE id = ?",
+        (to_ms(now), formation_id),
+    )
+    _move_progress(connection, found)
     return results
 
 
