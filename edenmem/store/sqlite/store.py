@@ -22,6 +22,7 @@ from edenmem.store.sqlite.chronicle import Chronicle
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.cold import Cold
 from edenmem.store.sqlite.database import Database
+from edenmem.store.sqlite.erasing import Erasing
 from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
 from edenmem.store.sqlite.host import Host
@@ -51,6 +52,7 @@ _COUNTED = (
 
 
 class SqliteStore(
+    Erasing,
     Host,
     Messages,
     Naming,
