@@ -33,6 +33,7 @@ from edenmem.store.audit_protocol import Audits
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
 from edenmem.store.migration_protocol import Migrations
+from edenmem.store.statistics_protocol import Statistics
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 
@@ -88,7 +89,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Audits, Indexes, Migrations, Protocol):
+class Store(Audits, Indexes, Migrations, Statistics, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------

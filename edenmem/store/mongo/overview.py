@@ -139,7 +139,7 @@ def _add(
     at: datetime | None = None,
     **numbers: Any,
 ) -> None:
-    scope = _scope_of(fields)
+    scope = scope_of(fields)
     if scope is None:
         return
     summary = found.get(scope) or ScopeSummary(scope=scope)
@@ -147,7 +147,7 @@ def _add(
     found[scope] = msgspec.structs.replace(summary, updated_at=max(times, default=None), **numbers)
 
 
-def _scope_of(fields: Document) -> Scope | None:
+def scope_of(fields: Document) -> Scope | None:
     """None for a document without the owner that its kind needs: it belongs to nobody."""
     try:
         return Scope.from_fields(

@@ -7,12 +7,20 @@ from edenmem.store.mongo.indexing import IndexPart
 from edenmem.store.mongo.propagation import PropagationPart
 from edenmem.store.mongo.search import SearchPart
 from edenmem.store.mongo.staleness import StalenessPart
+from edenmem.store.mongo.statistics import StatisticsPart
 from edenmem.store.mongo.unfinished import UnfinishedPart
 from edenmem.store.mongo.usage import UsagePart
 
 
 class MongoStore(
-    SearchPart, StalenessPart, ColdPart, PropagationPart, UsagePart, UnfinishedPart, IndexPart
+    SearchPart,
+    StatisticsPart,
+    StalenessPart,
+    ColdPart,
+    PropagationPart,
+    UsagePart,
+    UnfinishedPart,
+    IndexPart,
 ):
     """Memory in MongoDB; implements `edenmem.store.protocol.Store`.
 

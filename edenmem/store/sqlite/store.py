@@ -34,6 +34,7 @@ from edenmem.store.sqlite.migrating import Migrating
 from edenmem.store.sqlite.naming import Naming
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.staleness import Staleness
+from edenmem.store.sqlite.statistics import StatisticsPart
 from edenmem.store.sqlite.switching import Switching, goes_beside
 
 _COUNTED = (
@@ -64,6 +65,7 @@ class SqliteStore(
     Ledger,
     Candidates,
     Staleness,
+    StatisticsPart,
     Switching,
     Indexing,
     Migrating,
