@@ -32,6 +32,7 @@ from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.audit_protocol import Audits
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
+from edenmem.store.integrity_protocol import Integrity
 from edenmem.store.migration_protocol import Migrations
 from edenmem.store.statistics_protocol import Statistics
 
@@ -89,7 +90,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Audits, Indexes, Migrations, Statistics, Protocol):
+class Store(Audits, Indexes, Integrity, Migrations, Statistics, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.operations import SearchIndexModel
@@ -36,6 +37,21 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self._location!r})"
+
+    def leniently(self) -> Collection:
+        """The same collection, read without trust: a time beyond what Python has comes as a value
+        of the driver's own, and text that is no UTF-8 with marks in the place of what is broken,
+        where otherwise one such document would keep all others of its batch from being read."""
+        options = CodecOptions(
+            tz_aware=True,
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+            unicode_decode_error_handler="replace",
+        )
+        try:
+            raw = self._raw.with_options(codec_options=options)
+        except NotImplementedError:  # a mock of a server
+            raw = self._raw
+        return Collection(raw, self._location, read_only=True)
 
     # -- reading -----------------------------------------------------------------------------
 

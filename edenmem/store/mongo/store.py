@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edenmem.store.mongo.cold import ColdPart
 from edenmem.store.mongo.indexing import IndexPart
+from edenmem.store.mongo.integrity import IntegrityPart
 from edenmem.store.mongo.propagation import PropagationPart
 from edenmem.store.mongo.search import SearchPart
 from edenmem.store.mongo.staleness import StalenessPart
@@ -13,6 +14,7 @@ from edenmem.store.mongo.usage import UsagePart
 
 
 class MongoStore(
+    IntegrityPart,
     SearchPart,
     StatisticsPart,
     StalenessPart,

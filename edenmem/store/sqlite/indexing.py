@@ -9,10 +9,12 @@ to see that they are whole, and to make them anew if the file was damaged.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
 from edenmem.store.index_protocol import SearchTrial
+from edenmem.store.sqlite import expected
 from edenmem.store.sqlite.part import Part
 from edenmem.store.sqlite.vectors import code_of
 from edenmem.store.sqlite.words import indexed_form, scope_word
@@ -71,6 +73,7 @@ class Indexing(Part):
                 )
                 for table, name, unique in ordinary
             ]
+            states += _missing({state.name for state in states})
             return [
                 *states,
                 _search_state(connection, CODES, "vector", "codes of one bit a dimension"),
@@ -78,7 +81,14 @@ class Indexing(Part):
             ]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        self._check(name)  # all are made with the file
+        part = expected.schema().parts.get(name)
+        if part is None or part.type != "index":
+            self._check(name)  # the others are made with the file
+            return
+        with self._db.writing() as connection:
+            there = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
+            if there.fetchone() is None:
+                connection.execute(part.sql)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
         self._check(name)
@@ -115,6 +125,21 @@ class Indexing(Part):
             ).fetchone()
         if known is None:
             raise NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
+
+
+def _missing(there: Collection[str]) -> list[IndexState]:
+    """The indexes that a new file has and this one has not."""
+    return [
+        IndexState(
+            name=part.name,
+            kind="ordinary",
+            collection=part.table,
+            status="missing",
+            unique=part.is_unique,
+        )
+        for part in expected.schema().parts.values()
+        if part.type == "index" and part.name not in there
+    ]
 
 
 def _search_state(

@@ -27,6 +27,7 @@ from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
 from edenmem.store.sqlite.host import Host
 from edenmem.store.sqlite.indexing import Indexing
+from edenmem.store.sqlite.integrity import IntegrityChecks
 from edenmem.store.sqlite.ledger import Ledger
 from edenmem.store.sqlite.memory import MemoryReads
 from edenmem.store.sqlite.messages import Messages
@@ -68,6 +69,7 @@ class SqliteStore(
     StatisticsPart,
     Switching,
     Indexing,
+    IntegrityChecks,
     Migrating,
 ):
     """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.

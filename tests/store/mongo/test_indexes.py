@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pymongo.monitoring import CommandListener
@@ -24,6 +24,7 @@ from edenmem.models.changes import (
 from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
+from edenmem.models.integrity import PresenceKind, RecordKind
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -52,7 +53,7 @@ LATER = NOW + timedelta(hours=1)
 #: ``explain`` names an index only if it covers the whole filter, though like MongoDB it uses one
 #: that covers a part; so these, and no others, are left out if the whole filter is not covered.
 RESIDUAL = {
-    "users3": {"deleted"},
+    "users3": {"deleted", "eden_user_id"},
     "sessions": {"deleted", "users", "group_id"},
     "memory2_facts": {
         "session_id",
@@ -358,6 +359,30 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.settle(quiet.session.id, seen=quiet.seen, rules="r")
     list(store.quiet_sessions(before=LATER, rules="r"))
     store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
+    _look_at_integrity(store, scopes, ids)
+
+
+def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
+    for named in ({}, {"agent_id": scopes[0].agent_id}):
+        for kind in get_args(RecordKind):
+            list(store.records(kind, **named))
+        for look in (store.twins, store.shared_messages, store.vector_faults):
+            list(look(**named))
+        list(store.unfinished_changes(before=LATER, **named))
+    for kind in get_args(PresenceKind):
+        store.present(kind, [new_id(), *fact_ids])
+    store.people_of([session.id for session in store.sessions()])
+    store.buffers(scopes)
+    for target_type in ("fact", "consolidation"):
+        store.kept_versions(target_type, fact_ids)
+    for mistrust in (store.file_faults, store.stray_contexts, store.miscounts):
+        list(mistrust())
+    for scope in scopes:
+        store.finish_absorbing(scope)
+    store.drop_vectors(fact_ids[:1])
+    store.drop_contexts([(new_id(), new_id())])
+    store.recount()
+    store.mend_schema()
 
 
 def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) -> None:

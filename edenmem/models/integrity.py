@@ -1,0 +1,54 @@
+"""What `doctor` is told by a store: everything that is stored, decoded or not, and what is amiss."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from edenmem.models.formation import Formation
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+
+#: What is walked through, document by document.
+RecordKind = Literal[
+    "fact", "reflection", "consolidation", "policy", "formation", "history", "audit"
+]
+
+#: What an id may be looked up as. A "person" is known by the canonical id that memory is keyed by,
+#: a "group" by a session that names it.
+PresenceKind = Literal[
+    "agent", "person", "session", "group", "message", "reflection", "consolidation"
+]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored document or row.
+
+    ``value`` is what it means; None for history and audit entries, which are only tried, and for
+    what cannot be decoded, of which ``fault`` says why not. ``oddities`` say in words what is
+    stored in another form than edenmem's queries look for.
+    """
+
+    kind: RecordKind
+    id: str
+    agent_id: str = ""
+    value: Fact | Reflection | Consolidation | Policy | Formation | None = None
+    fault: str = ""
+    oddities: tuple[str, ...] = ()
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it should be: which, whose, and in words how.
+
+    ``text`` is the content that it is about, if there is one; ``related`` are ids that a repair
+    needs or a person wants to look at, such as the twin of a duplicate.
+    """
+
+    target_type: str
+    target_id: str
+    detail: str
+    agent_id: str = ""
+    scope: Scope | None = None
+    text: str = ""
+    related: tuple[str, ...] = ()

@@ -1,0 +1,143 @@
+"""What a store tells of itself, whatever is in it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from edenmem.models.integrity import RecordKind
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.store.protocol import Store
+from tests.engine.conftest import Cast, make_cast
+from tests.support.builders import NOW, make_formation, make_messages
+from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
+from tests.support.vectors import random_unit
+
+KINDS: tuple[RecordKind, ...] = (
+    "fact",
+    "reflection",
+    "consolidation",
+    "policy",
+    "formation",
+    "history",
+    "audit",
+)
+
+
+@pytest.fixture
+def cast(store: Store) -> Cast:
+    """Eve with a fact, a reflection in a text, one that waits, a policy and a formation."""
+    cast = make_cast(store)
+    vector = random_unit(1)
+    add_fact(store, cast.anna_scope, embedding=vector, embedding_model="model")
+    first = add_reflection(store, cast.anna_scope)
+    add_reflection(store, cast.anna_scope, "Anna dances.")
+    consolidate(
+        store, cast.anna_scope, "She is brief.", expected_version=0, absorbed_ids=[first.id]
+    )
+    set_policy(store, cast.bruno_scope, word_limit=90)
+    messages = make_messages(cast.session, 4, sender=cast.bruno.id)
+    store.add_messages(cast.session.id, messages)
+    assert store.claim(make_formation(cast.session, messages))
+    return cast
+
+
+def test_walks_meet_everything_once_and_decode_it(store: Store, cast: Cast) -> None:
+    other = cast.add_agent("adam")
+    for kind in KINDS:
+        records = list(store.records(kind))
+        assert records, kind
+        assert {record.kind for record in records} == {kind}
+        assert len({record.id for record in records}) == len(records)
+        assert {(record.fault, record.oddities) for record in records} == {("", ())}, kind
+        assert {record.agent_id for record in records} == {cast.eve.id}
+        assert list(store.records(kind, agent_id=cast.eve.id)) == records
+        assert not list(store.records(kind, agent_id=other.id))
+
+
+def test_walks_bring_what_the_store_would_read(store: Store, cast: Cast) -> None:
+    (fact,) = [record.value for record in store.records("fact")]
+    assert isinstance(fact, Fact)
+    assert fact == store.fact(fact.id)
+    for record in store.records("reflection"):
+        assert isinstance(record.value, Reflection)
+        assert record.value == store.reflection(record.id)
+    (text,) = [record.value for record in store.records("consolidation")]
+    assert isinstance(text, Consolidation)
+    assert text == store.consolidations([cast.anna_scope])[cast.anna_scope]
+
+
+def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edenmem.store.sqlite.records.BATCH", 2)
+    cast = make_cast(store)
+    for number in range(3):
+        add_fact(store, cast.anna_scope, f"Anna has {number} cats.")
+    assert len(list(store.records("fact"))) == 3
+
+
+def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
+    nobody = "0" * 24
+    message = next(store.messages(cast.session.id)).id
+    waiting = store.pending(cast.anna_scope)[0].id
+    text = store.consolidations([cast.anna_scope])[cast.anna_scope].id
+    group = cast.add_session(group_id="choir").group_id
+    assert group is not None
+    for kind, known in (
+        ("agent", cast.eve.id),
+        ("person", cast.anna.id),
+        ("session", cast.session.id),
+        ("group", group),
+        ("message", message),
+        ("reflection", waiting),
+        ("consolidation", text),
+    ):
+        assert store.present(kind, [known, nobody]) == {known}, kind
+        assert store.present(kind, []) == set()
+    # An account that is somebody's second one is nobody's memory.
+    assert store.present("person", [cast.anna_on_discord.id]) == set()
+
+
+def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast: Cast) -> None:
+    both = cast.add_session(cast.anna, cast.anna_on_discord)
+    people = store.people_of([cast.session.id, both.id, "0" * 24])
+    assert people == {
+        cast.session.id: frozenset({cast.anna.id, cast.bruno.id}),
+        both.id: frozenset({cast.anna.id}),
+    }
+
+
+def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> None:
+    (waiting,) = store.pending(cast.anna_scope)
+    buffers = store.buffers([cast.anna_scope, cast.bruno_scope])
+    assert buffers.get(cast.anna_scope) == (waiting.id,)
+    assert not buffers.get(cast.bruno_scope)
+    text = store.consolidations([cast.anna_scope])[cast.anna_scope]
+    consolidate(store, cast.anna_scope, "She is brief and dances.", expected_version=1)
+    kept = store.kept_versions("consolidation", [text.id, "0" * 24])
+    assert 1 in kept[text.id]
+    assert set(kept) == {text.id}
+
+
+def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
+    assert not list(store.file_faults())
+    assert not list(store.twins())
+    assert not list(store.shared_messages())
+    assert not list(store.unfinished_changes(before=NOW + timedelta(days=1)))
+    assert not list(store.vector_faults())
+    assert not list(store.stray_contexts())
+    assert not list(store.miscounts())
+    assert store.recount() == 0
+    assert store.mend_schema() == 0
+    assert store.finish_absorbing(cast.anna_scope) == 0
+    assert store.finish_absorbing(cast.bruno_scope) == 0
+
+
+def test_a_vector_that_is_dropped_is_missing_afterwards(store: Store, cast: Cast) -> None:
+    (fact,) = [record.id for record in store.records("fact")]
+    assert store.drop_vectors([fact]) == 1
+    assert store.vector_models() == {"": 1}
+    found = store.fact(fact, with_vector=True)
+    assert found is not None
+    assert found.embedding is None
+    assert store.set_vectors({fact: (found.hash, random_unit(1))}, model="model") == 1
