@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -15,7 +14,6 @@ from edenmem.embed.vectors import embeddable
 from edenmem.models.formation import CallUsage
 
 _BATCH = 32
-_MOST_THREADS = 4
 
 
 class LocalEmbedder:
@@ -28,7 +26,7 @@ class LocalEmbedder:
 
     def __init__(self, files: ModelFiles, *, threads: int | None = None) -> None:
         self._files = files
-        self._threads = threads or min(_MOST_THREADS, os.cpu_count() or 1)
+        self._threads = threads
         # One worker: two inferences at once would only fight over the same processors.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edenmem-embed")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from edenmem.errors import ConfigError, ProviderMisconfigured
+from edenmem.onnx.folder import ModelFolder
 
 BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
 _BUNDLED_DIMENSIONS = 384
@@ -43,71 +43,53 @@ class BundledModel:
 
 
 class FolderModel:
-    """A model in a folder that was named: ``model.onnx`` (or ``onnx/model.onnx``),
-    ``tokenizer.json``, and what sentence-transformers keep beside them.
+    """A model in a folder that was named, with what sentence-transformers keep beside it.
 
     Its name has a part of its content's hash, since another model in the same folder is another
     vector space.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: ModelFolder) -> None:
         self._folder = folder
 
     @cached_property
     def name(self) -> str:
         """The folder's name and eight digits."""
         digest = hashlib.sha256(self.read_model() + self.read_tokenizer()).hexdigest()
-        return f"{self._folder.resolve().name}-{digest[:8]}"
+        return f"{self._folder.name}-{digest[:8]}"
 
     @cached_property
     def dimensions(self) -> int | None:
         """Numbers in a vector, if ``config.json`` says so."""
-        size = self._config("config.json").get("hidden_size")
+        size = self._folder.config("config.json").get("hidden_size")
         return size if isinstance(size, int) else None
 
     @cached_property
     def max_tokens(self) -> int:
         """Longer texts are cut here."""
-        length = self._config("sentence_bert_config.json").get("max_seq_length")
+        length = self._folder.config("sentence_bert_config.json").get("max_seq_length")
         return length if isinstance(length, int) and length > 0 else _MAX_TOKENS
 
     @cached_property
     def pooling(self) -> Pooling:
         """How the vectors of tokens become one."""
-        config = self._config("1_Pooling/config.json")
+        config = self._folder.config("1_Pooling/config.json")
         if config.get("pooling_mode_cls_token"):
             return "cls"
         if config and not config.get("pooling_mode_mean_tokens", True):
-            raise ConfigError(f"{self._folder}: only mean and CLS pooling are supported")
+            raise ConfigError(f"{self._folder.path}: only mean and CLS pooling are supported")
         return "mean"
 
     def read_model(self) -> bytes:
         """The ONNX graph."""
-        nested = self._folder / "onnx" / "model.onnx"
-        plain = self._folder / "model.onnx"
-        return _read(nested if nested.exists() and not plain.exists() else plain)
+        return self._folder.read(self._folder.model)
 
     def read_tokenizer(self) -> bytes:
         """The tokenizer's JSON."""
-        return _read(self._folder / "tokenizer.json")
-
-    def _config(self, name: str) -> dict[str, Any]:
-        path = self._folder / name
-        if not path.exists():
-            return {}
-        try:
-            config = json.loads(_read(path))
-        except ValueError as error:
-            raise ConfigError(f"{path} is not valid JSON: {error}") from error
-        return config if isinstance(config, dict) else {}
+        return self._folder.read(self._folder.tokenizer)
 
 
 ModelFiles = BundledModel | FolderModel
-
-
-def has_runtime() -> bool:
-    """Whether what runs a local model is installed (looked for, not imported)."""
-    return all(importlib.util.find_spec(name) for name in ("onnxruntime", "tokenizers"))
 
 
 def bundled_model() -> BundledModel | None:
@@ -126,9 +108,9 @@ def folder_model(folder: Path) -> FolderModel:
     Raises:
         ConfigError: there is no such folder.
     """
-    if not folder.is_dir():
-        raise ConfigError(f"embedding.local_path {str(folder)!r} is not a folder")
-    return FolderModel(folder)
+    named = ModelFolder(folder, setting="embedding.local_path")
+    named.check()
+    return FolderModel(named)
 
 
 def _package_file(package: str, inside: str) -> Path | None:
@@ -140,19 +122,11 @@ def _package_file(package: str, inside: str) -> Path | None:
     return None
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {error.strerror}",
-            hint="embedding.local_path names a folder with model.onnx and tokenizer.json",
-        ) from error
-
-
 def _pinned(path: Path, expected: str) -> bytes:
-    # What is checked is what is used: the bytes are read once.
-    content = _read(path)
+    try:
+        content = path.read_bytes()  # what is checked is what is used: the bytes are read once
+    except OSError as error:
+        raise ProviderMisconfigured(f"cannot read {path}: {error.strerror}") from error
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
         raise ProviderMisconfigured(

@@ -30,7 +30,8 @@ def measure(bench: Bench) -> list[Row]:
 
 def _real(bench: Bench) -> list[Row]:
     from edenmem.embed.local import LocalEmbedder
-    from edenmem.embed.model_files import bundled_model, has_runtime
+    from edenmem.embed.model_files import bundled_model
+    from edenmem.onnx.folder import has_runtime
 
     files = bundled_model() if has_runtime() else None
     if files is None:
