@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edenmem"
 
 BASE = {"models", "settings", "errors", "text"}
-MIDDLE = {"llm", "embed", "search", "store"}
+MIDDLE = {"llm", "embed", "rerank", "search", "store"}
 
 #: What each part of the package may import of the others.
 ARROWS = {
@@ -30,10 +30,12 @@ ARROWS = {
     "settings": {"errors", "models"},
     "endpoint": BASE,  # what every client of an OpenAI-compatible endpoint shares
     "llm": BASE | {"endpoint"},
-    "embed": BASE | {"endpoint"},
+    "onnx": BASE,  # what models on this machine share
+    "embed": BASE | {"endpoint", "onnx"},
+    "rerank": BASE | {"endpoint", "onnx"},
     "search": BASE,
     "store": BASE,
-    "engine": BASE | MIDDLE | {"endpoint"},
+    "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "cli": BASE | {"engine"},
     "__main__": {"cli"},
 }
@@ -54,8 +56,8 @@ HOMES = {
     "sqlite3": {"store/sqlite", "embed/query_file.py"},
     "openai": {"llm", "embed", "endpoint"},
     "httpx": {"llm", "embed", "endpoint"},
-    "onnxruntime": {"embed"},
-    "tokenizers": {"embed"},
+    "onnxruntime": {"onnx"},
+    "tokenizers": {"onnx"},
     "jinja2": {"engine"},
     "platformdirs": {"settings", "engine"},
 }

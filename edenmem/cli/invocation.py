@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edenmem.engine.references import Resolver
     from edenmem.engine.service import MemoryService
     from edenmem.llm.protocol import LLM
+    from edenmem.rerank.protocol import Reranker
     from edenmem.settings.load import LoadedSettings
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
@@ -147,24 +148,36 @@ class Invocation:
         from edenmem.engine.factory import open_query_shelf
         from edenmem.engine.service import MemoryService
 
-        async def main(model: LLM | None, embedder: Embedder | None) -> T:
+        async def main(
+            model: LLM | None, embedder: Embedder | None, reranker: Reranker | None
+        ) -> T:
             service = MemoryService(
                 self.store,
                 self.settings,
                 llm=model,
                 embedder=embedder,
+                reranker=reranker,
                 actor=self.actor,
                 query_shelf=open_query_shelf(self.settings),
             )
             return await work(service)
 
-        return self.with_models(main, llm=llm)
+        return self.with_providers(main, llm=llm)
 
     def with_models(
         self, work: Callable[[LLM | None, Embedder | None], Awaitable[T]], *, llm: bool = False
     ) -> T:
+        """`with_providers`, for what does not search."""
+        return self.with_providers(lambda model, embedder, _: work(model, embedder), llm=llm)
+
+    def with_providers(
+        self,
+        work: Callable[[LLM | None, Embedder | None, Reranker | None], Awaitable[T]],
+        *,
+        llm: bool = False,
+    ) -> T:
         """Run async work with the configured providers, which are closed afterwards."""
-        from edenmem.engine.factory import open_budget, open_embedder, open_llm
+        from edenmem.engine.factory import open_budget, open_embedder, open_llm, open_reranker
 
         async def main() -> T:
             budget = open_budget(self.settings)
@@ -172,10 +185,11 @@ class Invocation:
             if model is not None and model.is_scripted:
                 self.out.note(model.description)
             embedder = open_embedder(self.settings, budget=budget)
+            reranker = open_reranker(self.settings, budget=budget)
             try:
-                return await work(model, embedder)
+                return await work(model, embedder, reranker)
             finally:
-                for provider in (model, embedder):
+                for provider in (model, embedder, reranker):
                     if provider is not None:
                         await provider.close()
 

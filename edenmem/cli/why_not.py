@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from edenmem.cli.data import to_data
+from edenmem.cli.explaining import tell_stages
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.views import labelled
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.engine.why_not import ListPlace, WhyNot
     from edenmem.llm.protocol import LLM
+    from edenmem.rerank.protocol import Reranker
 
 
 class Reader(TypedDict):
@@ -36,8 +38,9 @@ class Wanted(TypedDict):
     since: datetime | None
     until: datetime | None
     session_id: str | None
-    recency: bool
-    mmr: bool
+    rerank: bool | None
+    recency: bool | None
+    mmr: bool | None
     exact: bool
 
 
@@ -50,13 +53,15 @@ def look(
 
     scopes = reader_scopes(run.store, agent, **reader)
 
-    async def main(model: LLM | None, embedder: Embedder | None) -> WhyNot:
-        detective = Detective(run.store, run.settings, embedder=embedder)
+    async def main(_: LLM | None, embedder: Embedder | None, reranker: Reranker | None) -> WhyNot:
+        detective = Detective(run.store, run.settings, embedder=embedder, reranker=reranker)
         return await detective.why_not(fact_id, query, scopes, **wanted)
 
-    return run.with_models(main)
+    return run.with_providers(main)
 
 
+#: What the table of lists says already.
+_LISTS = frozenset({"semantic", "text"})
 _COLUMNS: list[Column[ListPlace]] = [
     Column("list", lambda place: place.name),
     Column("rank", lambda place: place.rank, "number"),
@@ -87,6 +92,10 @@ def tell_why_not(run: Invocation, answer: WhyNot) -> None:
     if answer.lists:
         run.out.line()
         run.out.listing(answer.lists, _COLUMNS)
+    stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
+    if stages:
+        run.out.line()
+        tell_stages(run, stages)
     run.out.line()
     title = "found" if answer.stage == "found" else f"lost at {answer.stage}"
     run.out.fields([(title, answer.why), ("to change it", answer.advice)])

@@ -1,13 +1,15 @@
 """How well each recipe finds what labelled queries are meant to find.
 
-The candidates of each query are asked for once, as deep as the deepest recipe looks, and fused
-anew for every recipe by the code that a search uses. Nothing is written, no access is counted.
+The candidates of each query are asked for once, as deep as the deepest recipe looks. They are
+fused anew for every recipe, and go through its stages, by the code that a search uses. Nothing is
+written, no access is counted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -15,12 +17,16 @@ from edenmem.embed.protocol import Embedder
 from edenmem.engine.eval_queries import LabelledQuery
 from edenmem.engine.offload import in_thread
 from edenmem.engine.search_request import checked_top_k, planned
+from edenmem.engine.search_stages import Stages
 from edenmem.engine.together import together
 from edenmem.errors import UsageError
+from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.rerank.protocol import Reranker
 from edenmem.search.fusion import ListName
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
+from edenmem.search.ranking import Pool
 from edenmem.search.recipes import RECIPES, Recipe, fuse
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol import Store, batched
@@ -30,6 +36,8 @@ CUTOFF = 10
 
 #: Queries that go to a provider or a store at once.
 _BATCH = 64
+#: Queries that go through the stages of a recipe at once.
+_STAGED_AT_ONCE = 8
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +87,19 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 class Evaluator:
     """Measures recipes on labelled queries. It only reads."""
 
-    def __init__(self, store: Store, settings: Settings, *, embedder: Embedder | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        reranker: Reranker | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._store = store
         self._settings = settings.search
         self._embedder = embedder
+        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
 
     async def evaluate(
         self,
@@ -91,36 +108,40 @@ class Evaluator:
         recipes: Sequence[str] = (),
         top_k: int | None = None,
     ) -> Evaluation:
-        """Measure the recipes (none named: all that can run) on the queries.
+        """Measure the recipes (none named: all fusions that can run, and the configured recipe) on
+        the queries.
 
         Args:
             queries: With their labels.
-            recipes: Names; each is measured as the settings have it.
+            recipes: Names, with or without stages; each is measured as the settings have it.
             top_k: The k of recall; None is the configured number of results.
 
         Raises:
             UsageError: a recipe is unknown or needs an embedding model that there is not.
+            ConfigError: one reranks, and no reranker is configured.
             EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the queries could not be embedded.
+            ProviderError: the queries could not be embedded, or the candidates not be reranked.
             StoreError: the store could not be searched.
         """
         count = checked_top_k(self._settings.top_k if top_k is None else top_k)
         plans, notices = self.plans(recipes)
+        for plan in plans:
+            self._stages.check(plan)
         depth = max(plan.depth(self._settings, max(count, CUTOFF)) for plan in plans)
         found, ability = await self.candidates(queries, plans, depth=depth)
         notices += [ability.notice] if ability.notice else []
         kinds = list(dict.fromkeys(query.kind for query in queries if query.kind))
         scores: list[RecipeScore] = []
         for plan in plans:
-            rankings = [ranking(plan, each, self._settings, ability, top_k=count) for each in found]
+            rankings = await self._rankings(plan, found, ability, top_k=count)
             scores += [
                 _summed(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
         return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
 
     def plans(self, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
-        """The recipes of these names, or all that can run, and what to tell about those that
-        cannot.
+        """The recipes of these names, or all fusions that can run and the configured recipe, and
+        what to tell about those that cannot.
 
         Raises:
             UsageError: a named one is unknown or cannot run.
@@ -128,9 +149,11 @@ class Evaluator:
         can_embed = self._embedder is not None
         if names:
             unique = dict.fromkeys(names)
-            return [planned(name, name, (), can_embed=can_embed)[0] for name in unique], []
+            return [planned(name, name, can_embed=can_embed)[0] for name in unique], []
         plans = [plan for plan in RECIPES.values() if can_embed or not plan.semantic]
-        _, notice = planned(None, self._settings.recipe, (), can_embed=can_embed)
+        configured, notice = planned(None, self._settings.recipe, can_embed=can_embed)
+        if configured not in plans:
+            plans.append(configured)
         return plans, [notice] if notice else []
 
     async def candidates(
@@ -161,6 +184,28 @@ class Evaluator:
                         lists[place][name] = one
         pairs = zip(queries, lists, strict=True)
         return [Candidates(query=query, lists=of) for query, of in pairs], ability
+
+    async def _rankings(
+        self, plan: Recipe, found: Sequence[Candidates], ability: SearchAbility, *, top_k: int
+    ) -> list[list[str]]:
+        """What a search would give for each query, some queries at a time."""
+        if not plan.stages:
+            return [ranking(plan, each, self._settings, ability, top_k=top_k) for each in found]
+        count = max(top_k, CUTOFF)
+        model = self._embedder.model if plan.semantic and self._embedder else ""
+
+        async def one(each: Candidates) -> list[str]:
+            pool = _fused(plan, each, self._settings, ability, count)
+            query = each.query
+            (staged,), _ = await self._stages.run(
+                plan, [pool], [query.query], query.scopes, model=model, top_k=count
+            )
+            return [hit.fact_id for hit in staged.hits]
+
+        rankings: list[list[str]] = []
+        for batch in batched(found, _STAGED_AT_ONCE):
+            rankings += await together([one(each) for each in batch])
+        return rankings
 
     async def _vectors(self, queries: Sequence[LabelledQuery]) -> list[bytes]:
         assert self._embedder is not None
@@ -199,12 +244,18 @@ def ranking(
     *,
     top_k: int,
 ) -> list[str]:
-    """The ids that a search with ``top_k`` (or 10 if that is more) would give, best first."""
+    """The ids that fusion alone would give a search with ``top_k`` (or 10 if that is more), best
+    first."""
     count = max(top_k, CUTOFF)
-    depth = plan.depth(settings, count)
+    return [hit.fact_id for hit in _fused(plan, found, settings, ability, count).hits[:count]]
+
+
+def _fused(
+    plan: Recipe, found: Candidates, settings: SearchSettings, ability: SearchAbility, count: int
+) -> Pool:
     lists = {name: found.lists[name] for name in plan.lists}
-    pool = fuse(plan, lists, settings, depth=depth, text_floor=ability.text_floor)
-    return [hit.fact_id for hit in pool.hits[:count]]
+    depth = plan.depth(settings, count)
+    return fuse(plan, lists, settings, depth=depth, text_floor=ability.text_floor)
 
 
 def mean(values: Sequence[float]) -> float:

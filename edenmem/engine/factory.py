@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.errors import ConfigError
+from edenmem.rerank import RERANKER_HINT
 from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
 
 if TYPE_CHECKING:
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
     from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
     from edenmem.llm.protocol import LLM
+    from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
 
 __all__ = [
     "EMBEDDER_HINT",
     "LLM_HINT",
+    "RERANKER_HINT",
     "default_sqlite_path",
     "open_budget",
     "open_embedder",
     "open_llm",
     "open_query_shelf",
+    "open_reranker",
     "open_store",
 ]
 
@@ -119,7 +123,8 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
 
         return OpenAIEmbedder(embedding, budget=budget)
     if provider == "local":
-        from edenmem.embed.model_files import bundled_model, folder_model, has_runtime
+        from edenmem.embed.model_files import bundled_model, folder_model
+        from edenmem.onnx.folder import has_runtime
 
         if not has_runtime():
             return None
@@ -130,6 +135,31 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
             from edenmem.embed.local import LocalEmbedder
 
             return LocalEmbedder(model)
+    return None
+
+
+def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Reranker | None:
+    """The configured reranker, or None if there is none; `RERANKER_HINT` says what to set. A
+    folder that was named is taken before an endpoint. Neither is looked at before the first use,
+    since most searches do without.
+
+    Calls of an endpoint are charged with their tokens to the ``budget`` of the run, if there is
+    one.
+    """
+    search = settings.search
+    if search.rerank_path:
+        from edenmem.onnx.folder import ModelFolder
+        from edenmem.rerank.local import LocalReranker
+
+        return LocalReranker(
+            ModelFolder(Path(search.rerank_path), setting="search.rerank_path"),
+            name=search.rerank_model,
+            kind="logits" if search.rerank_scores == "auto" else search.rerank_scores,
+        )
+    if search.rerank_url:
+        from edenmem.rerank.endpoint import EndpointReranker
+
+        return EndpointReranker(search, budget=budget)
     return None
 
 

@@ -88,11 +88,13 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that did not come through: where it was cut, and by what."""
+    """A candidate that did not come through: where it was cut, and by what. ``explain`` is what
+    the stages say that it came through before."""
 
     fact_id: str
     stage: str
     why: str
+    explain: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
@@ -44,9 +44,15 @@ def checked_top_k(top_k: int) -> int:
 
 
 def planned(
-    name: str | None, default: str, stages: Sequence[Stage], *, can_embed: bool
+    name: str | None,
+    default: str,
+    *,
+    can_embed: bool,
+    stages: Mapping[Stage, bool | None] = {},
 ) -> tuple[Recipe, str]:
     """The recipe to go by, and what the person should be told about it.
+
+    ``stages`` that are True are added to those that the recipe names, False takes one out.
 
     Without a way to embed, the ``default`` becomes "text", and that is said; it is never silent.
 
@@ -58,11 +64,11 @@ def planned(
         return plan, ""
     if name is not None:
         raise UsageError(
-            f"recipe {name!r} needs an embedding model, and there is none",
+            f"recipe {plan.base!r} needs an embedding model, and there is none",
             hint=f"{EMBEDDER_HINT}; or search with recipe 'text'",
         )
     notice = f"no embedding model, so words alone were searched; {EMBEDDER_HINT}"
-    return named_recipe("text", stages=stages), notice
+    return named_recipe("text", stages=dict.fromkeys(plan.stages, True)), notice
 
 
 async def vector_model(

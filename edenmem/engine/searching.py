@@ -13,31 +13,25 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import replace as _replace
-
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.offload import in_thread
 from edenmem.engine.query_vectors import QueryShelf, QueryVectors
 from edenmem.engine.reports import Dropped, SearchHit, SearchReport
 from edenmem.engine.search_request import checked_queries, checked_top_k, planned
 from edenmem.engine.search_request import vector_model as model_of_vectors
+from edenmem.engine.search_stages import Stages
 from edenmem.engine.stopwatch import Stopwatch
 from edenmem.engine.together import together
-from edenmem.errors import StoreError, UsageError, WriteRefused
+from edenmem.errors import StoreError, WriteRefused
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.search.diversity import mmr as choose_diverse
-from edenmem.search.diversity import narrow
+from edenmem.rerank.protocol import Reranker
 from edenmem.search.fusion import ListName
-from edenmem.search.ranking import Pool, join, keep, top
-from edenmem.search.recency import recency as prefer_recent
+from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
-
-_DAY = 86_400.0
 
 
 class Searcher:
@@ -52,6 +46,7 @@ class Searcher:
         settings: Settings,
         *,
         embedder: Embedder | None,
+        reranker: Reranker | None = None,
         clock: Callable[[], datetime] = utc_now,
         shelf: QueryShelf | None = None,
     ) -> None:
@@ -60,6 +55,7 @@ class Searcher:
         self._embedder = embedder
         size = settings.search.query_cache
         self._vectors = QueryVectors(embedder, size, shelf) if embedder is not None else None
+        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
         self._clock = clock
 
     async def search(
@@ -73,9 +69,9 @@ class Searcher:
         until: datetime | None = None,
         session_id: str | None = None,
         track: bool = True,
-        rerank: bool = False,
-        recency: bool = False,
-        mmr: bool = False,
+        rerank: bool | None = None,
+        recency: bool | None = None,
+        mmr: bool | None = None,
         exact: bool = False,
         vectors: Sequence[bytes] | None = None,
         vector_model: str | None = None,
@@ -87,14 +83,16 @@ class Searcher:
             queries: One to three texts; each is searched alone, and the results are joined, a
                 fact that several found with its best score.
             scopes: Whose facts may be seen, one by one. None: nothing is found.
-            recipe: "convex", "rrf", "semantic" or "text"; None is the configured one, which
-                becomes "text", with a notice, if there is no embedding model.
+            recipe: "convex", "rrf", "semantic" or "text", and after it, if wanted, stages:
+                "convex+rerank+recency+mmr". None is the configured one, which becomes that of
+                "text", with a notice, if there is no embedding model.
             top_k: The most results of each query; None is the configured number.
             since: Only facts formed at or after this time.
             until: Only facts formed before this time.
             session_id: Only facts from this session.
             track: Count an access on each fact that is returned.
-            rerank: Not available yet.
+            rerank: Order the best candidates by a model that reads them with the query; None is
+                as the recipe has it, here and below.
             recency: Prefer what was learned or corrected lately.
             mmr: Avoid results that say the same.
             exact: Compare all vectors in full where the store would take a short cut.
@@ -106,17 +104,21 @@ class Searcher:
         Raises:
             UsageError: a bad argument, or a recipe that was asked for by name and needs an
                 embedding model that there is not.
+            ConfigError: it is to be reranked, and no reranker is configured, or one that is none.
             EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the query could not be embedded.
+            ProviderError: the query could not be embedded, or the candidates not be reranked.
             StoreError: the store could not be searched.
         """
         texts = checked_queries(queries)
         count = checked_top_k(self._settings.top_k if top_k is None else top_k)
-        if rerank:
-            raise UsageError("this version has no reranking", hint="search without --rerank")
-        wanted = [stage for stage, on in ((Stage.RECENCY, recency), (Stage.MMR, mmr)) if on]
         can_embed = vectors is not None or self._embedder is not None
-        plan, notice = planned(recipe, self._settings.recipe, wanted, can_embed=can_embed)
+        plan, notice = planned(
+            recipe,
+            self._settings.recipe,
+            can_embed=can_embed,
+            stages={Stage.RERANK: rerank, Stage.RECENCY: recency, Stage.MMR: mmr},
+        )
+        self._stages.check(plan)
         notices = [notice] if notice else []
         if not scopes:
             notices.append("there is no scope to search in")
@@ -143,8 +145,15 @@ class Searcher:
             notices += await self._why_no_vectors(filter, ability, model)
         with clock.stage("fusion"):
             pools = self._fused(plan, lists, len(texts), ability, depth=depth)
-        pools, facts = await self._staged(
-            plan, pools, filter, model, count=count, with_vectors=with_vectors, clock=clock
+        pools, facts = await self._stages.run(
+            plan,
+            pools,
+            texts,
+            filter.scopes,
+            model=model,
+            top_k=count,
+            with_vectors=with_vectors,
+            watch=clock,
         )
         joined = join(pools)
         if track and joined.hits:
@@ -158,7 +167,8 @@ class Searcher:
                 for hit in joined.hits
             ),
             dropped=tuple(
-                Dropped(fact_id=cut.fact_id, stage=cut.stage, why=cut.why) for cut in joined.cuts
+                Dropped(fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.explain)
+                for cut in joined.cuts
             ),
             timings_ms=clock.timings(),
             notices=tuple(notices),
@@ -222,68 +232,6 @@ class Searcher:
             )
             for number in range(queries)
         ]
-
-    async def _staged(
-        self,
-        plan: Recipe,
-        pools: list[Pool],
-        filter: FactFilter,
-        model: str,
-        *,
-        count: int,
-        with_vectors: bool,
-        clock: Stopwatch,
-    ) -> tuple[list[Pool], dict[str, Fact]]:
-        """Each pool through the recipe's stages and down to ``count``, with the facts it needs."""
-        diverse = Stage.MMR in plan.stages
-        if Stage.RECENCY in plan.stages:
-            with clock.stage("recency"):
-                pools, facts = await self._loaded(pools, filter)
-                pools = self._recent_first(pools, facts)
-        pools = [(narrow if diverse else top)(pool, top_k=count) for pool in pools]
-        with clock.stage("load"):
-            pools, facts = await self._loaded(pools, filter, with_vectors=diverse or with_vectors)
-        if diverse:
-            with clock.stage("mmr"):
-                pools = self._diverse(pools, facts, model, count=count)
-            if not with_vectors:
-                facts = {id: _replace(fact, embedding=None) for id, fact in facts.items()}
-        return pools, facts
-
-    async def _loaded(
-        self, pools: Sequence[Pool], filter: FactFilter, *, with_vectors: bool = False
-    ) -> tuple[list[Pool], dict[str, Fact]]:
-        """The facts of all pools, and the pools without those that are gone."""
-        ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
-        facts = await in_thread(
-            self._store.facts_by_ids, filter.scopes, ids, with_vectors=with_vectors
-        )
-        why = "deleted since its list was made"
-        return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
-
-    def _recent_first(self, pools: Sequence[Pool], facts: Mapping[str, Fact]) -> list[Pool]:
-        now = self._clock()
-        ages = {
-            fact_id: (now - fact.recent_at).total_seconds() / _DAY
-            for fact_id, fact in facts.items()
-        }
-        weight, days = self._settings.recency_weight, self._settings.recency_days
-        return [prefer_recent(pool, ages, weight=weight, days=days) for pool in pools]
-
-    def _diverse(
-        self, pools: Sequence[Pool], facts: Mapping[str, Fact], model: str, *, count: int
-    ) -> list[Pool]:
-        held = {id: fact for id, fact in facts.items() if fact.embedding is not None}
-        # recipe "text" has no query vector, and so no model: the commonest one is compared
-        models = [fact.embedding_model for fact in held.values()]
-        wanted = model or max(set(models), key=lambda m: (models.count(m), m or ""), default=None)
-        vectors = {
-            fact_id: fact.embedding
-            for fact_id, fact in held.items()
-            if fact.embedding is not None and fact.embedding_model == wanted
-        }
-        trade_off = self._settings.mmr_lambda
-        return [choose_diverse(pool, vectors, top_k=count, trade_off=trade_off) for pool in pools]
 
     async def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
         """A word on facts that only their words can find, as while a model is changed."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session
+    from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
 
@@ -63,9 +64,9 @@ class SearchOptions(TypedDict, total=False):
     until: datetime | None
     session_id: str | None
     track: bool
-    rerank: bool
-    recency: bool
-    mmr: bool
+    rerank: bool | None
+    recency: bool | None
+    mmr: bool | None
     exact: bool
     vectors: Sequence[bytes] | None
     vector_model: str | None
@@ -90,6 +91,7 @@ class MemoryService:
         settings: All limits, models and modes.
         llm: Forms and consolidates; None: whatever needs it raises `ConfigError`, all else works.
         embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
+        reranker: Reads what a search found, if it is asked to; None: that raises `ConfigError`.
         actor: Who is written into history and audit; None: this user on this host.
         clock: The current time, for tests.
         query_shelf: Keeps the vectors of queries beyond this process; None: they are kept in
@@ -105,6 +107,7 @@ class MemoryService:
         *,
         llm: LLM | None = None,
         embedder: Embedder | None = None,
+        reranker: Reranker | None = None,
         actor: Actor | None = None,
         clock: Callable[[], datetime] = utc_now,
         query_shelf: QueryShelf | None = None,
@@ -113,6 +116,7 @@ class MemoryService:
         self._settings = settings
         self._llm = llm
         self._embedder = embedder
+        self._reranker = reranker
         self._actor = actor or this_program()
         self._clock = clock
         self._query_shelf = query_shelf
@@ -143,6 +147,7 @@ class MemoryService:
             settings,
             llm=factory.open_llm(settings, budget=budget),
             embedder=factory.open_embedder(settings, budget=budget),
+            reranker=factory.open_reranker(settings, budget=budget),
             actor=actor,
         )
 
@@ -160,7 +165,7 @@ class MemoryService:
     async def close(self) -> None:
         """Let go of files, sockets and connections."""
         try:
-            for provider in (self._llm, self._embedder):
+            for provider in (self._llm, self._embedder, self._reranker):
                 if provider is not None:
                     await provider.close()
         finally:
@@ -479,8 +484,9 @@ class MemoryService:
         Raises:
             NotFoundError: there is no such agent or shard.
             ScopeError: a kind is asked for whose owner is not named.
+            ConfigError: it is to be reranked, and no reranker is configured.
             EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the query could not be embedded.
+            ProviderError: the query could not be embedded, or what was found not be reranked.
         """
         scopes = await in_thread(
             reader_scopes,
@@ -582,6 +588,7 @@ class MemoryService:
             self._store,
             self._settings,
             embedder=self._embedder,
+            reranker=self._reranker,
             clock=self._clock,
             shelf=self._query_shelf,
         )

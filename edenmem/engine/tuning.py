@@ -97,7 +97,7 @@ class _Trial(msgspec.Struct, frozen=True):
     settings: SearchSettings
 
     def told(self) -> dict[str, str | float]:
-        names = _SETTINGS[self.plan.name]
+        names = _SETTINGS[self.plan.base]
         return {"recipe": self.plan.name} | {name: getattr(self.settings, name) for name in names}
 
 
@@ -110,6 +110,8 @@ async def tune(
 ) -> Tuning:
     """Try the settings of the recipes (none named: all that can run) on the queries with answers.
 
+    It is the fusion that is tuned: stages after it are left as they are, and out of the measure.
+
     Raises:
         UsageError: there are too few such queries, or the recipe in force cannot run.
         EmbeddingModelMismatch, ProviderError, StoreError: as `Evaluator.evaluate`.
@@ -120,8 +122,8 @@ async def tune(
             f"tuning needs at least {LEAST_QUERIES} queries with an answer, "
             f"and there are {len(answered)}"
         )
-    plans, _ = evaluator.plans(recipes)
     (current,), _ = evaluator.plans([settings.recipe])
+    plans = _fusions(evaluator.plans(recipes)[0], current)
     deepest = max(settings.depth, *_DEPTHS, 2 * CUTOFF)
     found, ability = await evaluator.candidates(answered, [*plans, current], depth=deepest)
     longest = max(len(listing) for each in found for listing in each.lists.values())
@@ -131,13 +133,19 @@ async def tune(
     return _chosen(trials, table)
 
 
+def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
+    """Each fusion once, with the stages in force, which are not tuned."""
+    bases = {plan.base: plan for plan in plans}
+    return [msgspec.structs.replace(plan, stages=current.stages) for plan in bases.values()]
+
+
 def _trials(
     plans: Sequence[Recipe], current: Recipe, settings: SearchSettings, longest: int
 ) -> list[_Trial]:
     """The settings in force, and all others from near to far: of equals, the first is taken."""
     trials = [_Trial(current, settings)]
     for plan in plans:
-        grid = dict(_SETTINGS[plan.name])
+        grid = dict(_SETTINGS[plan.base])
         if "depth" in grid:  # deeper than the longest list is all the same
             enough = [depth for depth in _DEPTHS if depth < longest]
             grid["depth"] = sorted({*enough, settings.depth})
@@ -151,7 +159,7 @@ def _trials(
 
 def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
     """Another recipe is farthest, then by how many settings differ, then by how much."""
-    names = _SETTINGS[trial.plan.name]
+    names = _SETTINGS[trial.plan.base]
     steps = [abs(getattr(trial.settings, name) - getattr(current.settings, name)) for name in names]
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 

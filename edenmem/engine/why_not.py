@@ -22,6 +22,7 @@ from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
+from edenmem.rerank.protocol import Reranker
 from edenmem.search.recipes import Recipe, Stage
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
@@ -64,11 +65,18 @@ class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
 class Detective:
     """Answers for one store, with the settings and the model that searches go by."""
 
-    def __init__(self, store: Store, settings: Settings, *, embedder: Embedder | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        reranker: Reranker | None = None,
+    ) -> None:
         self._store = store
         self._settings = settings.search
         self._embedder = embedder
-        self._searcher = Searcher(store, settings, embedder=embedder)
+        self._searcher = Searcher(store, settings, embedder=embedder, reranker=reranker)
 
     async def why_not(
         self,
@@ -81,8 +89,9 @@ class Detective:
         since: datetime | None = None,
         until: datetime | None = None,
         session_id: str | None = None,
-        recency: bool = False,
-        mmr: bool = False,
+        rerank: bool | None = None,
+        recency: bool | None = None,
+        mmr: bool | None = None,
         exact: bool = False,
     ) -> WhyNot:
         """Why the search with these arguments (those of `Searcher.search`) does not bring the
@@ -99,9 +108,11 @@ class Detective:
         fact = await in_thread(self._store.fact, fact_id, with_vector=True)
         if fact is None:
             raise NotFoundError(f"there is no fact {fact_id!r}")
-        stages = [stage for stage, on in ((Stage.RECENCY, recency), (Stage.MMR, mmr)) if on]
         plan, notice = planned(
-            recipe, self._settings.recipe, stages, can_embed=self._embedder is not None
+            recipe,
+            self._settings.recipe,
+            can_embed=self._embedder is not None,
+            stages={Stage.RERANK: rerank, Stage.RECENCY: recency, Stage.MMR: mmr},
         )
         filter = FactFilter(
             scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
@@ -124,8 +135,6 @@ class Detective:
                     since=since,
                     until=until,
                     session_id=session_id,
-                    recency=recency,
-                    mmr=mmr,
                     exact=exact,
                     track=False,
                     vectors=None if asked is None else [asked],
@@ -210,7 +219,7 @@ class Detective:
                 return "found", why, "", hit.explain
         for cut in report.dropped if report else ():
             if cut.fact_id == fact.id:
-                return cut.stage, cut.why, _CUT.get(cut.stage, ""), {}
+                return cut.stage, cut.why, _CUT.get(cut.stage, ""), cut.explain
         deep = [place for place in places if place.rank is not None]
         if deep:
             said = ", ".join(f"rank {p.rank} of the {p.name} list" for p in deep)
@@ -235,7 +244,9 @@ _CUT = {
     "semantic": "lower search.semantic_floor (try it with --set), or ask in words of the fact",
     "text": "lower search.text_floor (try it with --set)",
     "fusion": "lower search.rrf_floor (try it with --set)",
-    "top_k": "raise --top-k; or weigh otherwise: search.semantic_weight, --recency, --mmr",
+    "top_k": "raise --top-k; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
+    " (or leave out what put it down)",
+    "rerank": "raise search.rerank_depth, lower search.rerank_floor, or leave out --rerank",
     "mmr": "raise --top-k or search.mmr_lambda, or leave out --mmr",
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.search.ranking import Cut, Pool, Scored, explained
+from edenmem.search.ranking import Cut, Pool, Scored, before, explained
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: floa
     ``vectors`` are of one model. A fact without one is taken to be like no other.
     """
     pool = narrow(pool, top_k=top_k)
-    chosen, rest = _choose(pool.hits, vectors, top_k=top_k, trade_off=trade_off)
+    chosen, rest = _choose(pool, vectors, top_k=top_k, trade_off=trade_off)
     cuts = tuple(
         _cut(hit, f"others add more: cosine {redundancy:.3f} with a result")
         for hit, redundancy in rest
@@ -46,10 +46,11 @@ def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: floa
 
 
 def _choose(
-    hits: tuple[Scored, ...], vectors: Mapping[str, bytes], *, top_k: int, trade_off: float
+    pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float
 ) -> tuple[list[Scored], list[tuple[Scored, float]]]:
     import numpy as np
 
+    hits, old = pool.hits, before(pool)
     if not hits:
         return [], []
     matrix = _matrix([vectors.get(hit.fact_id) for hit in hits])
@@ -64,7 +65,7 @@ def _choose(
         left[best] = False
         score = float(scores[best])
         hit = msgspec.structs.replace(hits[best], score=score)
-        figures = {"redundancy": float(redundancy[best]), "lambda": trade_off}
+        figures = {"redundancy": float(redundancy[best]), "lambda": trade_off, **old[hit.fact_id]}
         rank = len(chosen) + 1
         chosen.append(explained(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
         redundancy = np.maximum(redundancy, np.clip(matrix @ matrix[best], 0.0, 1.0))
@@ -87,4 +88,4 @@ def _matrix(vectors: list[bytes | None]) -> NDArray[np.float32]:
 
 
 def _cut(hit: Scored, why: str) -> Cut:
-    return Cut(fact_id=hit.fact_id, stage="mmr", why=why)
+    return Cut(fact_id=hit.fact_id, stage="mmr", why=why, explain=hit.explain)

@@ -114,14 +114,15 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
         return min(1.0, raw / highest), figures
 
     pool = _fuse("rrf", listings, entries, fused)
-    raws = {hit.fact_id: hit.explain["fusion"]["raw"] for hit in pool.hits}
-    cuts = tuple(
-        Cut(fact_id=fact_id, stage="fusion", why=f"raw RRF {raw:.4f} is below {floor:g}")
-        for fact_id, raw in raws.items()
-        if raw < floor
-    )
-    hits = tuple(hit for hit in pool.hits if raws[hit.fact_id] >= floor)
-    return Pool(hits=hits, cuts=pool.cuts + cuts)
+    hits, cuts = [], []
+    for hit in pool.hits:
+        raw = hit.explain["fusion"]["raw"]
+        if raw >= floor:
+            hits.append(hit)
+            continue
+        why = f"raw RRF {raw:.4f} is below {floor:g}"
+        cuts.append(Cut(fact_id=hit.fact_id, stage="fusion", why=why, explain=hit.explain))
+    return Pool(hits=tuple(hits), cuts=(*pool.cuts, *cuts))
 
 
 def single(listing: Listing) -> Pool:
@@ -192,4 +193,5 @@ def _below_floor(fact_id: str, explain: dict[str, dict[str, Any]]) -> Cut:
         f"{name} score {of['score']:.3f} is below the floor {of['threshold']:g}"
         for name, of in explain.items()
     ]
-    return Cut(fact_id=fact_id, stage=next(iter(explain)), why="; ".join(below))
+    stage = next(iter(explain))
+    return Cut(fact_id=fact_id, stage=stage, why="; ".join(below), explain=explain)

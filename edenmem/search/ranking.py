@@ -1,7 +1,7 @@
 """What the stages of a search hand to each other: a ranked pool, and what was cut out of it.
 
 Every stage takes a `Pool` and gives back a `Pool`, with an entry under its own name in the
-``explain`` of each hit, so that a stage more (a cross-encoder, say) is one function more.
+``explain`` of each hit, so that a stage more is one function more.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that did not come through ``stage``, and why."""
+    """A fact that did not come through ``stage``, and why; ``explain`` as of `Scored`."""
 
     fact_id: str
     stage: str
     why: str
+    explain: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,14 @@ def explained(hit: Scored, stage: str, **figures: Any) -> Scored:
     return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
 
 
+def before(pool: Pool) -> dict[str, dict[str, Any]]:
+    """Where each hit stands ahead of a stage, as figures for that stage's entry in ``explain``."""
+    return {
+        hit.fact_id: {"rank_before": rank, "score_before": hit.score}
+        for rank, hit in enumerate(pool.hits, 1)
+    }
+
+
 def by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Candidates best first, equal scores by id, each fact once."""
     ordered = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.fact_id))
@@ -69,20 +78,37 @@ def top(pool: Pool, *, top_k: int) -> Pool:
     """The first ``top_k``; what comes after them is cut."""
     total = len(pool.hits)
     late = tuple(
-        Cut(fact_id=hit.fact_id, stage="top_k", why=f"rank {rank} of {total}, top_k is {top_k}")
+        Cut(
+            fact_id=hit.fact_id,
+            stage="top_k",
+            why=f"rank {rank} of {total}, top_k is {top_k}{_demoted(hit, top_k)}",
+            explain=hit.explain,
+        )
         for rank, hit in enumerate(pool.hits[top_k:], top_k + 1)
     )
     return Pool(hits=pool.hits[:top_k], cuts=pool.cuts + late)
 
 
+def _demoted(hit: Scored, top_k: int) -> str:
+    """The stages that put a hit down from among the first ``top_k``."""
+    moves = [
+        f"; {stage} put it from rank {figures['rank_before']} to {figures['rank']}"
+        for stage, figures in hit.explain.items()
+        if figures.get("rank_before", top_k + 1) <= top_k < figures["rank"]
+    ]
+    return "".join(moves)
+
+
 def keep(pool: Pool, fact_ids: Iterable[str], *, stage: str, why: str) -> Pool:
     """Only the hits among ``fact_ids``; the others are cut for the reason given."""
     kept = frozenset(fact_ids)
-    gone = [hit.fact_id for hit in pool.hits if hit.fact_id not in kept]
-    return Pool(
-        hits=tuple(hit for hit in pool.hits if hit.fact_id in kept),
-        cuts=pool.cuts + tuple(Cut(fact_id=fact_id, stage=stage, why=why) for fact_id in gone),
+    gone = tuple(
+        Cut(fact_id=hit.fact_id, stage=stage, why=why, explain=hit.explain)
+        for hit in pool.hits
+        if hit.fact_id not in kept
     )
+    hits = tuple(hit for hit in pool.hits if hit.fact_id in kept)
+    return Pool(hits=hits, cuts=pool.cuts + gone)
 
 
 def join(pools: Sequence[Pool]) -> Pool:

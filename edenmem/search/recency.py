@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from edenmem.search.ranking import Pool, explained, ranked
+from edenmem.search.ranking import Pool, before, explained, ranked
 
 
 def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:
@@ -15,12 +15,13 @@ def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float
 
     ``ages`` are in days since a fact was made or last corrected; one in the future counts as now.
     """
+    old = before(pool)
     hits = []
     for hit in pool.hits:
         age = max(0.0, ages[hit.fact_id])
         fresh = math.exp(-age / days)
         score = min(1.0, (1.0 - weight) * hit.score + weight * fresh)
         hit = msgspec.structs.replace(hit, score=score)
-        figures = {"age_days": age, "recency": fresh, "weight": weight}
+        figures = {"age_days": age, "recency": fresh, "weight": weight, **old[hit.fact_id]}
         hits.append(explained(hit, "recency", score=score, threshold=None, **figures))
     return ranked("recency", hits, pool.cuts)

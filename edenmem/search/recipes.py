@@ -19,19 +19,26 @@ MAX_QUERIES = 3
 
 
 class Stage(StrEnum):
-    """What may come after fusion, in the order in which it comes."""
+    """What may come after fusion, in the order in which it comes: what a fact says, then how old
+    it is, then what the others say already."""
 
+    RERANK = "rerank"
     RECENCY = "recency"
     MMR = "mmr"
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to search that has a name."""
+    """A way to search: ``base`` is the name of the fusion, `RECIPES` has those there are."""
 
-    name: str
+    base: str
     lists: tuple[ListName, ...]
     fusion: Literal["convex", "rrf", "single"]
     stages: tuple[Stage, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The base and the stages: "convex+rerank+mmr"."""
+        return "+".join([self.base, *self.stages])
 
     @property
     def semantic(self) -> bool:
@@ -40,38 +47,45 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     def depth(self, settings: SearchSettings, top_k: int) -> int:
         """How many candidates each list is asked for."""
+        least = settings.rerank_depth if Stage.RERANK in self.stages else 0
         if self.fusion == "rrf":
-            return 2 * top_k
+            return max(least, 2 * top_k)
         if self.fusion == "convex" or self.stages:
-            return max(settings.depth, top_k)
+            return max(least, settings.depth, top_k)
         return top_k
 
 
 RECIPES: Mapping[str, Recipe] = {
-    recipe.name: recipe
+    recipe.base: recipe
     for recipe in (
-        Recipe(name="convex", lists=("semantic", "text"), fusion="convex"),
-        Recipe(name="rrf", lists=("semantic", "text"), fusion="rrf"),
-        Recipe(name="semantic", lists=("semantic",), fusion="single"),
-        Recipe(name="text", lists=("text",), fusion="single"),
+        Recipe(base="convex", lists=("semantic", "text"), fusion="convex"),
+        Recipe(base="rrf", lists=("semantic", "text"), fusion="rrf"),
+        Recipe(base="semantic", lists=("semantic",), fusion="single"),
+        Recipe(base="text", lists=("text",), fusion="single"),
     )
 }
 
 
-def recipe(name: str, *, stages: Sequence[Stage] = ()) -> Recipe:
-    """The recipe of this name with these stages after it.
+def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
+    """The recipe of this name. Stages may be part of it: "convex+recency+mmr".
+
+    ``stages`` that are True are added to it, those that are False left out; whatever is said, they
+    come in the order of `Stage`.
 
     Raises:
         UsageError: there is none of this name.
     """
-    try:
-        found = RECIPES[name]
-    except KeyError:
+    base, *named = name.split("+")
+    if base not in RECIPES or not set(named) <= set(Stage):
         raise UsageError(
-            f"there is no search recipe {name!r}", hint=f"it is one of {', '.join(RECIPES)}"
-        ) from None
-    ordered = tuple(stage for stage in Stage if stage in stages)
-    return msgspec.structs.replace(found, stages=ordered)
+            f"there is no search recipe {name!r}",
+            hint=f"it is one of {', '.join(RECIPES)}, and after it, if wanted, "
+            + ", ".join(f"+{stage}" for stage in Stage),
+        )
+    wanted = dict.fromkeys(map(Stage, named), True)
+    wanted |= {stage: on for stage, on in stages.items() if on is not None}
+    ordered = tuple(stage for stage in Stage if wanted.get(stage))
+    return msgspec.structs.replace(RECIPES[base], stages=ordered)
 
 
 def fuse(

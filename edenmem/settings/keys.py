@@ -136,6 +136,8 @@ def _expected(kind: Any) -> str:
             return "a whole number" + _bounds(low, None, high)
         case inspect.FloatType(ge=low, gt=above, le=high):
             return "a number" + _bounds(low, above, high)
+        case inspect.StrType(pattern=str()):
+            return "convex, rrf, semantic or text, or one of them with +rerank, +recency or +mmr"
         case inspect.DictType(value_type=inspect.TupleType()):
             return "a table of model = [input price, output price]"
         case inspect.DictType():

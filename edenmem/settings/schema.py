@@ -16,6 +16,7 @@ Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+RecipeName = Annotated[str, Meta(pattern=r"^(convex|rrf|semantic|text)(\+(rerank|recency|mmr))*$")]
 
 
 def _shown(name: str, value: object) -> object:
@@ -141,9 +142,14 @@ class ContextSettings(_Section, frozen=True, kw_only=True):
 
 
 class SearchSettings(_Section, frozen=True, kw_only=True):
-    """How facts are found. Scores of the semantic list are (1 + cosine) / 2."""
+    """How facts are found. Scores of the semantic list are (1 + cosine) / 2.
 
-    recipe: Literal["convex", "rrf", "semantic", "text"] = "convex"
+    ``recipe`` may name stages after the fusion: "convex+rerank+mmr". ``rerank_scores`` are what
+    the reranker gives: "auto" takes those of an ONNX model to be logits, those of an endpoint to
+    be probabilities.
+    """
+
+    recipe: RecipeName = "convex"
     top_k: Annotated[int, Meta(ge=1, le=100)] = 10
     semantic_weight: Share = 0.6
     depth: Count = 100
@@ -158,6 +164,11 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     rerank_url: str = ""
     rerank_model: str = ""
     rerank_api_key: str = ""
+    rerank_scores: Literal["auto", "logits", "probabilities"] = "auto"
+    rerank_depth: Annotated[int, Meta(ge=1, le=1000)] = 50  # so many of the best are read
+    rerank_floor: Share = 0.0
+    rerank_timeout_seconds: Seconds = 20.0  # a search waits for it
+    rerank_retries: NotNegative = 2
     query_cache: NotNegative = 256  # vectors of queries that are kept; 0: none
     scan_limit: Count = 50_000
     analyzer: str = "lucene.english"

@@ -2,46 +2,78 @@
 
 from __future__ import annotations
 
-import typing
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from edenmem.errors import UsageError
+from edenmem.errors import ConfigError, UsageError
 from edenmem.models.search import Candidate
 from edenmem.search.recipes import RECIPES, Stage, fuse, recipe
+from edenmem.settings import keys
 from edenmem.settings.schema import SearchSettings
 
 SETTINGS = SearchSettings()
 
 
-def test_the_four_recipes_are_those_that_settings_may_name() -> None:
-    allowed = typing.get_args(typing.get_type_hints(SearchSettings)["recipe"])
-    assert set(RECIPES) == set(allowed)
+NAMES = st.builds(
+    lambda base, stages: "+".join([base, *stages]),
+    st.sampled_from([*RECIPES, "magic", ""]),
+    st.lists(st.sampled_from([*Stage, "rank", ""])),
+)
+
+
+@given(NAMES)
+def test_settings_may_name_the_recipes_that_there_are(name: str) -> None:
+    def allowed() -> bool:
+        try:
+            keys.convert("search.recipe", name, "flag", text=True)
+        except ConfigError:
+            return False
+        return True
+
+    def known() -> bool:
+        try:
+            recipe(name)
+        except UsageError:
+            return False
+        return True
+
+    assert allowed() == known()
 
 
 def test_an_unknown_recipe_lists_those_there_are() -> None:
     with pytest.raises(UsageError, match="'magic'") as caught:
         recipe("magic")
     assert caught.value.hint is not None
-    assert all(name in caught.value.hint for name in RECIPES)
+    assert all(name in caught.value.hint for name in (*RECIPES, *Stage))
 
 
 def test_stages_come_in_their_own_order() -> None:
-    assert recipe("rrf", stages=[Stage.MMR, Stage.RECENCY]).stages == (Stage.RECENCY, Stage.MMR)
+    plan = recipe("rrf+mmr", stages={Stage.RECENCY: True, Stage.RERANK: True})
+    assert plan.stages == (Stage.RERANK, Stage.RECENCY, Stage.MMR)
+    assert plan.name == "rrf+rerank+recency+mmr"
+    assert recipe(plan.name) == plan
+
+
+def test_a_stage_of_the_name_can_be_left_out() -> None:
+    plan = recipe("convex+rerank+mmr", stages={Stage.RERANK: False, Stage.RECENCY: None})
+    assert plan.name == "convex+mmr"
 
 
 @pytest.mark.parametrize(
-    ("name", "stages", "depth"),
+    ("name", "depth"),
     [
-        ("convex", (), 100),
-        ("rrf", (), 20),
-        ("semantic", (), 10),
-        ("text", (), 10),
-        ("text", (Stage.RECENCY,), 100),
+        ("convex", 100),
+        ("rrf", 20),
+        ("semantic", 10),
+        ("text", 10),
+        ("text+recency", 100),
+        ("rrf+mmr", 20),
+        ("rrf+rerank", 50),
     ],
 )
-def test_depth(name: str, stages: tuple[Stage, ...], depth: int) -> None:
-    assert recipe(name, stages=stages).depth(SETTINGS, 10) == depth
+def test_depth(name: str, depth: int) -> None:
+    assert recipe(name).depth(SETTINGS, 10) == depth
 
 
 def test_lucenes_floor_holds_only_where_scores_are_lucenes() -> None:

@@ -1,17 +1,19 @@
-"""What comes after fusion: recency, diversity, the cut to top_k, and joining several queries."""
+"""What comes after fusion: rerank, recency, diversity, the cut to top_k, joining queries."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.search.diversity import POOL_FACTOR, mmr
-from edenmem.search.ranking import Cut, Pool, Scored, join, keep, ranked, top
+from edenmem.search.ranking import Pool, Scored, join, keep, ranked, top
 from edenmem.search.recency import recency
+from edenmem.search.reranking import rerank, shortlist
 from tests.support.vectors import random_unit, unit
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)
@@ -28,6 +30,57 @@ def order(pool: Pool) -> list[str]:
     return [hit.fact_id for hit in pool.hits]
 
 
+def cuts_of(pool: Pool) -> list[tuple[str, str, str]]:
+    return [(cut.fact_id, cut.stage, cut.why) for cut in pool.cuts]
+
+
+#: Arguments of a rerank without a floor.
+AS_IT_IS: dict[str, Any] = {"floor": None, "model": "m"}
+
+
+class TestRerank:
+    def test_by_hand(self) -> None:
+        scores = {"a": 0.2, "b": 0.95, "c": 0.5}
+        pool = rerank(pool_of(a=0.9, b=0.8, c=0.7), scores, floor=None, model="ms-marco")
+        assert [(hit.fact_id, hit.score) for hit in pool.hits] == [
+            ("b", 0.95),
+            ("c", 0.5),
+            ("a", 0.2),
+        ]
+        assert pool.hits[0].explain["rerank"] == {
+            "rank": 1,
+            "score": 0.95,
+            "threshold": None,
+            "model": "ms-marco",
+            "rank_before": 2,
+            "score_before": 0.8,
+        }
+
+    def test_what_is_below_the_floor_is_cut_and_says_so(self) -> None:
+        pool = rerank(pool_of(a=0.9, b=0.8), {"a": 0.25, "b": 0.3}, floor=0.3, model="m")
+        assert order(pool) == ["b"]
+        assert cuts_of(pool) == [("a", "rerank", "relevance 0.250 is below 0.3")]
+        assert pool.cuts[0].explain["rerank"]["score_before"] == 0.9
+
+    def test_only_the_best_are_read(self) -> None:
+        pool = shortlist(pool_of(a=0.9, b=0.8, c=0.7), depth=2)
+        assert order(pool) == ["a", "b"]
+        assert cuts_of(pool) == [("c", "rerank", "rank 3 of 3, the best 2 are read again")]
+
+    @given(POOLS, st.integers(1, 25), st.floats(0, 1), st.data())
+    def test_nobody_is_lost(
+        self, pool: Pool, depth: int, floor: float, data: st.DataObject
+    ) -> None:
+        short = shortlist(pool, depth=depth)
+        scores = {fact_id: data.draw(SCORES) for fact_id in order(short)}
+        result = rerank(short, scores, floor=floor or None, model="m")
+        everybody = sorted(order(result) + [cut.fact_id for cut in result.cuts])
+        assert everybody == sorted(order(pool))
+        assert [hit.score for hit in result.hits] == sorted(
+            (score for score in scores.values() if score >= floor), reverse=True
+        )
+
+
 class TestRecency:
     def test_by_hand(self) -> None:
         pool = recency(pool_of(a=0.9, b=0.8), {"a": 60.0, "b": 0.0}, weight=0.2, days=30.0)
@@ -38,6 +91,8 @@ class TestRecency:
         ]
         assert pool.hits[1].explain["recency"]["age_days"] == 60.0
         assert pool.hits[1].explain["recency"]["rank"] == 2
+        assert pool.hits[1].explain["recency"]["rank_before"] == 1
+        assert pool.hits[1].explain["recency"]["score_before"] == 0.9
         assert pool.hits[1].explain["fusion"]["rank"] == 1
 
     def test_a_time_in_the_future_counts_as_now(self) -> None:
@@ -109,12 +164,19 @@ class TestTop:
     def test_what_is_cut_is_told_with_its_rank(self) -> None:
         pool = top(pool_of(a=0.9, b=0.8, c=0.7), top_k=2)
         assert order(pool) == ["a", "b"]
-        assert pool.cuts == (Cut(fact_id="c", stage="top_k", why="rank 3 of 3, top_k is 2"),)
+        assert cuts_of(pool) == [("c", "top_k", "rank 3 of 3, top_k is 2")]
+        assert pool.cuts[0].explain == {"fusion": {"rank": 3}}
+
+    def test_the_stage_that_put_it_down_is_named(self) -> None:
+        pool = rerank(pool_of(a=0.9, b=0.8, c=0.7), {"a": 0.1, "b": 0.3, "c": 0.2}, **AS_IT_IS)
+        cut = {cut.fact_id: cut.why for cut in top(pool, top_k=1).cuts}
+        assert cut["a"].endswith("top_k is 1; rerank put it from rank 1 to 3")
+        assert cut["c"] == "rank 2 of 3, top_k is 1", "it was not among the first before either"
 
     def test_keep_tells_who_is_gone(self) -> None:
         pool = keep(pool_of(a=0.9, b=0.8), ["b"], stage="load", why="deleted meanwhile")
         assert order(pool) == ["b"]
-        assert pool.cuts == (Cut(fact_id="a", stage="load", why="deleted meanwhile"),)
+        assert cuts_of(pool) == [("a", "load", "deleted meanwhile")]
 
 
 class TestJoin:

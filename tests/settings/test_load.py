@@ -215,7 +215,12 @@ def test_a_profile_that_is_overruled_by_a_stronger_file_is_said(machine: Machine
         ("search.top_k = 5.5", "must be a whole number from 1 to 100, not 5.5", None),
         ("search.top_k = 0", "must be a whole number from 1 to 100, not 0", None),
         ("search.top_k = true", "must be a whole number from 1 to 100, not True", None),
-        ("search.recipe = 'rff'", "must be one of convex, rrf, semantic, text, not 'rff'", None),
+        (
+            "search.recipe = 'rff'",
+            r"must be convex, rrf, semantic or text, or one of them with \+rerank.*, not 'rff'",
+            None,
+        ),
+        ("search.recipe = 'rrf+mrr'", r"\+recency or \+mmr, not 'rrf\+mrr'", None),
         ("formation.dedup = 'yes'", "must be true or false, not 'yes'", None),
         ("llm.timeout_seconds = 0", "must be a number above 0, not 0", None),
         ("llm.timeout_seconds = inf", "must be a number above 0, not inf", None),
@@ -306,7 +311,8 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "embedding.prices": {"m": 2.5},
         "formation.extraction": "single",
         "context.recall": "llm",
-        "search.recipe": "rrf",
+        "search.recipe": "rrf+mmr",
+        "search.rerank_scores": "logits",
         **dict.fromkeys(keys.PATHS, "/x/y"),
     }
     value = special.get(key) or _CHANGED[type(default)](default)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edenmem.cli.commands.search import Recipe
 from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from edenmem.engine.eval_queries import LabelledSet
     from edenmem.engine.evaluation import Evaluation, RecipeScore
     from edenmem.engine.tuning import Tuning
+    from edenmem.rerank.protocol import Reranker
 
 app = single()
 
@@ -29,9 +29,11 @@ def evaluate(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines; - is stdin.")],
     recipes: Annotated[
-        list[Recipe] | None,
+        list[str] | None,
         typer.Option(
-            "--recipe", metavar="NAME", help="Only this recipe; may be repeated. Else all."
+            "--recipe",
+            metavar="NAME",
+            help="Only this one, such as convex+mmr; may be repeated. Else all fusions.",
         ),
     ] = None,
     top_k: Annotated[
@@ -56,7 +58,7 @@ def evaluate(
 
     \b
     edenmem eval queries.jsonl
-    edenmem eval queries.jsonl --recipe convex --recipe rrf --top-k 5
+    edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
     edenmem eval queries.jsonl --tune
     """
     from edenmem.engine.eval_queries import read_queries
@@ -69,7 +71,7 @@ def evaluate(
     for unknown in labelled.unknown:
         run.out.note(f"line {unknown.line}: {unknown.why}")
     if labelled.queries:
-        names = [recipe.value for recipe in recipes or ()]
+        names = list(recipes or ())
         if tune:
             tell_tuning(run, _tune(run, labelled, names))
         else:
@@ -84,11 +86,11 @@ def _evaluate(
 ) -> Evaluation:
     from edenmem.engine.evaluation import Evaluator
 
-    async def work(_: object, embedder: Embedder | None) -> Evaluation:
-        evaluator = Evaluator(run.store, run.settings, embedder=embedder)
+    async def work(_: object, embedder: Embedder | None, reranker: Reranker | None) -> Evaluation:
+        evaluator = Evaluator(run.store, run.settings, embedder=embedder, reranker=reranker)
         return await evaluator.evaluate(labelled.queries, recipes=recipes, top_k=top_k)
 
-    return run.with_models(work)
+    return run.with_providers(work)
 
 
 def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:

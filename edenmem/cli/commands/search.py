@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from edenmem.cli import options
 from edenmem.cli.asking import ask_text
 from edenmem.cli.choosing import check_hold_facts, choose_agent
 from edenmem.cli.data import keys_of, to_data
+from edenmem.cli.explaining import tell_dropped, tell_stages
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
@@ -22,15 +22,6 @@ from edenmem.errors import UsageError
 from edenmem.models.memory import Fact
 
 app = single()
-
-
-class Recipe(StrEnum):
-    """How the two lists become one."""
-
-    CONVEX = "convex"
-    RRF = "rrf"
-    SEMANTIC = "semantic"
-    TEXT = "text"
 
 
 @app.command(cls=Command)
@@ -45,7 +36,12 @@ def search(
     shard: options.Shard = None,
     kinds: options.Kinds = None,
     recipe: Annotated[
-        Recipe | None, typer.Option("--recipe", metavar="NAME", help="convex, rrf, semantic, text.")
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="NAME",
+            help="convex, rrf, semantic or text; stages may follow, as in convex+rerank+mmr.",
+        ),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="Results.")
@@ -59,8 +55,16 @@ def search(
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Count an access on what was found.")
     ] = True,
-    recency: Annotated[bool, typer.Option("--recency", help="Prefer what is newer.")] = False,
-    mmr: Annotated[bool, typer.Option("--mmr", help="Prefer what says something else.")] = False,
+    rerank: Annotated[
+        bool | None,
+        typer.Option("--rerank/--no-rerank", help="Let a cross-encoder order the best of them."),
+    ] = None,
+    recency: Annotated[
+        bool | None, typer.Option("--recency/--no-recency", help="Prefer what is newer.")
+    ] = None,
+    mmr: Annotated[
+        bool | None, typer.Option("--mmr/--no-mmr", help="Prefer what says something else.")
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every vector, without a first pass.")
     ] = False,
@@ -97,11 +101,12 @@ def search(
         "kinds": kinds,
     }
     wanted: Wanted = {
-        "recipe": recipe.value if recipe else None,
+        "recipe": recipe,
         "top_k": top_k,
         "since": begin,
         "until": end,
         "session_id": run.resolver.session(session).id if session else None,
+        "rerank": rerank,
         "recency": recency,
         "mmr": mmr,
         "exact": exact,
@@ -135,36 +140,14 @@ def tell_search(
     if not run.out.is_data:
         for place, hit in enumerate(report.hits, 1):
             tell(f"\n{place}. {hit.fact.id}")
-            for stage, figures in hit.explain.items():
-                run.out.indented(f"   {stage:<9} ", _figures(figures))
+            tell_stages(run, hit.explain)
     if report.dropped:
         tell("\ndropped:")
         for dropped in report.dropped:
-            tell(f"   {dropped.fact_id}  {dropped.why}")
+            tell_dropped(run, dropped)
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
     tell("")
     tell(f"recipe {report.recipe}, {timings}")
-
-
-def _figures(figures: object) -> str:
-    """What a stage said of a hit: its names and figures on one line."""
-    match figures:
-        case dict():
-            return ", ".join(
-                f"{name} ({_figures(value)})"
-                if isinstance(value, dict)
-                else f"{name} {_figures(value)}"
-                for name, value in figures.items()
-                if value is not None
-            )
-        case bool():
-            return "yes" if figures else "no"
-        case float():
-            return f"{figures:.3f}"
-        case list() | tuple():
-            return " ".join(_figures(value) for value in figures)
-        case _:
-            return str(figures)
 
 
 def _columns(run: Invocation) -> Any:
