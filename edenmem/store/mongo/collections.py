@@ -25,6 +25,9 @@ MIGRATIONS = "memory2_migrations"
 #: Notes of the cold run about sessions: ids and times, no memory.
 COLD = "memory2_cold"
 
+#: What is forgotten: hashes, times and counts.
+FORGETTINGS = "memory2_forgettings"
+
 #: Collections with memory in them.
 OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 
@@ -120,6 +123,10 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         "edenmem_reflection_session",
         (*_OWNER, ("session_id", 1), ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
     ),
+    # What comes from a session, or was derived from a reflection, wherever it is by now.
+    Index(FACTS, "edenmem_fact_source", _asc("session_id")),
+    Index(REFLECTIONS, "edenmem_reflection_source", _asc("session_id")),
+    Index(REFLECTIONS, "edenmem_reflection_parents", _asc("propagated_from")),
     CONSOLIDATED_KEY,
     Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions")),
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),
@@ -156,6 +163,7 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         "edenmem_formation_status",
         (("status", 1), ("created_at", -1), ("_id", -1)),
     ),
+    Index(FORGETTINGS, "edenmem_forgetting_blocks", _asc("blocks")),
     Index(COLD, "edenmem_cold_activity", _asc("settled", "activity", "_id")),
     Index(USAGE, "edenmem_usage_time", (("at", -1),)),
     Index(USAGE, "edenmem_usage_agent", (("agent_id", 1), ("at", -1))),

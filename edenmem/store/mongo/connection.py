@@ -157,6 +157,10 @@ class Connected:
     def _cold(self) -> Collection:
         return self._collection(names.COLD)
 
+    @property
+    def _forgettings(self) -> Collection:
+        return self._collection(names.FORGETTINGS)
+
     # -- several queries at once -------------------------------------------------------------
 
     def _together(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
