@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edenmem.models.search import FactFilter
+from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.filters import Filter, fact_filters
 
 _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
@@ -24,9 +25,9 @@ def _named(filter: FactFilter) -> list[Filter]:
     ]
 
 
-def vector_filter(filter: FactFilter, model: str) -> Filter:
+def vector_filter(filter: FactFilter, model: str, slot: VectorSlot = OWN) -> Filter:
     """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes."""
-    of_model: Filter = {"embedding_model": model}
+    of_model: Filter = {slot.model: model}
     owners = _named(filter)
     if len(owners) == 1:
         return {**owners[0], **of_model}

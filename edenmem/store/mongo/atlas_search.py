@@ -19,6 +19,7 @@ from edenmem.store.mongo import collections as names
 from edenmem.store.mongo import vectors as stored
 from edenmem.store.mongo.atlas_filters import text_filter, vector_filter
 from edenmem.store.mongo.collection import Collection, Document
+from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.filters import fact_filters
 from edenmem.store.mongo.scan import check_models
 from edenmem.store.mongo.search_definitions import differences_of, vector_field
@@ -78,37 +79,39 @@ class AtlasSearch:
         model: str,
         limit: int,
         exact: bool = False,
+        slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """The nearest facts, exactly or nearly so.
+        """The nearest facts, exactly or nearly so, by the vectors of ``slot``.
 
         Raises:
             StoreError: the index cannot be used; the hint names the command.
         """
         if not vectors or not filter.scopes or limit < 1:
             return [[] for _ in vectors]
-        self._check_vectors(vectors)
-        admitted = vector_filter(filter, model)
+        self._check_vectors(vectors, slot)
+        admitted = vector_filter(filter, model, slot)
         calls = [
-            partial(self._nearest, admitted, vector, min(limit, _MOST), exact) for vector in vectors
+            partial(self._nearest, admitted, vector, min(limit, _MOST), exact, slot)
+            for vector in vectors
         ]
         lists = self._together(calls)
         if not any(lists):
-            self._check_vectors(vectors, again=True)
-            self._check_models(filter, model)
+            self._check_vectors(vectors, slot, again=True)
+            self._check_models(filter, model, slot)
         return lists
 
-    def _check_models(self, filter: FactFilter, model: str) -> None:
+    def _check_models(self, filter: FactFilter, model: str, slot: VectorSlot) -> None:
         """Nothing was found: since nothing is indexed yet, or since all is of another model?"""
         filters = fact_filters(filter)
-        if not any(self._facts.count({**f, "embedding_model": model}, limit=1) for f in filters):
+        if not any(self._facts.count({**f, slot.model: model}, limit=1) for f in filters):
             check_models(self._facts, filters, model)
 
     def _nearest(
-        self, admitted: Document, vector: bytes, limit: int, exact: bool
+        self, admitted: Document, vector: bytes, limit: int, exact: bool, slot: VectorSlot
     ) -> list[Candidate]:
         stage: Document = {
-            "index": names.VECTOR_INDEX,
-            "path": "embedding",
+            "index": slot.index,
+            "path": slot.field,
             "queryVector": stored.encode(vector, self._storage),
             "filter": admitted,
             "limit": limit,
@@ -165,32 +168,34 @@ class AtlasSearch:
 
     def finds(self, fact: Fact) -> bool:
         """Whether both indexes have the fact as it is now: they follow a little later."""
-        moment = FactFilter(
-            scopes=(fact.home,),
-            since=fact.formed_at,
-            until=fact.formed_at + timedelta(milliseconds=1),
-        )
+        moment = _moment_of(fact)
         self._check_text()
         by_text = self._searched({"filter": text_filter(moment)}, _MOST)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:
             return True
-        self._check_vectors([fact.embedding])
-        admitted = vector_filter(moment, fact.embedding_model)
-        by_vector = self._nearest(admitted, fact.embedding, _MOST, True)
-        return fact.id in {one.fact_id for one in by_vector}
+        return self.finds_vector(fact, fact.embedding, fact.embedding_model, OWN)
+
+    def finds_vector(self, fact: Fact, vector: bytes, model: str, slot: VectorSlot) -> bool:
+        """Whether the index of ``slot`` has this vector of the fact."""
+        self._check_vectors([vector], slot)
+        admitted = vector_filter(_moment_of(fact), model, slot)
+        found = self._nearest(admitted, vector, _MOST, True, slot)
+        return fact.id in {one.fact_id for one in found}
 
     # -- the indexes -------------------------------------------------------------------------
 
-    def _check_vectors(self, vectors: Sequence[bytes], *, again: bool = False) -> None:
+    def _check_vectors(
+        self, vectors: Sequence[bytes], slot: VectorSlot, *, again: bool = False
+    ) -> None:
         """See that the vector index can be believed, and is of the vectors' length."""
-        definition = self._believable(names.vector_index(dimensions=0), again=again)
-        field = vector_field(definition, "embedding") or {}
+        definition = self._believable(names.vector_index(dimensions=0, slot=slot), again=again)
+        field = vector_field(definition, slot.field) or {}
         lengths = {len(vector) // 4 for vector in vectors} - {field.get("numDimensions")}
         if lengths:
             raise StoreError(
-                f"the search index {names.VECTOR_INDEX} has vectors of "
+                f"the search index {slot.index} has vectors of "
                 f"{field.get('numDimensions')} dimensions, the query's has {min(lengths)}",
                 hint="'edenmem index update' changes it to the configured embedding model",
             )
@@ -243,6 +248,15 @@ def _checked(wanted: names.SearchIndex, found: Document | None) -> Document:
             hint="'edenmem index status --wait' waits until it can",
         )
     return dict(found.get("latestDefinition") or {})
+
+
+def _moment_of(fact: Fact) -> FactFilter:
+    """What admits a fact, and few others."""
+    return FactFilter(
+        scopes=(fact.home,),
+        since=fact.formed_at,
+        until=fact.formed_at + timedelta(milliseconds=1),
+    )
 
 
 def _words(query: str) -> str:

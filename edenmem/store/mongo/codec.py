@@ -34,8 +34,8 @@ _NARROWEST = ("session", "user", "group", "shard", "agent")
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
-#: Leave a vector out of what a query returns.
-NO_VECTOR = {"embedding": 0}
+#: Leave vectors out of what a query returns.
+NO_VECTOR = {"embedding": 0, "embedding_next": 0}
 
 
 def text_id(value: Any) -> str | None:

@@ -34,6 +34,24 @@ OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, 
 VECTOR_INDEX = "memory2_facts_vector"
 TEXT_INDEX = "memory2_facts_text"
 
+#: Where a switch to another embedding model stands: one document, no memory.
+SWITCH = "memory2_switch"
+
+
+class VectorSlot(msgspec.Struct, frozen=True):
+    """A place for vectors: the field, the one with the model's name, and the search index."""
+
+    field: str
+    model: str
+    index: str
+
+
+OWN = VectorSlot("embedding", "embedding_model", VECTOR_INDEX)
+#: The second vector of a fact, while the store is switched to another model.
+BESIDE = VectorSlot("embedding_next", "embedding_next_model", "memory2_facts_vector_next")
+#: The hash of the text that the second vector is of.
+BESIDE_HASH = "embedding_next_hash"
+
 #: The fields that the vector index can filter by.
 VECTOR_FILTERS = (
     "agent_id",
@@ -203,7 +221,11 @@ TEXT_FILTERS: Mapping[str, Any] = {
 
 
 def vector_index(
-    *, dimensions: int, similarity: str = "cosine", collection: str = FACTS
+    *,
+    dimensions: int,
+    similarity: str = "cosine",
+    collection: str = FACTS,
+    slot: VectorSlot = OWN,
 ) -> SearchIndex:
     """The vector index over facts; the same for both forms in which vectors are stored.
 
@@ -211,17 +233,19 @@ def vector_index(
         dimensions: The length of the embedder's vectors.
         similarity: "cosine" gives (1 + cosine) / 2, which every threshold is measured in.
         collection: The facts, or a collection like it.
+        slot: Where the vectors are.
     """
     fields: list[dict[str, Any]] = [
         {
             "type": "vector",
-            "path": "embedding",
+            "path": slot.field,
             "numDimensions": dimensions,
             "similarity": similarity,
         }
     ]
-    fields.extend({"type": "filter", "path": path} for path in VECTOR_FILTERS)
-    return SearchIndex(collection, VECTOR_INDEX, "vectorSearch", {"fields": fields})
+    paths = (slot.model if path == OWN.model else path for path in VECTOR_FILTERS)
+    fields.extend({"type": "filter", "path": path} for path in paths)
+    return SearchIndex(collection, slot.index, "vectorSearch", {"fields": fields})
 
 
 def text_index(*, analyzer: str = "lucene.english", collection: str = FACTS) -> SearchIndex:

@@ -16,6 +16,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import id_parts, object_id
 from edenmem.store.mongo.history import RESTORED, Kept, fact_version, history_from, plain
 from edenmem.store.mongo.ledger import LedgerPart, Run, result
+from edenmem.store.mongo.slots import SlotPart
 
 
 class Addition(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class Addition(msgspec.Struct, frozen=True):
     fact: Fact
 
 
-class FactAdditionsPart(LedgerPart):
+class FactAdditionsPart(LedgerPart, SlotPart):
     """Inserts facts in a handful of round trips for all of them."""
 
     def _add_facts(self, run: Run, additions: Sequence[Addition]) -> list[ChangeResult]:
@@ -82,8 +83,11 @@ class FactAdditionsPart(LedgerPart):
     def _new_fact(self, run: Run, addition: Addition, tombstone: Kept | None) -> Document:
         fact = addition.fact
         storage = self._settings.embedding_storage
+        bare = msgspec.structs.replace(fact, embedding=None)
+        vector, _ = self._vector_update(fact.embedding, fact.embedding_model, fact.hash)
         document = {
-            **codec.fact_document(fact, at=utc_now(), storage=storage),
+            **codec.fact_document(bare, at=utc_now(), storage=storage),
+            **vector,
             **run.mark(addition.change, fact.version, fact.recent_at),
         }
         if tombstone is not None:

@@ -59,9 +59,7 @@ class FactChangesPart(FactAdditionsPart):
         return run.applied(change, fact.id, fact.home)
 
     def _revision(self, run: Run, change: ReviseFact, revised: Fact) -> Document:
-        vector = codec.vector_fields(
-            change.embedding, change.embedding_model, self._settings.embedding_storage
-        )
+        vector, others = self._vector_update(change.embedding, change.embedding_model, revised.hash)
         fields = {
             "content": revised.content,
             "hash": revised.hash,
@@ -73,8 +71,8 @@ class FactChangesPart(FactAdditionsPart):
             **vector,
             **run.mark(change, revised.version, change.at),
         }
-        # The old text's vector would find the new one by what it no longer says.
-        return {"$set": fields} if vector else {"$set": fields, "$unset": _VECTOR_FIELDS}
+        # The old text's vectors would find the new one by what it no longer says.
+        return {"$set": fields, "$unset": others} if others else {"$set": fields}
 
     def _otherwise(self, run: Run, change: ReviseFact) -> ChangeResult | None:
         """The target is not as it was when the decision was made: either by this very change, or
@@ -180,9 +178,6 @@ class FactChangesPart(FactAdditionsPart):
         projection = None if with_vector else codec.NO_VECTOR
         found = self._facts.find_one({"_id": object_id(fact_id)}, projection)
         return found if found is not None and _home(found) == scope else None
-
-
-_VECTOR_FIELDS = {"embedding": "", "embedding_model": ""}
 
 
 def _home(document: Document) -> Scope | None:

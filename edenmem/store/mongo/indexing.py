@@ -11,15 +11,16 @@ from pymongo.errors import DuplicateKeyError
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.store.mongo import collections as names
-from edenmem.store.mongo.collections import Index, SearchIndex
+from edenmem.store.mongo.collections import BESIDE, Index, SearchIndex
 from edenmem.store.mongo.schema import SchemaPart, has_keys, obstacle
 from edenmem.store.mongo.search_definitions import state_of
+from edenmem.store.mongo.slots import SlotPart
 from edenmem.store.mongo.trial import Trial
 
 NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is an exact scan"
 
 
-class IndexPart(SchemaPart):
+class IndexPart(SchemaPart, SlotPart):
     """Tells of indexes and changes them, one at a time."""
 
     def indexes(self, wish: IndexWish) -> list[IndexState]:
@@ -66,6 +67,11 @@ class IndexPart(SchemaPart):
                 raise _no_such(name)
             collection.drop_index(name)
             return
+        if name == BESIDE.index and self._beside_wish() is not None:
+            raise ConflictError(
+                f"{name} belongs to the switch of the embedding model that is under way",
+                hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
+            )
         if name not in (names.VECTOR_INDEX, names.TEXT_INDEX):
             raise _no_such(name)
         self._need_search()
@@ -133,7 +139,8 @@ class IndexPart(SchemaPart):
         text = names.text_index(analyzer=wish.analyzer)
         answers = self._facts.answers_search()
         there = {i.get("name"): i for i in self._facts.search_indexes()} if answers else {}
-        for wanted in (vector, text):
+        beside = self._beside_wish() if answers else None
+        for wanted in (vector, text, *([beside] if beside else [])):
             state = state_of(wanted, there.get(wanted.name))
             if not answers:
                 yield _replaced(state, status="unavailable", wanted=None, note=NO_SEARCH)
@@ -149,6 +156,9 @@ class IndexPart(SchemaPart):
         if name == names.TEXT_INDEX:
             self._need_search()
             return names.text_index(analyzer=wish.analyzer)
+        beside = self._beside_wish() if name == BESIDE.index else None
+        if beside is not None:
+            return beside
         if name != names.VECTOR_INDEX:
             raise _no_such(name)
         self._need_search()
@@ -158,6 +168,13 @@ class IndexPart(SchemaPart):
                 hint="set one up (see 'edenmem config show'), or leave this index out",
             )
         return names.vector_index(dimensions=wish.dimensions, similarity=wish.similarity)
+
+    def _beside_wish(self) -> SearchIndex | None:
+        """The index that the new vectors of a switch need."""
+        switch = self.vector_switch()
+        if switch is None or not switch.is_beside(switch.model):
+            return None
+        return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
 
     def _found(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
         for index in self._facts.search_indexes():

@@ -6,7 +6,7 @@ Exact, within a stated limit, and it says so.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
@@ -14,7 +14,8 @@ from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.mongo import vectors as stored
 from edenmem.store.mongo.bm25 import Corpus
-from edenmem.store.mongo.collection import Collection, Document
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.filters import Filter, fact_filters
 from edenmem.store.protocol import batched
 
@@ -49,16 +50,18 @@ class Scan:
         model: str,
         limit: int,
         exact: bool = False,
+        slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """The nearest of all facts with vectors of ``model``; a scan is always exact."""
+        """The nearest of all facts with vectors of ``model`` in ``slot``; always exact."""
         if not vectors:
             return []
         filters = fact_filters(filter)
-        of_model = [{**admitted, "embedding_model": model} for admitted in filters]
+        of_model = [{**admitted, slot.model: model} for admitted in filters]
         self._check_size(of_model)
         ranking = _Nearest(vectors, limit)
         for admitted in of_model:
-            ranking.add(self._facts.find(admitted, {"embedding": 1}))
+            found = self._facts.find(admitted, {slot.field: 1})
+            ranking.add((document["_id"], document.get(slot.field)) for document in found)
         if not ranking.compared:
             self._check_models(filters, model, ranking)
         return ranking.best()
@@ -135,19 +138,20 @@ class _Nearest:
         self.other_lengths: set[int] = set()
         self.compared = 0
 
-    def add(self, documents: Iterator[Document]) -> None:
-        for batch in batched(self._usable(documents), _STEP):
+    def add(self, found: Iterable[tuple[Any, Any]]) -> None:
+        """Compare what is stored as vectors of facts, by their ids."""
+        for batch in batched(self._usable(found), _STEP):
             self._compare([key for key, _ in batch], [vector for _, vector in batch])
 
-    def _usable(self, documents: Iterator[Document]) -> Iterator[tuple[str, bytes]]:
-        for document in documents:
-            vector = stored.decode(document.get("embedding"))
+    def _usable(self, found: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, bytes]]:
+        for key, as_stored in found:
+            vector = stored.decode(as_stored)
             if vector is None:
                 continue
             if len(vector) != self.length * 4:
                 self.other_lengths.add(len(vector) // 4)
                 continue
-            yield str(document["_id"]), vector
+            yield str(key), vector
 
     def _compare(self, keys: list[str], vectors: list[bytes]) -> None:
         import numpy as np

@@ -7,11 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.switch import check_in_force
 from edenmem.store.mongo.atlas_search import AtlasSearch
+from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.references import ReferencesPart
 from edenmem.store.mongo.scan import Scan
+from edenmem.store.mongo.slots import slot_of
 
 #: Seconds for which the server's word on whether it has search commands is kept.
 _ASK_AGAIN = 60.0
@@ -31,8 +35,9 @@ class CandidateSearch(Protocol):
         model: str,
         limit: int,
         exact: bool = False,
+        slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """See `Store.semantic_candidates`."""
+        """See `Store.semantic_candidates`; by the vectors of ``slot``."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
@@ -60,9 +65,33 @@ class SearchPart(ReferencesPart):
         model: str,
         limit: int,
         exact: bool = False,
+        prepared: bool = False,
     ) -> list[list[Candidate]]:
         """See `edenmem.store.protocol.Store.semantic_candidates`."""
-        return self._search.semantic(filter, vectors, model=model, limit=limit, exact=exact)
+        search = self._search
+        # To a scan, one more document to read is nothing, and what it misses nobody notices.
+        switch = self.vector_switch() if isinstance(search, Scan) else self._switch()
+        while True:
+            try:
+                if not prepared:
+                    check_in_force(switch, model)
+                found = search.semantic(
+                    filter,
+                    vectors,
+                    model=model,
+                    limit=limit,
+                    exact=exact,
+                    slot=slot_of(switch, model),
+                )
+            except (EmbeddingModelMismatch, StoreError):
+                now = self.vector_switch()
+                if now == switch:
+                    raise
+            else:
+                now = switch if any(found) else self.vector_switch()
+                if now == switch:
+                    return found
+            switch = now  # somebody moved it on: where the vectors were, there are none
 
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int

@@ -11,8 +11,10 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec, vectors
 from edenmem.store.mongo.collection import BATCH, Document
+from edenmem.store.mongo.collections import BESIDE
 from edenmem.store.mongo.filters import Filter, fact_fields, grouped, object_id
 from edenmem.store.mongo.overview import OverviewPart
+from edenmem.store.mongo.slots import SlotPart, not_of_this_text, of_this_text, slot_of
 from edenmem.store.protocol import VectorCount
 
 _BY_ID = (("_id", 1),)
@@ -20,7 +22,7 @@ _BY_ID = (("_id", 1),)
 _HEADER = 2
 
 
-class StalenessPart(OverviewPart):
+class StalenessPart(OverviewPart, SlotPart):
     """Walks the facts of each agent and model along `edenmem_fact_model`, in the order of ids."""
 
     def vector_counts(
@@ -28,17 +30,23 @@ class StalenessPart(OverviewPart):
     ) -> list[VectorCount]:
         """See `edenmem.store.protocol.Store.vector_counts`."""
         counts: list[VectorCount] = []
+        is_beside = slot_of(self.vector_switch(), model) is BESIDE
         for agent in self._agents_with_facts(agent_id):
             found: dict[str, int] = {}
             wrong = 0
             for name in self._models_of(agent):
                 of_model = {"embedding_model": name, "agent_id": agent}
-                total = self._facts.count(of_model)
-                bare = self._without_vector(of_model) if isinstance(name, str) else total
-                found[""] = found.get("", 0) + bare
-                if total > bare:
-                    found[name or ""] = found.get(name or "", 0) + total - bare
-                if name == model and dimensions is not None:
+                if is_beside:
+                    done = self._facts.count({**of_model, **of_this_text(model)})
+                    found[model] = found.get(model, 0) + done
+                for part in _parts(of_model, model, is_beside=is_beside):
+                    total = self._facts.count(part)
+                    has_vectors = isinstance(name, str) and not (is_beside and name == model)
+                    bare = self._without_vector(part) if has_vectors else total
+                    found[""] = found.get("", 0) + bare
+                    if total > bare:
+                        found[name or ""] = found.get(name or "", 0) + total - bare
+                if name == model and dimensions is not None and not is_beside:
                     wrong = sum(has for _, has in self._unfit(of_model, dimensions))
             counts += [
                 VectorCount(
@@ -56,21 +64,26 @@ class StalenessPart(OverviewPart):
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
         """See `edenmem.store.protocol.Store.stale_facts`."""
+        is_beside = slot_of(self.vector_switch(), model) is BESIDE
         for agent in self._agents_with_facts(agent_id):
             for name in self._models_of(agent):
                 of_model = {"embedding_model": name, "agent_id": agent}
-                if name != model:
-                    for document in self._pages_by_id(of_model, codec.NO_VECTOR):
-                        yield codec.fact_from(document)
+                if name != model or is_beside:
+                    for part in _parts(of_model, model, is_beside=is_beside):
+                        for document in self._pages_by_id(part, codec.NO_VECTOR):
+                            yield codec.fact_from(document)
                     continue
                 for document, _ in self._unfit(of_model, dimensions):
                     yield codec.fact_from(document)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `edenmem.store.protocol.Store.unsearchable`."""
+        owners = grouped(scopes, fact_fields)
+        if slot_of(self._switch(), model) is BESIDE:
+            parts = [part for owner in owners for part in _parts(owner, model, is_beside=True)]
+            return sum(map(self._facts.count, parts))
         return sum(
-            self._facts.count({**owner, "embedding_model": {"$ne": model}})
-            for owner in grouped(scopes, fact_fields)
+            self._facts.count({**owner, "embedding_model": {"$ne": model}}) for owner in owners
         )
 
     def _agents_with_facts(self, agent_id: str | None) -> list[Any]:
@@ -99,6 +112,14 @@ class StalenessPart(OverviewPart):
                 return
             after = {**filter, "_id": {"$gt": page[-1]["_id"]}}
             page = list(self._facts.find(after, projection, sort=_BY_ID, limit=BATCH))
+
+
+def _parts(facts: Filter, model: str, *, is_beside: bool) -> list[Filter]:
+    """Filters for all of the facts or, where vectors of the model are beside others, for those that
+    have none there of their present text."""
+    if not is_beside:
+        return [facts]
+    return [{**facts, **part} for part in not_of_this_text(model)]
 
 
 def _not_of_length(dimensions: int | None) -> list[Filter]:

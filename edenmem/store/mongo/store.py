@@ -6,18 +6,18 @@ from edenmem.store.mongo.cold import ColdPart
 from edenmem.store.mongo.indexing import IndexPart
 from edenmem.store.mongo.integrity import IntegrityPart
 from edenmem.store.mongo.propagation import PropagationPart
-from edenmem.store.mongo.search import SearchPart
-from edenmem.store.mongo.staleness import StalenessPart
 from edenmem.store.mongo.statistics import StatisticsPart
+from edenmem.store.mongo.switching import SwitchPart
 from edenmem.store.mongo.unfinished import UnfinishedPart
 from edenmem.store.mongo.usage import UsagePart
 
 
 class MongoStore(
+    ErasingPart,
     IntegrityPart,
-    SearchPart,
     StatisticsPart,
-    StalenessPart,
+    SwitchPart,
+    HistoryLoadingPart,
     ColdPart,
     PropagationPart,
     UsagePart,

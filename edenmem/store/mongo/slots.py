@@ -1,0 +1,127 @@
+"""The two places that a fact's document has for vectors, and which model is in which.
+
+A vector beside the fact's own says by a hash which text it is of: whoever changes the text and
+knows nothing of it, as the platform, makes it worthless by that.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any
+
+from edenmem.models.switch import VectorSwitch
+from edenmem.store.mongo import codec, vectors
+from edenmem.store.mongo import collections as names
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.collections import BESIDE, BESIDE_HASH, OWN, VectorSlot
+from edenmem.store.mongo.connection import Connected
+from edenmem.store.mongo.filters import Filter
+
+#: The switch's document; there is one at most.
+SWITCH_ID = "vectors"
+#: Seconds for which what was read of the switch is believed. A reader or writer that is late finds
+#: what it needs all the same, or is found by the next backfill: see `_vector_update`.
+_BELIEVED = 5.0
+
+OWN_FIELDS = {OWN.field: "", OWN.model: ""}
+BESIDE_FIELDS = {BESIDE.field: "", BESIDE.model: "", BESIDE_HASH: ""}
+
+
+class SlotPart(Connected):
+    """Knows the switch that is under way, and by it where vectors of a model are."""
+
+    _known_switch: tuple[float, VectorSwitch | None] | None = None
+
+    @cached_property
+    def _last_written(self) -> dict[str, list[Any]]:
+        """Search index → ids of facts whose vectors in it this process wrote last."""
+        return {}
+
+    def vector_switch(self) -> VectorSwitch | None:
+        """See `edenmem.store.switch_protocol.ModelSwitches.vector_switch`."""
+        found = self._collection(names.SWITCH).find_one({"_id": SWITCH_ID})
+        switch = None if found is None else _switch_from(found)
+        self._known_switch = (time.monotonic(), switch)
+        return switch
+
+    def _switch(self) -> VectorSwitch | None:
+        """The switch, as it was at most a few seconds ago."""
+        known = self._known_switch
+        if known is None or time.monotonic() - known[0] > _BELIEVED:
+            return self.vector_switch()
+        return known[1]
+
+    def _vector_update(
+        self, vector: bytes | None, model: str | None, digest: str
+    ) -> tuple[Document, Document]:
+        """What to set and what to unset in the document of a fact that gets a text with this hash
+        and this vector: no vector of another text is left.
+
+        Should the switch have moved on since it was looked at, the vector is where nobody looks,
+        and the fact is stale until a backfill.
+        """
+        unset = {**OWN_FIELDS, **BESIDE_FIELDS}
+        fields = codec.vector_fields(vector, model, self._settings.embedding_storage)
+        if fields:
+            fields = placed(fields, digest, self._switch())
+        return fields, {name: "" for name in unset if name not in fields}
+
+
+def placed(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
+    """The fields of a vector, which are given as those of the fact's own, where they belong now."""
+    model = own[OWN.model]
+    if switch is None or not isinstance(model, str) or not switch.is_beside(model):
+        return own
+    beside = {BESIDE.field: own[OWN.field], BESIDE.model: model, BESIDE_HASH: digest}
+    return {**own, **beside} if switch.phase == "settling" else beside
+
+
+def slot_of(switch: VectorSwitch | None, model: str) -> VectorSlot:
+    """Where to look for vectors of a model."""
+    return BESIDE if switch is not None and switch.is_beside(model) else OWN
+
+
+def of_this_text(model: str) -> Filter:
+    """A filter for facts that have a vector of a model, of their present text, beside their own."""
+    return {BESIDE.model: model, "$expr": {"$eq": [f"${BESIDE_HASH}", "$hash"]}}
+
+
+def not_of_this_text(model: str) -> list[Filter]:
+    """Filters, no two of which have a fact in common, for all other facts."""
+    of_another_text = {"$expr": {"$ne": [f"${BESIDE_HASH}", "$hash"]}}
+    return [{BESIDE.model: {"$ne": model}}, {BESIDE.model: model, **of_another_text}]
+
+
+def vector_in(document: Document, model: str) -> bytes | None:
+    """A document's vector of a model, in whichever place."""
+    is_of_text = document.get(BESIDE_HASH) == document.get("hash")
+    if document.get(BESIDE.model) == model and is_of_text:
+        return vectors.decode(document.get(BESIDE.field))
+    if document.get(OWN.model) == model:
+        return vectors.decode(document.get(OWN.field))
+    return None
+
+
+def switch_document(switch: VectorSwitch) -> Document:
+    """The document of a switch that begins."""
+    return {
+        "_id": SWITCH_ID,
+        "model": switch.model,
+        "dimensions": switch.dimensions,
+        "previous": switch.previous,
+        "phase": switch.phase,
+        "begun_at": switch.begun_at,
+        "switched_at": switch.switched_at,
+    }
+
+
+def _switch_from(document: Document) -> VectorSwitch:
+    fields: dict[str, Any] = {
+        name: document[name] for name in ("model", "dimensions", "previous", "phase")
+    }
+    return VectorSwitch(
+        **fields,
+        begun_at=codec.required_moment(document, "begun_at"),
+        switched_at=codec.moment(document.get("switched_at")),
+    )
