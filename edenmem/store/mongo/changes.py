@@ -28,18 +28,20 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.forgetting import keys_of_change
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Policy
 from edenmem.models.switch import is_beside
 from edenmem.store.mongo import codec
-from edenmem.store.mongo.account_changes import AccountChangesPart
+from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.collections import BESIDE, OWN
 from edenmem.store.mongo.fact_additions import Addition
 from edenmem.store.mongo.fact_changes import FactChangesPart
-from edenmem.store.mongo.filters import id_parts, object_id
-from edenmem.store.mongo.forgettings import ForgettingsPart
-from edenmem.store.mongo.ledger import Run
+from edenmem.store.mongo.filters import id_parts, object_id, owner_fields, policy_id
+from edenmem.store.mongo.history import plain
+from edenmem.store.mongo.host_codec import agent_from
+from edenmem.store.mongo.ledger import Run, result
 from edenmem.store.mongo.prepared import PreparedPart, keys_for
-from edenmem.store.mongo.setting_changes import SettingChangesPart
+from edenmem.store.mongo.reflection_changes import remember, remembers
 from edenmem.store.mongo.slots import placed
 from edenmem.store.mongo.text_changes import TextChangesPart
 from edenmem.store.protocol import batched

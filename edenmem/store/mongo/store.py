@@ -13,11 +13,9 @@ from edenmem.store.mongo.usage import UsagePart
 
 
 class MongoStore(
-    ErasingPart,
     IntegrityPart,
     StatisticsPart,
     SwitchPart,
-    HistoryLoadingPart,
     ColdPart,
     PropagationPart,
     UsagePart,
