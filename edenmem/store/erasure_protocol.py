@@ -14,6 +14,7 @@ from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Compaction, Forgetting, Passage, Traces
 from edenmem.models.host import Session, User
 from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
 
 
 class Erasing(Protocol):
@@ -23,6 +24,9 @@ class Erasing(Protocol):
 
     def known_agents(self) -> list[str]:
         """The ids of all agents that the host knows, or of which anything is stored."""
+
+    def scopes_of(self, agent_id: str) -> list[Scope]:
+        """All scopes of an agent of which anything is stored, history and audit included."""
 
     def accounts_of(self, memory_id: str) -> list[User]:
         """All accounts of one person, deleted ones too."""

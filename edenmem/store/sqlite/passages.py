@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from edenmem.models.forgetting import FORGOTTEN, Passage, written_in
 from edenmem.models.formation import Decision
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.part import BATCH, Part, json_array
+from edenmem.store.wording import wording_of
 
 #: Between the session and the agent of a cached context, in its passage's id.
 _AND = "/"
@@ -97,7 +98,7 @@ class Passages(Part):
         for id, decisions, error, changes in self._rows_of(
             "f.decisions, f.error, f.changes", "formations f", "f.id"
         ):
-            text = formation_text(
+            text = wording_of(
                 msgspec.json.decode(decisions, type=tuple[Decision, ...]),
                 error,
                 None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
@@ -176,17 +177,3 @@ _EMPTYING = {
     "formation": f"UPDATE formations SET decisions = '[]', error = NULL WHERE id {_AMONG}",
     "context": f"DELETE FROM cached_contexts WHERE session_id || '{_AND}' || agent_id {_AMONG}",
 }
-
-
-def formation_text(
-    decisions: Sequence[Decision], error: str | None, changes: ChangeSet | None
-) -> str:
-    """All that a formation's record says in words."""
-    said = [part for decision in decisions for part in (decision.content, decision.reason)]
-    read: Callable[[Any], Any] = msgspec.to_builtins
-    for change in changes.changes if changes is not None else ():
-        said.append(getattr(change, "content", ""))
-        for name in ("fact", "or_add", "reflection"):
-            added = getattr(change, name, None)
-            said += written_in(read(added)) if added is not None else []
-    return "\n".join(part for part in (*said, error or "") if part)

@@ -12,6 +12,7 @@ from typing import Any
 from edenmem.models.forgetting import Passage, Traces
 from edenmem.models.host import Session, User
 from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.host import Host, accounts_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
@@ -47,6 +48,13 @@ class Tracing(Host, Part):
                 "SELECT id FROM agents UNION SELECT agent_id FROM scopes"
             ).fetchall()
         return [agent_id for (agent_id,) in rows]
+
+    def scopes_of(self, agent_id: str) -> list[Scope]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT kind, agent_id, owner FROM scopes WHERE agent_id = ?", (agent_id,)
+            ).fetchall()
+        return sorted(codec.scope_of(*row) for row in rows)
 
     def accounts_of(self, memory_id: str) -> list[User]:
         with self._db.reading() as connection:

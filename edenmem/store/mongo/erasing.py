@@ -1,0 +1,271 @@
+"""Removing the traces of a subject from the database, in bulk and on indexes.
+
+Without transactions, the order makes it safe to be cut off: what was derived from something goes
+before it, since it is found through it; a reflection leaves its buffer before it is deleted; each
+step finds what is left of it when it is taken again. A change of somebody else that was begun but
+not finished is seen by its pending audit entry: that is waited for, not erased around.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.errors import ConflictError, ScopeError, UsageError
+from edenmem.models.forgetting import Compaction, Traces
+from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.scope import Scope
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Collection, Document
+from edenmem.store.mongo.filters import (
+    Filter,
+    consolidated_filters,
+    consolidated_key,
+    fact_fields,
+    grouped,
+    id_parts,
+    object_id,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.formations import formation_document
+from edenmem.store.mongo.passages import CONTEXT_FIELDS, PassagesPart
+from edenmem.store.mongo.tracing import (
+    FULL,
+    UNSETTLED,
+    TracingPart,
+    context_filters,
+    key_filters,
+    source_filters,
+)
+from edenmem.store.protocol import batched
+
+_AT_ONCE = 500
+_TRIES = 5
+_BEYOND = (
+    "the server's oplog and journal, until they are overwritten",
+    "backups and snapshots of the cluster (Atlas keeps its own), and exports",
+    "search indexes on Atlas, for the seconds until they have followed",
+    "files of the server, whose space is reused and not overwritten",
+)
+
+#: The platform's old fields on a session in which memory of it is cached.
+_OLD_CACHES: Filter = {"$unset": {"memory_context.cached_episode_memories": ""}}
+_UNDER_WAY = ("claimed", "released", "failed")
+
+
+class ErasingPart(TracingPart, PassagesPart):
+    """Removes what `TracingPart` finds."""
+
+    # -- formations --------------------------------------------------------------------------
+
+    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
+        """See `edenmem.store.erasure_protocol.Erasing.settle_formations`."""
+        settled = 0
+        for session_id in traces.own:
+            settled += self._settle(session_id, traces.agent_id, None, at)
+        for session_id in traces.shared:
+            settled += self._settle(session_id, traces.agent_id, traces.accounts, at)
+        return settled
+
+    def _settle(
+        self, session_id: str, agent_id: str | None, accounts: Sequence[str] | None, at: datetime
+    ) -> int:
+        said = self._said(session_id, accounts)
+        of_session: Filter = {"session_id": object_id(session_id)}
+        if agent_id is not None:
+            of_session["agent_id"] = object_id(agent_id)
+        settled = 0
+        for document in self._formations.find({**of_session, "$or": UNSETTLED}):
+            ids = document.get("message_ids") or []
+            if accounts is not None and said.keys().isdisjoint(ids):
+                continue
+            if document["status"] == "recorded":
+                self.apply_formation(str(document["_id"]), now=at)
+            fields: Document = {
+                "status": "applied",
+                "decisions": [],
+                "error": None,
+                "worker": None,
+                "lease_until": None,
+                "not_before": None,
+                "updated_at": at,
+                "updatedAt": utc_now(),
+            }
+            if accounts is not None and document["status"] in _UNDER_WAY:
+                # The other people's messages of a claim that is withdrawn are free again.
+                fields["message_ids"] = [key for key in ids if key in said]
+            self._formations.update_one(
+                {"_id": document["_id"]},
+                {"$set": fields, "$unset": {"unfinished": "", "changes": ""}},
+            )
+            settled += 1
+        return settled + self._count_as_done(session_id, agent_id, said, at)
+
+    def _count_as_done(
+        self, session_id: str, agent_id: str | None, said: dict[Any, Document], at: datetime
+    ) -> int:
+        """Give the messages that wait for a formation one that is done and holds nothing."""
+        session = self._sessions.find_one({"_id": object_id(session_id)}, {"agents": 1})
+        agents = codec.text_ids(session.get("agents")) if session else ()
+        made = 0
+        for agent in agents if agent_id is None else (agent_id,):
+            for _ in range(_TRIES):
+                done = self._done(session_id, agent, said, at)
+                if done is None:
+                    break
+                try:
+                    self._formations.insert_one(formation_document(done))
+                except DuplicateKeyError:  # somebody claimed some of them meanwhile
+                    continue
+                made += 1
+                break
+            else:
+                raise ConflictError(
+                    f"others keep claiming messages of the session {session_id}",
+                    hint="stop the workers, or try again",
+                )
+        return made
+
+    def _done(
+        self, session_id: str, agent_id: str, said: dict[Any, Document], at: datetime
+    ) -> Formation | None:
+        pair = {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
+        formed: set[Any] = set()
+        last = 0
+        for document in self._formations.find(pair, {"message_ids": 1, "seq": 1}):
+            formed.update(document.get("message_ids") or ())
+            last = max(last, codec.number(document.get("seq")))
+        waiting = [document for key, document in said.items() if key not in formed]
+        if not waiting:
+            return None
+        return Formation(
+            id=new_id(at),
+            session_id=session_id,
+            agent_id=agent_id,
+            seq=last + 1,
+            status=FormationStatus.APPLIED,
+            trigger=Trigger.FORCED,
+            message_ids=tuple(str(document["_id"]) for document in waiting),
+            last_message_at=codec.created(waiting[-1]),
+            created_at=at,
+            updated_at=at,
+        )
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+        """See `edenmem.store.erasure_protocol.Erasing.erase`.
+
+        Raises:
+            ConflictError: somebody is changing the same memory at this moment.
+        """
+        self._demand_nobody_writes(traces)
+        removed: Counter[str] = Counter()
+        for reflection_id in derived:
+            found = self._reflections.find({"_id": object_id(reflection_id)})
+            removed["derived reflections"] += self._erase_reflections(list(found))
+        for filter in (*grouped(traces.scopes, fact_fields), *source_filters(traces.sources)):
+            for page in self._pages(self._facts, filter):
+                removed["facts"] += self._erase_facts(page)
+        for filter in (*grouped(traces.scopes, owner_fields), *source_filters(traces.sources)):
+            for page in self._pages(self._reflections, filter):
+                removed["reflections"] += self._erase_reflections(page)
+        for filter in consolidated_filters(traces.scopes):
+            removed["texts"] += self._consolidated.delete_many(filter)
+        for part in id_parts(str(policy_id(scope)) for scope in traces.scopes):
+            removed["policies"] += self._policies.delete_many({"_id": {"$in": part}})
+        for key in key_filters(traces.scopes):
+            removed["versions in history"] += self._history.delete_many(key)
+            removed["audit entries (emptied)"] += self._empty_audit(key)
+        removed["cached contexts"] += self._drop_contexts(traces)
+        return {kind: number for kind, number in removed.items() if number}
+
+    def _demand_nobody_writes(self, traces: Traces) -> None:
+        for key in key_filters(traces.scopes):
+            if self._audit.count({**key, "status": "pending"}, limit=1):
+                raise ConflictError(
+                    "a change of what is to be forgotten is under way, or was cut off",
+                    hint="run the same command again; one that was cut off is settled after ten"
+                    " minutes",
+                )
+
+    def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
+        """What is left, until nothing is."""
+        while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
+            yield page
+
+    def _erase_facts(self, documents: Sequence[Document]) -> int:
+        ids = [document["_id"] for document in documents]
+        self._forget_what_was(documents)
+        removed = self._facts.delete_many({"_id": {"$in": ids}})
+        self._touch(_homes(map(codec.fact_from, documents)))
+        return removed
+
+    def _erase_reflections(self, documents: Sequence[Document]) -> int:
+        reflections = [codec.reflection_from(document) for document in documents]
+        by_scope: dict[Scope, list[Any]] = {}
+        for document, reflection in zip(documents, reflections, strict=True):
+            for scope in _homes([reflection]):
+                by_scope.setdefault(scope, []).extend((document["_id"], reflection.id))
+        for scope, ids in by_scope.items():
+            self._consolidated.update_one(
+                consolidated_key(scope),
+                {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
+            )
+        self._forget_what_was(documents)
+        keys = [document["_id"] for document in documents]
+        removed = self._reflections.delete_many({"_id": {"$in": keys}}) if keys else 0
+        self._touch(by_scope)
+        return removed
+
+    def _forget_what_was(self, documents: Sequence[Document]) -> None:
+        """Remove the history of targets, and empty what audit entries hold of them."""
+        for part in batched([document["_id"] for document in documents], _AT_ONCE):
+            self._history.delete_many(
+                {"target_type": {"$in": ["fact", "reflection"]}, "target_id": {"$in": part}}
+            )
+            self._empty_audit({"target_id": {"$in": part}})
+
+    def _empty_audit(self, key: Filter) -> int:
+        emptied = {"before": None, "after": None, "reason": "", "updatedAt": utc_now()}
+        return self._audit.update_many({**key, **FULL}, {"$set": emptied})
+
+    def _drop_contexts(self, traces: Traces) -> int:
+        dropped = 0
+        fields = {f"memory_context.{field}": "" for field in CONTEXT_FIELDS}
+        fields |= {f"edenmem_contexts.{agent}": "" for agent in traces.agents}
+        for filter in context_filters(traces.agents):
+            dropped += self._sessions.update_many(filter, {"$unset": fields})
+        for part in id_parts((*traces.own, *traces.shared)):
+            old = {"memory_context.cached_episode_memories": {"$exists": True}}
+            self._sessions.update_many({"_id": {"$in": part}, **old}, _OLD_CACHES)
+        return dropped
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def erase_messages(self, traces: Traces) -> dict[str, int]:
+        """See `edenmem.store.erasure_protocol.Erasing.erase_messages`."""
+        raise UsageError(
+            "conversations in MongoDB are the platform's, and are not removed from here",
+            hint="leave out --messages, and remove them on the platform",
+        )
+
+    def compact(self) -> Compaction:
+        """See `edenmem.store.erasure_protocol.Erasing.compact`. Nothing: the files are the
+        server's."""
+        return Compaction(beyond=_BEYOND)
+
+
+def _homes(owned: Any) -> Iterator[Scope]:
+    """The scopes of facts or reflections; those of others' documents that have none left out."""
+    for one in owned:
+        try:
+            yield one.home
+        except ScopeError:
+            continue

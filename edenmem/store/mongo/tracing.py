@@ -1,0 +1,228 @@
+"""Where the traces of a subject are in the database, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from edenmem.models.forgetting import Passage, Traces
+from edenmem.models.host import Session, User
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Collection, Document
+from edenmem.store.mongo.filters import (
+    Filter,
+    consolidated_filters,
+    fact_fields,
+    grouped,
+    id_parts,
+    object_id,
+    object_ids,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.formations import FormationsPart
+from edenmem.store.mongo.host_codec import session_from, user_from
+from edenmem.store.protocol import batched
+
+#: Scope keys in one ``$in``.
+_KEYS = 500
+
+#: What an audit entry has that is emptied. Pending ones are another matter (see `erasing`).
+FULL: Filter = {
+    "status": {"$ne": "pending"},
+    "$or": [{"before": {"$ne": None}}, {"after": {"$ne": None}}, {"reason": {"$ne": ""}}],
+}
+#: What a formation has that is emptied.
+UNSETTLED: list[Filter] = [
+    {"status": {"$ne": "applied"}},
+    {"decisions.0": {"$exists": True}},
+    {"error": {"$ne": None}},
+]
+
+
+def key_filters(scopes: Iterable[Scope]) -> list[Filter]:
+    """Filters for what is kept by the key of its scope."""
+    keys = [scope.key for scope in scopes]
+    return [{"scope_key": {"$in": part}} for part in batched(keys, _KEYS)]
+
+
+def source_filters(sessions: Sequence[str]) -> list[Filter]:
+    """Filters for what comes from these sessions."""
+    return [{"session_id": {"$in": part}} for part in id_parts(sessions)]
+
+
+class TracingPart(FormationsPart):
+    """Finds what is to be removed."""
+
+    # -- who, and where ----------------------------------------------------------------------
+
+    def known_agents(self) -> list[str]:
+        """See `edenmem.store.erasure_protocol.Erasing.known_agents`."""
+        ids = {agent.id for agent in self.agents()}
+        ids.update(str(value) for value in self._audit.distinct("agent_id") if value)
+        for collection in (self._facts, self._reflections, self._policies):
+            ids.update(str(value) for value in collection.distinct("agent_id") if value)
+        for kind in ScopeKind:
+            found = self._consolidated.distinct("agent_id", {"scope": kind.value})
+            ids.update(str(value) for value in found if value)
+        return sorted(ids)
+
+    def scopes_of(self, agent_id: str) -> list[Scope]:
+        """See `edenmem.store.erasure_protocol.Erasing.scopes_of`."""
+        found = {summary.scope for summary in self.scopes(agent_id=agent_id)}
+        for kind in ScopeKind:
+            # A key is kind:agent or kind:agent:owner; ";" follows ":".
+            within = {"scope_key": {"$gte": f"{kind}:{agent_id}", "$lt": f"{kind}:{agent_id};"}}
+            for collection in (self._history, self._audit):
+                for key in collection.distinct("scope_key", within):
+                    owner = str(key).removeprefix(f"{kind}:{agent_id}").removeprefix(":")
+                    found.add(Scope(kind, agent_id, owner))
+        return sorted(found)
+
+    def accounts_of(self, memory_id: str) -> list[User]:
+        """See `edenmem.store.erasure_protocol.Erasing.accounts_of`."""
+        key = object_id(memory_id)
+        documents = {
+            document["_id"]: document
+            for filter in ({"_id": key}, {"eden_user_id": key})
+            for document in self._users.find({**filter, "type": "user"})
+        }
+        return [user_from(document) for _, document in sorted(documents.items())]
+
+    def sessions_of(
+        self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
+    ) -> Iterator[Session]:
+        """See `edenmem.store.erasure_protocol.Erasing.sessions_of`."""
+        if accounts:
+            filter: Filter = {"users": {"$in": object_ids(accounts)}}
+        elif agent_id is not None:
+            filter = {"agents": object_id(agent_id)}
+        elif group_id:
+            filter = {"group_id": group_id}
+        else:
+            return
+        seen: set[Any] = set()  # one is found by each of its users
+        for document in self._sessions.find(filter):
+            if document["_id"] not in seen:
+                seen.add(document["_id"])
+                yield session_from(document)
+
+    # -- reflections and texts ---------------------------------------------------------------
+
+    def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+        """See `edenmem.store.erasure_protocol.Erasing.derived_from`."""
+        filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
+        found = map(codec.reflection_from, self._find_all(self._reflections, filters))
+        return list({reflection.id: reflection for reflection in found}.values())
+
+    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
+        """See `edenmem.store.erasure_protocol.Erasing.trace_reflections`."""
+        for document in self._traced(self._reflections, self._reflection_filters(traces)):
+            yield codec.reflection_from(document)
+
+    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
+        """See `edenmem.store.erasure_protocol.Erasing.trace_texts`."""
+        for document in self._traced(self._facts, self._fact_filters(traces)):
+            fact = codec.fact_from(document)
+            yield passage("fact", fact.id, fact.content, fact.home)
+        for reflection in self.trace_reflections(traces):
+            yield passage("reflection", reflection.id, reflection.content, reflection.home)
+        for document in self._traced(self._consolidated, consolidated_filters(traces.scopes)):
+            text = codec.consolidation_from(document)
+            if text.consolidated_content:
+                yield passage("consolidation", text.id, text.consolidated_content, text.home)
+
+    def _fact_filters(self, traces: Traces) -> list[Filter]:
+        return [*grouped(traces.scopes, fact_fields), *source_filters(traces.sources)]
+
+    def _reflection_filters(self, traces: Traces) -> list[Filter]:
+        return [*grouped(traces.scopes, owner_fields), *source_filters(traces.sources)]
+
+    def _traced(self, collection: Collection, filters: Sequence[Filter]) -> Iterator[Document]:
+        """What any filter finds, without vectors, each once."""
+        seen: set[Any] = set()
+        for filter in filters:
+            for document in collection.find(filter, codec.NO_VECTOR):
+                if document["_id"] not in seen:
+                    seen.add(document["_id"])
+                    yield document
+
+    # -- counting ----------------------------------------------------------------------------
+
+    def count_traces(self, traces: Traces) -> dict[str, int]:
+        """See `edenmem.store.erasure_protocol.Erasing.count_traces`."""
+
+        def count(collection: Collection, filters: Iterable[Filter]) -> int:
+            return sum(collection.count(filter) for filter in filters)
+
+        def different(collection: Collection, filters: Sequence[Filter]) -> int:
+            found = (collection.find(filter, {"_id": 1}) for filter in filters)
+            return len({document["_id"] for documents in found for document in documents})
+
+        keys = key_filters(traces.scopes)
+        policies = id_parts(str(policy_id(scope)) for scope in traces.scopes)
+        texts = self._traced(self._consolidated, consolidated_filters(traces.scopes))
+        counts = {
+            "facts": different(self._facts, self._fact_filters(traces)),
+            "reflections": different(self._reflections, self._reflection_filters(traces)),
+            "texts": sum(1 for document in texts if codec.stored_version(document)),
+            "policies": count(
+                self._policies, ({"_id": {"$in": part}, "version": {"$gt": 0}} for part in policies)
+            ),
+            "versions in history": count(self._history, keys),
+            "audit entries (emptied)": count(self._audit, ({**key, **FULL} for key in keys)),
+            "formations (emptied)": sum(1 for _ in self._unsettled(traces)),
+            "cached contexts": self._count_contexts(traces.agents),
+        }
+        return {kind: number for kind, number in counts.items() if number}
+
+    def _unsettled(self, traces: Traces) -> Iterator[Document]:
+        """The formations that hold something, or may still be gone on with."""
+        for session_id in traces.own:
+            yield from self._formations.find(
+                {**_of(session_id, traces.agent_id), "$or": UNSETTLED}, {"changes": 0}
+            )
+        for session_id in traces.shared:
+            said = self._said(session_id, traces.accounts)
+            held = {**_of(session_id, traces.agent_id), "$or": UNSETTLED}
+            for document in self._formations.find(held, {"changes": 0}) if said else ():
+                if not said.keys().isdisjoint(document.get("message_ids") or ()):
+                    yield document
+
+    def _said(self, session_id: str, accounts: Sequence[str] | None) -> dict[Any, Document]:
+        """The messages of a session, or those of the accounts, in order, without contents."""
+        filter: Filter = {"session": object_id(session_id)}
+        if accounts is not None:
+            filter |= {"role": "user", "sender": {"$in": object_ids(accounts)}}
+        found = self._messages.find(filter, {"createdAt": 1})
+        in_order = sorted(
+            found, key=lambda document: (codec.created(document), str(document["_id"]))
+        )
+        return {document["_id"]: document for document in in_order}
+
+    def _count_contexts(self, agents: Sequence[str]) -> int:
+        return sum(self._sessions.count(filter) for filter in context_filters(agents))
+
+
+def context_filters(agents: Sequence[str]) -> list[Filter]:
+    """Filters for the sessions of agents that have a cached context: in the platform's field, and
+    in ours for an agent that is not the session's first."""
+    cached: Filter = {"memory_context.cached_memory_context": {"$gt": ""}}
+    first = [{"agents": {"$in": part}, **cached} for part in id_parts(agents)]
+    others = [
+        {"agents": object_id(agent), f"edenmem_contexts.{agent}": {"$exists": True}}
+        for agent in agents
+    ]
+    return [*first, *others]
+
+
+def _of(session_id: str, agent_id: str | None) -> Filter:
+    agent = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+    return {"session_id": object_id(session_id), **agent}
+
+
+def passage(place: str, id: str, text: str, scope: Scope) -> Passage:
+    """The text of a thing of memory itself."""
+    return Passage(place=place, id=id, target_type=place, target_id=id, text=text, scope=scope)
