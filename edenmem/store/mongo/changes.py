@@ -28,6 +28,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
+from edenmem.models.forgetting import keys_of_change
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Policy
 from edenmem.models.switch import is_beside
@@ -37,6 +38,7 @@ from edenmem.store.mongo.collections import BESIDE, OWN
 from edenmem.store.mongo.fact_additions import Addition
 from edenmem.store.mongo.fact_changes import FactChangesPart
 from edenmem.store.mongo.filters import id_parts, object_id, owner_fields, policy_id
+from edenmem.store.mongo.forgettings import ForgettingsPart
 from edenmem.store.mongo.history import plain
 from edenmem.store.mongo.host_codec import agent_from
 from edenmem.store.mongo.ledger import Run, result
@@ -50,7 +52,7 @@ from edenmem.store.protocol import batched
 _ADDITIONS = 1000
 
 
-class ChangesPart(FactChangesPart, TextChangesPart, PreparedPart):
+class ChangesPart(FactChangesPart, TextChangesPart, PreparedPart, ForgettingsPart):
     """Alters memory: `apply`, and the two kinds of upkeep that are no changes."""
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
@@ -63,11 +65,22 @@ class ChangesPart(FactChangesPart, TextChangesPart, PreparedPart):
                 results[change.id] = run.answer(change)
             else:
                 todo.append(change)
+        for found in self._refused_as_forgotten(run, todo):
+            results[found.change_id] = found
+        todo = [change for change in todo if change.id not in results]
         self._demand_keys(keys_for(todo))
         for found in self._made(run, todo):
             results[found.change_id] = found
         self._finish(run)
         return [results[change.id] for change in changes.changes]
+
+    def _refused_as_forgotten(self, run: Run, changes: Sequence[Change]) -> list[ChangeResult]:
+        """The answers to changes that would bring back what is, or was, being forgotten."""
+        blocked = self._blocked(changes, run.set.at)
+        refused = [c for c in changes if not blocked.isdisjoint(keys_of_change(c))]
+        self._withdraw(run, (change.id for change in refused))
+        detail = "whose it is was forgotten meanwhile"
+        return [result(change, ChangeStatus.CONFLICT, "", detail) for change in refused]
 
     def _made(self, run: Run, changes: Sequence[Change]) -> Iterator[ChangeResult]:
         for kind, alike in groupby(changes, key=type):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edenmem.store.mongo.cold import ColdPart
+from edenmem.store.mongo.erasing import ErasingPart
 from edenmem.store.mongo.indexing import IndexPart
 from edenmem.store.mongo.integrity import IntegrityPart
 from edenmem.store.mongo.propagation import PropagationPart
@@ -13,6 +14,7 @@ from edenmem.store.mongo.usage import UsagePart
 
 
 class MongoStore(
+    ErasingPart,
     IntegrityPart,
     StatisticsPart,
     SwitchPart,
