@@ -11,7 +11,13 @@ import pytest
 from edenmem.embed import model_files
 from edenmem.engine import factory
 from edenmem.errors import ConfigError
-from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
+from edenmem.settings.schema import (
+    EmbeddingSettings,
+    LLMSettings,
+    SearchSettings,
+    Settings,
+    StoreSettings,
+)
 
 
 def settings(**sections: Any) -> Settings:
@@ -95,3 +101,21 @@ def test_a_mongodb_is_not_connected_to_before_it_is_needed() -> None:
     store = factory.open_store(settings(store=StoreSettings(uri=uri)))
     assert type(store).__name__ == "MongoStore"
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("search", "kind"),
+    [
+        ({}, "NoneType"),
+        ({"rerank_model": "m", "rerank_api_key": "k"}, "NoneType"),
+        ({"rerank_path": "/no/such"}, "LocalReranker"),
+        ({"rerank_url": "http://localhost:1/v1/rerank"}, "EndpointReranker"),
+        ({"rerank_url": "http://localhost:1/v1", "rerank_path": "."}, "LocalReranker"),
+    ],
+)
+def test_which_reranker(search: dict[str, Any], kind: str) -> None:
+    """Nobody looks before it is used: most searches do without."""
+    opened = factory.open_reranker(settings(search=SearchSettings(**search)))
+    assert type(opened).__name__ == kind
+    assert "search.rerank_path" in factory.RERANKER_HINT
+    assert "search.rerank_url" in factory.RERANKER_HINT
