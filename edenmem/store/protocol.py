@@ -30,6 +30,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, Scope
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.audit_protocol import Audits
+from edenmem.store.backup_protocol import Backups
 from edenmem.store.erasure_protocol import Erasing
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
@@ -91,7 +92,7 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Audits, Erasing, Indexes, Integrity, Migrations, Statistics, Protocol):
+class Store(Audits, Erasing, Indexes, Integrity, Migrations, Backups, Statistics, Protocol):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------

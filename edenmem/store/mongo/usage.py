@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.models.formation import UsageEntry, UsageTotal
+from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import utc_now
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.merging import EPOCH
@@ -20,18 +22,8 @@ class UsagePart(Connected):
 
     def add_usage(self, entry: UsageEntry) -> None:
         """See `edenmem.store.protocol.Store.add_usage`."""
-        now = utc_now()
-        document = {
-            "_id": object_id(entry.id),
-            "at": entry.at,
-            "agent_id": object_id(entry.agent_id),
-            "work": entry.work,
-            "calls": msgspec.to_builtins(list(entry.calls)),
-            "createdAt": now,
-            "updatedAt": now,
-        }
         try:
-            self._usage.insert_one(document)
+            self._usage.insert_one(usage_document(entry))
         except DuplicateKeyError:
             return
 
@@ -50,6 +42,31 @@ class UsagePart(Connected):
                 model = str(row["_id"])
                 totals[model] = _plus(totals.get(model) or UsageTotal(model=model), row)
         return [totals[model] for model in sorted(totals)]
+
+
+def usage_document(entry: UsageEntry) -> Document:
+    """A new document for an entry."""
+    now = utc_now()
+    return {
+        "_id": object_id(entry.id),
+        "at": entry.at,
+        "agent_id": object_id(entry.agent_id),
+        "work": entry.work,
+        "calls": msgspec.to_builtins(list(entry.calls)),
+        "createdAt": now,
+        "updatedAt": now,
+    }
+
+
+def usage_from(document: Document) -> UsageEntry:
+    """The entry that a document holds."""
+    return UsageEntry(
+        id=str(document["_id"]),
+        at=codec.required_moment(document, "at"),
+        agent_id=str(document["agent_id"]),
+        work=codec.text(document.get("work")),
+        calls=msgspec.convert(tuple(document.get("calls") or ()), tuple[CallUsage, ...]),
+    )
 
 
 def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:

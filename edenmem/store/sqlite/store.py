@@ -22,6 +22,7 @@ from edenmem.store.sqlite.chronicle import Chronicle
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.cold import Cold
 from edenmem.store.sqlite.database import Database
+from edenmem.store.sqlite.dumping import Dumping
 from edenmem.store.sqlite.erasing import Erasing
 from edenmem.store.sqlite.formations import Formations
 from edenmem.store.sqlite.header import FileState, file_state
@@ -29,6 +30,7 @@ from edenmem.store.sqlite.host import Host
 from edenmem.store.sqlite.indexing import Indexing
 from edenmem.store.sqlite.integrity import IntegrityChecks
 from edenmem.store.sqlite.ledger import Ledger
+from edenmem.store.sqlite.loading import Loading
 from edenmem.store.sqlite.memory import MemoryReads
 from edenmem.store.sqlite.messages import Messages
 from edenmem.store.sqlite.migrating import Migrating
@@ -69,6 +71,8 @@ class SqliteStore(
     StatisticsPart,
     Switching,
     Indexing,
+    Dumping,
+    Loading,
     IntegrityChecks,
     Migrating,
 ):

@@ -1,0 +1,39 @@
+"""What a store does for backups; a part of `edenmem.store.protocol.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from edenmem.models.backup import Loaded, Record, RecordKind, Selection, Unreadable
+
+
+class Backups(Protocol):
+    """Reading a store whole, and writing what was read from one like it.
+
+    A record that is loaded is stored as it is, with its id, times and versions, and no audit entry
+    is written of it: its own are records too. Whatever keeps scopes apart and facts unique holds
+    for it as for everything else, and what is there already is never altered.
+    """
+
+    def dump(
+        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
+    ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
+        """The records of these kinds, kind by kind, each kind by id; messages by session and id,
+        policies by scope, history by its target and then as the versions followed each other. The same memory makes
+        the same records, whatever the store.
+
+        On SQLite all of it is of one moment. On MongoDB it is read while others may write, so each
+        document is of one moment and two of them may be of different ones. Changes that a dead
+        process left unfinished there are left out until they are settled.
+        """
+
+    def load(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
+    ) -> list[Loaded]:
+        """Store those records that are not there yet; one answer for each, in order.
+
+        On SQLite all of them are one transaction. On MongoDB each is whole or absent, and what was
+        cut off is completed by loading the same again. ``dry_run``: only look; that what others
+        refer to is there is then not asked.
+        """
