@@ -60,6 +60,8 @@ HOMES = {
     "tokenizers": {"onnx"},
     "jinja2": {"engine"},
     "platformdirs": {"settings", "engine"},
+    "plotext": {"cli"},
+    "pygal": {"engine"},
 }
 
 #: What costs too much to load before it is known to be needed.
@@ -73,6 +75,8 @@ HEAVY = (
     "bson",
     "pydantic",
     "jinja2",
+    "plotext",
+    "pygal",
     "questionary",
 )
 

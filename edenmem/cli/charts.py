@@ -1,0 +1,49 @@
+"""Charts of characters, for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+#: Marks of the series of one chart, told apart without colours.
+_MARKS = ("█", "░", "▒", "▓")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def stacked_bars(
+    labels: Sequence[str], series: Mapping[str, Sequence[float]], *, width: int, height: int = 10
+) -> str:
+    """Vertical bars, one for each label, with the series above one another.
+
+    Args:
+        labels: Short words below the bars.
+        series: Name → a number for each label.
+        width: Columns; more than 100 do not make it better readable.
+        height: Lines.
+
+    Returns:
+        Lines without styles or control codes.
+    """
+    import plotext
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(min(width, 100), height)
+    plotext.frame(False)
+    marks = list(_MARKS[: len(series)])
+    plotext.stacked_bar(list(labels), [list(row) for row in series.values()], marker=marks)
+    ticks = _ticks(max(map(sum, zip(*series.values(), strict=True)), default=0))
+    plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    drawn = _STYLE.sub("", plotext.build())
+    plotext.clear_figure()
+    legend = "   ".join(f"{mark} {name}" for mark, name in zip(marks, series, strict=True))
+    return "\n".join([*(line.rstrip() for line in drawn.splitlines()), f"  {legend}"])
+
+
+def _ticks(highest: float) -> list[float]:
+    """At most five whole numbers from nought on, at round distances, up to ``highest``."""
+    distance = 1
+    while highest / distance > 4:
+        first = int(str(distance)[0])  # 1, 2, 5, 10, 20, 50, …
+        distance = distance * 5 // 2 if first == 2 else distance * 2
+    return [float(tick) for tick in range(0, int(highest) + 1, distance)]

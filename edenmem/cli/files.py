@@ -1,0 +1,37 @@
+"""Writing a file as a whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from edenmem.errors import InputError
+
+
+def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
+    """Write a file that only its owner may read, since memory is in it. Whatever happens, there
+    is the old file or the whole new one.
+
+    Raises:
+        InputError: it is there already and may not be replaced, or cannot be written.
+    """
+    beside = ""
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            Path(beside).replace(path)
+        else:
+            os.link(beside, path)  # refuses to replace, whoever made it meanwhile
+    except FileExistsError:
+        raise InputError(f"{path} is there already", hint="--force replaces it") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            Path(beside).unlink(missing_ok=True)
