@@ -52,8 +52,8 @@ def ranked(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool
 
 
 def explained(hit: Scored, stage: str, **figures: Any) -> Scored:
-    """``hit`` with these figures under the stage's name."""
-    entry = {**hit.explain.get(stage, {}), **figures}
+    """``hit`` with these figures under the stage's name, ahead of those it has there."""
+    entry = {**figures, **hit.explain.get(stage, {}), **figures}
     return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
 
 

@@ -1,0 +1,132 @@
+"""Stages of a search from the command line: as options, as recipes, and in ``eval``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Inside
+from tests.support.cross_encoder import cross_encoder, relevance
+from tests.support.fake_openai import KEY, failing
+from tests.support.fake_rerank import MODEL, FakeRerank
+
+SEARCH = ("search", "lanterns", "--agent", "mira", "--user", "lena", "--no-track")
+FACT = "Lena folds ninety whale lanterns."
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a cross-encoder."""
+    pytest.importorskip("onnxruntime")
+    return cross_encoder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def test_a_folder_with_a_cross_encoder(shared_cli: Cli, model: Path) -> None:
+    shutil.copytree(model, shared_cli.cwd / "tiny")
+    (shared_cli.cwd / "edenmem.toml").write_text('search.rerank_path = "tiny"\n')
+    (hit,) = shared_cli.json(*SEARCH, "--rerank", "--explain")
+    assert hit["content"] == FACT
+    assert hit["score"] == pytest.approx(relevance(1), abs=1e-6)
+    assert hit["explain"]["rerank"]["model"] == "tiny"
+    assert hit["explain"]["rerank"]["rank_before"] == 1
+    shown = shared_cli(*SEARCH, "--rerank", "--explain").ok().out
+    assert "   rerank    rank 1, score 0.269, model tiny, rank_before 1" in shown
+    assert "recipe text+rerank, " in shown
+    assert ", rerank " in shown.splitlines()[-1], "the time of the stage"
+
+
+@pytest.mark.parametrize("options", [("--rerank",), ("--recipe", "text+rerank")])
+def test_without_a_reranker_it_names_what_to_set(inside: Inside, options: tuple[str, ...]) -> None:
+    result = inside(*SEARCH, *options)
+    assert result.code == 2
+    assert "none is set" in result.err
+    assert "search.rerank_path" in result.err
+    assert "search.rerank_url and search.rerank_model" in result.err
+
+
+@pytest.mark.parametrize("name", ["magic", "convex+magic", "+mmr"])
+def test_an_unknown_recipe_is_a_usage_error(inside: Inside, name: str) -> None:
+    result = inside(*SEARCH, "--recipe", name)
+    assert result.code == 2
+    assert f"there is no search recipe {name!r}" in result.err
+    assert "+rerank" in result.err
+
+
+def test_a_configured_stage_is_left_out_on_request(inside: Inside) -> None:
+    settings = ("--set", "search.recipe=text+rerank+recency")
+    assert inside(*SEARCH, *settings).code == 2
+    result = inside(*SEARCH, *settings, "--no-rerank", "--explain").ok()
+    assert "recipe text+recency, " in result.out
+
+
+def endpoint(server: FakeRerank) -> dict[str, str]:
+    return {
+        "EDENMEM_SEARCH_RERANK_URL": server.url,
+        "EDENMEM_SEARCH_RERANK_MODEL": MODEL,
+        "EDENMEM_SEARCH_RERANK_API_KEY": KEY,
+        "EDENMEM_SEARCH_RERANK_RETRIES": "0",
+    }
+
+
+def test_an_endpoint_and_what_it_fails_with(shared_cli: Cli) -> None:
+    with FakeRerank() as server:
+        result = shared_cli(*SEARCH, "--rerank", "--format", "json", env=endpoint(server)).ok()
+        assert result.data[0]["score"] == 1.0
+        assert server.requests[0]["documents"] == [FACT]
+
+        server.script += [failing(503, f"overloaded, Bearer {KEY}")]
+        down = shared_cli(*SEARCH, "--rerank", env=endpoint(server))
+    assert down.code == 5
+    assert down.out == ""
+    assert "answered 503" in down.err
+    assert "--no-rerank" in down.err
+    assert KEY not in down.err
+
+
+def test_the_users_key_does_not_go_where_a_folder_says(shared_cli: Cli, tmp_path: Path) -> None:
+    """A database in a foreign folder may come with an edenmem.toml of its own."""
+    config = tmp_path / "config"
+    (config / "edenmem").mkdir(parents=True)
+    own = config / "edenmem" / "edenmem.toml"
+    own.write_text(f'[search]\nrerank_api_key = "{KEY}"\n')
+    own.chmod(0o600)
+    with FakeRerank() as server:
+        (shared_cli.cwd / "edenmem.toml").write_text(
+            f'[search]\nrerank_url = "{server.url}"\nrerank_model = "{MODEL}"\n'
+        )
+        result = shared_cli(*SEARCH, "--rerank", env={"XDG_CONFIG_HOME": str(config)})
+    assert result.code == 5
+    assert "search.rerank_api_key" in result.err
+    assert "is not sent to" in result.err
+    assert KEY not in result.err
+
+
+def test_why_not_names_the_stage(inside: Inside, model: Path) -> None:
+    options = ("--set", f"search.rerank_path={model}", "--set", "search.rerank_floor=0.9")
+    result = inside(*SEARCH, *options, "--rerank", "--why-not", "f" * 23 + "1").ok()
+    assert "lost at rerank" in result.out
+    assert "relevance 0.269 is below 0.9" in result.out
+    assert "search.rerank_floor" in result.out
+    assert "   rerank    score 0.269" in result.out
+    found = inside.json(*SEARCH, *options[:2], "--rerank", "--why-not", "f" * 23 + "1")
+    assert found[0]["stage"] == "found"
+    assert found[0]["recipe"] == "text+rerank"
+
+
+def test_eval_measures_recipes_with_stages(inside: Inside, model: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(
+        json.dumps({"query": "lanterns", "agent": "mira", "user": "lena", "relevant": [FACT]})
+    )
+    names = ("text", "text+recency", "text+rerank+mmr")
+    recipes = [word for name in names for word in ("--recipe", name)]
+    rerank = ("--set", f"search.rerank_path={model}")
+    scores = inside.json("eval", str(queries), *recipes, *rerank)
+    assert [score["recipe"] for score in scores] == list(names)
+    assert {score["mrr"] for score in scores} == {1.0}
+    lacking = inside("eval", str(queries), *recipes)
+    assert lacking.code == 2
+    assert "search.rerank_path" in lacking.err
