@@ -37,6 +37,7 @@ from edenmem.store.index_protocol import SearchTrial as SearchTrial
 from edenmem.store.integrity_protocol import Integrity
 from edenmem.store.migration_protocol import Migrations
 from edenmem.store.statistics_protocol import Statistics
+from edenmem.store.switch_protocol import ModelSwitches
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 
@@ -92,7 +93,9 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
     wrong_length: int = 0
 
 
-class Store(Audits, Erasing, Indexes, Integrity, Migrations, Backups, Statistics, Protocol):
+class Store(
+    Audits, Erasing, Indexes, Integrity, Migrations, Backups, Statistics, ModelSwitches, Protocol
+):
     """Memory in a database."""
 
     # -- the database itself -----------------------------------------------------------------
