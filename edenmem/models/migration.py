@@ -43,24 +43,22 @@ class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
 class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a migration of data.
 
-    ``source`` is for people and has no secrets in it; ``source_key`` and ``options`` say whether
-    another run is of the same thing. ``round`` counts the runs of the same source that were rolled
-    back before: the ids of the run's changes are derived from it, so that what a finished run made
-    is known to every later one, and is made anew after a rollback. ``last_key`` is the key of the
-    last item that is done, ``done`` how many of ``total`` items. ``counts`` are items by outcome.
-    ``problems`` holds the first of them only.
+    ``source`` is for people and has no secrets in it; with ``options`` it says whether another run
+    is of the same thing. ``documents`` are those of the source by collection. ``last_key`` is the
+    key of the last item that is done, ``done`` how many of ``total`` items; ``counts`` are items by
+    outcome. ``resumed`` counts how often the run went on after it was cut off. ``problems`` holds
+    the first of them only. ``seconds`` is the time that all its processes were at work.
     """
 
     id: str
     source: str
-    source_key: str
     actor: Actor
     started_at: datetime
     updated_at: datetime
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     kind: str = "v1"
     state: RunState = RunState.RUNNING
-    round: int = 0
+    documents: dict[str, int] = msgspec.field(default_factory=dict)
     resumed: int = 0
     last_key: str = ""
     done: int = 0

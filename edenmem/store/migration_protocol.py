@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
 
 
@@ -46,3 +47,6 @@ class Migrations(Protocol):
 
     def migration_runs(self) -> list[MigrationRun]:
         """All runs, latest first."""
+
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        """Those of the reflections that there are, by id; whoever asks checks their ``home``."""

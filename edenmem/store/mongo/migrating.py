@@ -19,14 +19,16 @@ from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, StoreError, WriteRefused
 from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store import migrations
 from edenmem.store.migrations import Migration
+from edenmem.store.mongo import codec
 from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.collection import Collection
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.errors import mapped
-from edenmem.store.mongo.filters import Filter
+from edenmem.store.mongo.filters import Filter, id_parts
 
 _SCHEMA, _DATA = "schema", "data"
 #: A process that takes steps shows often that it lives, and is given up for dead after this.
@@ -183,3 +185,9 @@ class MigratingPart(Connected):
         found = self._ledger.find(_all("run"))
         runs = (msgspec.convert(document, MigrationRun) for document in found)
         return sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)
+
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        """See `edenmem.store.migration_protocol.Migrations.reflections_by_ids`."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(reflection_ids)]
+        found = map(codec.reflection_from, self._find_all(self._reflections, filters))
+        return {reflection.id: reflection for reflection in found}

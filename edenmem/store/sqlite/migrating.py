@@ -1,6 +1,7 @@
 """The schema's steps, and the ledger of runs that brought data here."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store import migrations
-from edenmem.store.sqlite import upgrading
+from edenmem.store.sqlite import codec, upgrading
 from edenmem.store.sqlite.codec import optional_time, to_ms
 from edenmem.store.sqlite.header import FileState, file_state
-from edenmem.store.sqlite.part import Part
+from edenmem.store.sqlite.part import Part, json_array
 
 #: The lease of a migration of data: only one is at work at a time.
 _LEASE = "data"
@@ -91,6 +93,14 @@ class Migrating(Part):
                 "SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC"
             ).fetchall()
         return [_run_from(document) for (document,) in rows]
+
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
+                (json_array(reflection_ids),),
+            ).fetchall()
+        return {found.id: found for found in map(codec.reflection_from, rows)}
 
 
 def _run_from(document: str) -> MigrationRun:

@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from edenmem.errors import ConflictError
+from edenmem.models.changes import AddReflection
 from edenmem.models.ids import new_id
 from edenmem.models.migration import MigrationRun, RunProblem, RunState
+from edenmem.models.scope import Scope
 from edenmem.store import migrations
 from edenmem.store.protocol import Store
-from tests.support.builders import NOW, make_actor
+from tests.support.builders import NOW, change_set, make_actor, make_reflection
 
 NAMES = [step.name for step in migrations.migrations()]
 
@@ -22,7 +24,6 @@ def make_run(**fields: object) -> MigrationRun:
     defaults = {
         "id": run_id,
         "source": "a folder",
-        "source_key": "key",
         "actor": make_actor("migrate v1", run_id=run_id),
         "started_at": NOW,
         "updated_at": NOW,
@@ -69,6 +70,15 @@ def test_a_run_is_kept_as_it_was_last_written(store: Store) -> None:
     later = make_run(started_at=NOW + timedelta(hours=1))
     store.put_migration_run(later)
     assert store.migration_runs() == [later, done]
+
+
+def test_reflections_are_read_by_their_ids(store: Store) -> None:
+    scope = Scope.user(new_id(), new_id())
+    made = [make_reflection(scope, f"thought {n}") for n in range(3)]
+    store.apply(change_set(*(AddReflection(reflection=r, word_limit=9) for r in made)))
+    found = store.reflections_by_ids([made[0].id, made[2].id, new_id(), "no id"])
+    assert found == {made[0].id: made[0], made[2].id: made[2]}
+    assert store.reflections_by_ids([]) == {}
 
 
 def test_one_is_at_work_at_a_time_and_the_dead_are_succeeded(store: Store) -> None:

@@ -6,14 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from pymongo.monitoring import CommandListener
 
 from edenmem.models.changes import (
+    AddAgent,
     AddFact,
     AddReflection,
+    AddUser,
+    RemoveAgent,
     RemoveFact,
+    RemovePolicy,
     RemoveReflection,
+    RemoveUser,
+    RepairBuffer,
+    RestoreReflection,
+    RevertConsolidation,
     ReviseFact,
     ReviseReflection,
     SetAgentToggles,
@@ -70,7 +79,7 @@ RESIDUAL = {
     "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
     "memory2_policies": {"user_id"},
     "memory2_history": {"action"},
-    "memory2_audit": {"agent_id"},
+    "memory2_audit": {"agent_id", "action", "actor.command"},
     "memory2_formations": {"status", "agent_id"},
 }
 
@@ -177,7 +186,6 @@ def _use_migrations(store: Store) -> None:
     run = MigrationRun(
         id=run_id,
         source="a folder",
-        source_key="key",
         actor=ACTOR,
         started_at=NOW,
         updated_at=NOW,
@@ -189,6 +197,7 @@ def _use_migrations(store: Store) -> None:
     store.put_migration_run(run)
     store.migration_run(run_id)
     store.migration_runs()
+    store.reflections_by_ids([run_id])
     store.end_migration_lease(run_id)
 
 
@@ -298,6 +307,23 @@ def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
         WritePolicy(policy=make_policy(scope), expected_version=0, at=LATER),
         SetAgentToggles(agent_id=agent_id, at=LATER, user_memory_enabled=True),
         AddFact(fact=facts[2]),
+        RevertConsolidation(
+            expected_version=2,
+            content="",
+            word_limit=9,
+            released_ids=(reflections[2].id,),
+            reverted_versions=(1,),
+            **same,
+        ),
+        RestoreReflection(
+            reflection=msgspec.structs.replace(reflections[1], version=2), word_limit=9
+        ),
+        RepairBuffer(**same),
+        RemovePolicy(expected_version=1, **same),
+        AddUser(user=(user := make_user(new_id()))),
+        RemoveUser(user_id=user.id),
+        AddAgent(agent=(agent := make_agent(new_id()))),
+        RemoveAgent(agent_id=agent.id),
     )
     store.apply(changes)
     store.apply(changes)
@@ -348,6 +374,19 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     list(store.audit(agent_id=agent_id, target_id=ids[0]))
     list(store.audit(target_id=ids[0]))
     store.audit_entry(entries[0].id)
+    store.audit_entries([entry.id for entry in entries])
+    for named in (
+        {},
+        {"scope": scopes[0]},
+        {"run_id": new_id()},
+        {"actor": "anna"},
+        {"command": "fact edit"},
+        {"actions": ["add_fact", "remove_fact"]},
+    ):
+        list(store.audit(**named, limit=2))
+        list(store.audit(**named, since=ago(days=9), until=LATER))
+    for key in ("entry", "target", "run"):
+        store.find_audited(key, entries[0].id[:6])
     store.search_ability()
     for named in ({}, {"agent_id": agent_id}):
         store.unpropagated(**named)

@@ -1,0 +1,199 @@
+"""One item of v1 as changes of v2: their ids, their reasons, and what became of them.
+
+The id of a change is derived from the item and from the documents that it came of as they were
+read. So a run that was cut off goes on without doing anything twice, and a later run finds what an
+earlier one did, also where somebody has edited or deleted it since: what people and live traffic
+did to migrated memory is never undone by migrating again. After a rollback the ids are new ones
+(the number of the ``round``), so that what was taken away can be migrated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    SetAgentToggles,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.ids import derived_id
+from edenmem.models.migration import MigrationRun, RunState
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import (
+    Disposition,
+    V1Fact,
+    V1Item,
+    V1Policy,
+    V1Ref,
+    V1Reflection,
+    V1Text,
+    V1Toggles,
+)
+
+#: Sources that are named in the audit entry of a change; more are counted.
+_NAMED_SOURCES = 20
+
+
+class Outcome(StrEnum):
+    """What became of an item."""
+
+    MIGRATED = "migrated"
+    MERGED = "merged"
+    ALREADY = "already"  # an earlier run has moved it, or v2 has the same anyway
+    KEPT = "kept"  # v2 has something of its own in that place, which was kept
+    LEFT_BEHIND = "left_behind"
+    BAD = "bad"
+    FAILED = "failed"
+
+
+#: The outcomes of items that the run itself has moved.
+MOVED = (Outcome.MIGRATED, Outcome.MERGED)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """An item and what became of it; ``detail`` says why, where that is not the item's own word."""
+
+    item: V1Item
+    outcome: Outcome
+    detail: str = ""
+
+
+class Rounds:
+    """How often the items of each agent were migrated and rolled back."""
+
+    def __init__(self, runs: Iterable[MigrationRun]) -> None:
+        self._everybody = 0
+        self._agents: dict[str, int] = {}
+        for run in runs:
+            if run.state is not RunState.ROLLED_BACK:
+                continue
+            agents = run.options.get("agents") or ()
+            self._everybody += not agents
+            for agent_id in agents:
+                self._agents[agent_id] = self._agents.get(agent_id, 0) + 1
+
+    def of(self, item: V1Item) -> int:
+        """The round that the item is in."""
+        return self._everybody + self._agents.get(item.agent_id, 0)
+
+
+def change_id(item: V1Item, round: int, part: str = "") -> str:
+    """The id of the change that moves an item, or of one ``part`` of it."""
+    hashes = sorted(ref.content_hash for ref in item.sources)
+    return derived_id("v1", str(round), item.key, _place(item), part, *hashes)
+
+
+def _place(item: V1Item) -> str:
+    """Where the item goes: the same document may go elsewhere with other options."""
+    match item.target:
+        case V1Text(scope=scope):
+            return scope.key
+        case V1Reflection(reflection=memory) | V1Fact(fact=memory):
+            return memory.home.key
+        case V1Policy(policy=policy):
+            return policy.home.key
+        case _:
+            return ""
+
+
+def target_scope(item: V1Item) -> Scope | None:
+    """The scope that the item's target belongs to; None for toggles and without a target."""
+    match item.target:
+        case V1Text(scope=scope):
+            return scope
+        case V1Reflection(reflection=memory) | V1Fact(fact=memory):
+            return memory.home
+        case V1Policy(policy=policy):
+            return policy.home
+        case _:
+            return None
+
+
+def reason_of(item: V1Item) -> str:
+    """What the audit keeps of where a change came from: documents, why, and the fields that v2 has
+    no place for."""
+    parts = [f"from {named(item.sources)}", item.reason, item.extra]
+    return "; ".join(filter(None, parts))
+
+
+def named(sources: Sequence[V1Ref]) -> str:
+    """The documents, for people; of many only the first."""
+    shown = [f"{ref.collection}/{ref.id}" for ref in sources[:_NAMED_SOURCES]]
+    more = len(sources) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def changes_of(item: V1Item, round: int, *, at: datetime, version: int = 0) -> list[Change]:
+    """The changes that move an item. ``version`` is that of the scope's text on which a text is
+    written; the texts that it replaces come before it, as older versions."""
+    own = change_id(item, round)
+    reason = reason_of(item)
+    match item.target:
+        case V1Fact(fact=fact):
+            return [AddFact(id=own, reason=reason, fact=fact)]
+        case V1Reflection(reflection=reflection, word_limit=word_limit):
+            return [
+                AddReflection(id=own, reason=reason, reflection=reflection, word_limit=word_limit)
+            ]
+        case V1Policy(policy=policy):
+            return [WritePolicy(id=own, reason=reason, policy=policy, expected_version=0, at=at)]
+        case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
+            return [
+                SetAgentToggles(
+                    id=own, reason=reason, agent_id=agent_id, at=at, agent_memory_enabled=enabled
+                )
+            ]
+        case V1Text() as text:
+            return text_changes(item, text, round, version=version)
+        case None:
+            return []
+
+
+def text_changes(
+    item: V1Item, text: V1Text, round: int, *, version: int, content: str | None = None
+) -> list[Change]:
+    """The versions of a text, oldest first; ``content`` instead of its own for the last."""
+    changes: list[Change] = []
+    for place, earlier in enumerate(text.earlier):
+        step = WriteConsolidation(
+            id=change_id(item, round, f"earlier {place}"),
+            reason=f"from {named((earlier.source,))}; replaced by a later text of the same owner",
+            scope=text.scope,
+            expected_version=version,
+            as_version=earlier.version,
+            content=earlier.content,
+            word_limit=text.word_limit,
+            at=earlier.at,
+        )
+        changes.append(step)
+        version = step.next_version
+    changes.append(
+        WriteConsolidation(
+            id=change_id(item, round),
+            reason=reason_of(item),
+            scope=text.scope,
+            expected_version=version,
+            as_version=text.version,
+            content=text.content if content is None else content,
+            word_limit=text.word_limit,
+            at=text.last_updated_at,
+        )
+    )
+    return changes
+
+
+def moved(item: V1Item) -> Outcome:
+    """The outcome of an item that was moved."""
+    return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
+
+
+def unmoved(item: V1Item) -> Outcome:
+    """The outcome of an item that has no target."""
+    return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND

@@ -1,0 +1,218 @@
+"""What a run would do, found out without a write anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.migration.applying import stands_in_the_way
+from edenmem.engine.migration.items import Rounds, change_id, target_scope
+from edenmem.engine.migration.people import has_own_accounts, is_addable, strangers_notice
+from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
+from edenmem.engine.migration.running import resumable
+from edenmem.engine.overview import defaults_of
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import (
+    Disposition,
+    V1Fact,
+    V1Item,
+    V1Policy,
+    V1Problem,
+    V1Reflection,
+    V1Text,
+)
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store, batched
+
+_BATCH = 500
+#: Problems that a plan names; all are counted by kind.
+_PROBLEMS = 1000
+#: Things shown before and after, of each kind.
+_SAMPLES = 2
+
+
+class _Sums:
+    """What is counted while the items go by."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str | None], PlanRow] = {}
+        self.left_behind: Counter[str] = Counter()
+        self.problems: Counter[str] = Counter()
+        self.named: list[V1Problem] = []
+        self.samples: list[Sample] = []
+        self.sampled: Counter[str] = Counter()
+        self.facts = 0
+        self.characters = 0
+        self.facts_of: Counter[Scope] = Counter()
+
+    def row(self, item: V1Item) -> PlanRow:
+        """The row that an item is counted in."""
+        key = item.agent_id, item.shard
+        if key not in self.rows:
+            self.rows[key] = PlanRow(agent_id=item.agent_id, shard=item.shard)
+        return self.rows[key]
+
+
+def make_plan(
+    store: Store,
+    settings: Settings,
+    plan: V1Plan,
+    options: RunOptions,
+    *,
+    embedder: Embedder | None = None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> MigrationPlan:
+    """Look through all items and at what the store has in their places. Blocks.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    info = store.info()
+    there = store if info.initialised else None
+    sums = _Sums()
+    rounds = Rounds(there.migration_runs() if there else ())
+    total, looked = plan.item_total(), 0
+    for items in batched(plan.items(), _BATCH):
+        already = _already(there, items, rounds)
+        standing = stands_in_the_way(there, items) if there else set()
+        for item in items:
+            _count(sums, plan, item, item.key in already, standing)
+        looked += len(items)
+        tell(looked, total)
+    names = {person.id: person.username or "" for person in plan.agents()}
+    for row in sums.rows.values():
+        row.agent = names.get(row.agent_id, "")
+    earlier = resumable(there, plan.location, options) if there else None
+    tokens = math.ceil(sums.characters / settings.formation.characters_per_token)
+    return MigrationPlan(
+        source=plan.location,
+        target=info.location,
+        items=total,
+        documents=dict(plan.totals),
+        not_asked={name: count for name, count in plan.not_asked.items() if count},
+        rows=tuple(sums.rows.values()),
+        left_behind=dict(sums.left_behind.most_common()),
+        problems_by_kind=dict(sums.problems.most_common()),
+        problems=tuple(sums.named),
+        unknown_fields=dict(plan.unknown_fields),
+        samples=tuple(sums.samples),
+        facts=sums.facts,
+        model=embedder.model if embedder else "",
+        tokens=tokens,
+        cost=_cost(settings, embedder, tokens),
+        notices=tuple(_notices(there, settings, plan, sums)),
+        resumes=earlier.id if earlier else None,
+    )
+
+
+def _already(store: Store | None, items: Sequence[V1Item], rounds: Rounds) -> set[str]:
+    """The keys of items that an earlier run has moved."""
+    if store is None:
+        return set()
+    ids = {change_id(item, rounds.of(item)): item.key for item in items if item.target}
+    return {ids[found] for found in store.audit_entries(list(ids))} if ids else set()
+
+
+def _count(sums: _Sums, plan: V1Plan, item: V1Item, already: bool, standing: set[Scope]) -> None:
+    row = sums.row(item)
+    for problem in item.problems:
+        sums.problems[problem.kind] += 1
+        if len(sums.named) < _PROBLEMS:
+            sums.named.append(problem)
+    if item.disposition is Disposition.BAD:
+        row.bad += len(item.sources)
+    elif item.target is None:
+        row.left_behind += len(item.sources)
+        sums.left_behind[item.reason] += len(item.sources)
+    if already:
+        row.already += 1
+        return
+    match item.target:
+        case V1Fact(fact=fact):
+            row.facts += 1
+            sums.facts += 1
+            sums.characters += len(fact.content)
+            sums.facts_of[fact.home] += 1
+        case V1Reflection():
+            row.reflections += 1
+        case V1Text(scope=scope, words=words, word_limit=limit):
+            row.texts += 1
+            row.conflicts += scope in standing
+            row.over_limit += words > limit
+        case V1Policy():
+            row.policies += 1
+    _sample(sums, plan, item)
+
+
+def _sample(sums: _Sums, plan: V1Plan, item: V1Item) -> None:
+    scope = target_scope(item)
+    if scope is None or sums.sampled[item.kind] >= _SAMPLES:
+        return
+    match item.target:
+        case V1Text(content=after):
+            pass
+        case V1Fact(fact=Fact(content=after)) | V1Reflection(reflection=Reflection(content=after)):
+            pass
+        case _:
+            return
+    source = item.sources[0]
+    sums.sampled[item.kind] += 1
+    sums.samples.append(
+        Sample(
+            kind=item.kind,
+            source=f"{source.collection}/{source.id}",
+            scope=scope.key,
+            before=plan.source_text(source) or "",
+            after=after,
+        )
+    )
+
+
+def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float | None:
+    if embedder is None:
+        return None
+    if embedder.model.partition("@")[0] != settings.embedding.model:
+        return 0.0  # a model of this machine
+    price = settings.embedding.prices.get(settings.embedding.model)
+    return None if price is None else tokens * price / 1_000_000
+
+
+def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums) -> list[str]:
+    notices = []
+    if store is None:
+        notices.append("the store is not there yet: 'edenmem init' makes it")
+    else:
+        own = has_own_accounts(store)
+        strangers = [
+            person.id
+            for person in plan.agents()
+            if store.agent(person.id) is None and not (own and is_addable(person))
+        ]
+        if strangers:
+            notices.append(strangers_notice(strangers))
+        full = _over_retention(store, settings, sums.facts_of)
+        if full:
+            notices.append(
+                f"{len(full)} scopes will have more facts than their fact_buffer_max keeps, and "
+                "the next formation there lets go of the oldest, which are the migrated ones: "
+                f"raise it first ('edenmem scope policy'): {', '.join(full[:5])}"
+            )
+    return notices
+
+
+def _over_retention(store: Store, settings: Settings, facts: Counter[Scope]) -> list[str]:
+    """The scopes whose limit of facts, if they have one, what comes would exceed."""
+    full = []
+    for scopes in batched(facts, _BATCH):
+        policies = store.policies(scopes)
+        for scope in scopes:
+            policy = policies.get(scope)
+            own = policy.fact_buffer_max if policy is not None else None
+            limit = own if own is not None else defaults_of(settings, scope.kind).fact_buffer_max
+            if limit and facts[scope] > limit:
+                full.append(scope.key)
+    return full

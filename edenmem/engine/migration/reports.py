@@ -1,0 +1,156 @@
+"""What a migration is asked to do, and what it tells: plans, reports, checks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from edenmem.engine.backfilling import BackfillReport
+from edenmem.models.formation import UsageTotal
+from edenmem.models.migration import MigrationRun
+from edenmem.models.v1 import V1Options, V1Problem
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to migrate.
+
+    Attributes:
+        v1: What to make of v1.
+        on_conflict: What to do with a text where v2 has one: keep v2's, append v1's to it, or
+            replace it (v2's goes to history).
+        condense: Let a language model shorten texts that are over their limit; the whole text is
+            kept as an older version.
+        embed: Give facts their vectors at the end.
+        batch_size: Items that are written together.
+    """
+
+    v1: V1Options = msgspec.field(default_factory=V1Options)
+    on_conflict: Literal["keep", "append", "replace"] = "keep"
+    condense: bool = False
+    embed: bool = False
+    batch_size: int = 500
+
+    def kept(self) -> dict[str, Any]:
+        """What the ledger keeps: all that says what the run makes."""
+        own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.v1))
+        return {**own, "on_conflict": self.on_conflict, "condense": self.condense}
+
+
+class PlanRow(msgspec.Struct, kw_only=True):
+    """What the plan has for one agent, or one shard of it, by outcome; ``conflicts`` are texts of
+    v2 that stand in the way, ``already`` what an earlier run has moved."""
+
+    agent_id: str
+    agent: str = ""
+    shard: str | None = None
+    facts: int = 0
+    reflections: int = 0
+    texts: int = 0
+    policies: int = 0
+    left_behind: int = 0
+    bad: int = 0
+    already: int = 0
+    conflicts: int = 0
+    over_limit: int = 0
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing before and after."""
+
+    kind: str
+    source: str
+    scope: str
+    before: str
+    after: str
+
+
+class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would do. Nothing was written to find it out.
+
+    ``documents`` are those of v1 by collection, ``not_asked`` those of agents that were not named.
+    ``items`` is how many steps the run has. ``left_behind`` and ``problems_by_kind`` are counts by
+    reason and kind; ``problems`` holds the first of them. ``tokens`` are those that embedding the
+    facts would take, ``cost`` in US dollars (None: no price is known), ``model`` which one.
+    """
+
+    source: str
+    target: str
+    items: int
+    documents: dict[str, int]
+    not_asked: dict[str, int] = msgspec.field(default_factory=dict)
+    rows: tuple[PlanRow, ...] = ()
+    left_behind: dict[str, int] = msgspec.field(default_factory=dict)
+    problems_by_kind: dict[str, int] = msgspec.field(default_factory=dict)
+    problems: tuple[V1Problem, ...] = ()
+    unknown_fields: dict[str, int] = msgspec.field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    facts: int = 0
+    model: str = ""
+    tokens: int = 0
+    cost: float | None = None
+    notices: tuple[str, ...] = ()
+    resumes: str | None = None
+
+
+class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did: the run with its counts by outcome, what became of texts that were over
+    their limit, vectors, and the check at the end (None: it was not asked for)."""
+
+    run: MigrationRun
+    condensed: int = 0
+    kept_whole: tuple[str, ...] = ()
+    usage: tuple[UsageTotal, ...] = ()
+    embedding: BackfillReport | None = None
+    verification: Verification | None = None
+    notices: tuple[str, ...] = ()
+
+
+class Unaccounted(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that is not where the run should have brought it, and what was found."""
+
+    source: str
+    reason: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """Source against target, document by document.
+
+    ``documents`` are those of v1, ``seen`` those that the items account for, ``by_disposition``
+    how: a document that is in several items counts by what moved it furthest. ``changed`` were
+    moved and have been edited, consolidated or removed since. ``unaccounted`` counts what is
+    missing; ``missing`` holds the first of them.
+    """
+
+    run_id: str
+    documents: int
+    seen: int
+    by_disposition: dict[str, int]
+    changed: int = 0
+    kept: int = 0
+    unaccounted: int = 0
+    missing: tuple[Unaccounted, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether each document is accounted for."""
+        return not self.unaccounted and self.documents == self.seen
+
+
+class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a rollback left as it is, and why."""
+
+    target_type: str
+    target_id: str
+    reason: str
+
+
+class RollbackReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback took back, by kind of target, and what it kept because of what happened to
+    it since."""
+
+    run: MigrationRun
+    removed: dict[str, int]
+    kept: tuple[KeptChange, ...] = ()
+    kept_total: int = 0
+    dry_run: bool = False

@@ -1,0 +1,43 @@
+"""A store that knows the agent, and how to run a migration on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.engine.migration.reports import MigrationReport, RunOptions
+from edenmem.engine.migration.running import V1Runner
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan
+from tests.support.builders import FixedClock, make_actor, make_agent, make_user
+
+Migrate = Callable[..., MigrationReport]
+
+
+@pytest.fixture
+def migrate(store: Store, clock: FixedClock) -> Migrate:
+    """Runs a plan on the store, which knows the agent and the user."""
+    store.add_agent(make_agent("mira", id=AGENT))
+    store.add_user(make_user("anna", id=USER))
+    return migrator(store, clock)
+
+
+def migrator(store: Store, clock: FixedClock) -> Migrate:
+    def run(plan: ListedPlan, *, llm: Any = None, embedder: Any = None, **options: Any):
+        runner = V1Runner(
+            store,
+            Settings(),
+            plan,
+            RunOptions(**{"batch_size": 4, **options}),
+            actor=make_actor("migrate v1"),
+            llm=llm,
+            embedder=embedder,
+            clock=clock,
+        )
+        return asyncio.run(runner.run())
+
+    return run

@@ -1,0 +1,178 @@
+"""A plan whose items are a list: what a run does with items, whatever they were read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Self
+
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import (
+    MEMORIES,
+    SHARDS,
+    USER_TEXTS,
+    Disposition,
+    V1EarlierText,
+    V1Fact,
+    V1Item,
+    V1Person,
+    V1Policy,
+    V1Problem,
+    V1Ref,
+    V1Reflection,
+    V1Text,
+    V1Toggles,
+)
+from edenmem.text import word_count
+from tests.support.builders import ago, make_fact, make_policy, make_reflection
+
+AGENT, USER, OTHER = "a" * 24, "b" * 24, "c" * 24
+
+
+def ref(collection: str, name: str) -> V1Ref:
+    return V1Ref(collection, derived_id("document", name), content_hash(name))
+
+
+def item(kind: str, key: str, target: Any, **fields: Any) -> V1Item:
+    """An item of one document, of the agent, migrated, unless it is said otherwise."""
+    own: dict[str, Any] = {
+        "agent_id": AGENT,
+        "sources": (ref(MEMORIES, key),),
+        "disposition": Disposition.MIGRATED,
+        "reason": "",
+        **fields,
+    }
+    order = ["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
+    place = order.index(kind)
+    return V1Item(key=f"{own['agent_id']}/{place}/{key}", kind=kind, target=target, **own)
+
+
+def text(scope: Scope, content: str, *, version: int = 1, **fields: Any) -> V1Item:
+    target = V1Text(
+        scope=scope,
+        content=content,
+        version=version,
+        last_updated_at=fields.pop("at", ago(days=90)),
+        words=word_count(content),
+        word_limit=fields.pop("word_limit", 300),
+        earlier=fields.pop("earlier", ()),
+    )
+    sources = fields.pop("sources", (ref(USER_TEXTS, f"{scope.key}{content}"),))
+    return item("text", scope.key, target, sources=sources, **fields)
+
+
+def earlier(content: str, version: int, **delta: float) -> V1EarlierText:
+    return V1EarlierText(
+        content=content, version=version, at=ago(**delta), source=ref(USER_TEXTS, content)
+    )
+
+
+def fact(scope: Scope, content: str, **fields: Any) -> V1Item:
+    made = make_fact(
+        scope,
+        content,
+        id=derived_id("fact", scope.key, content),
+        formed_at=fields.pop("at", ago(days=200)),
+    )
+    return item("fact", f"{scope.key}/{content}", V1Fact(fact=made), **fields)
+
+
+def reflection(scope: Scope, content: str, *, place: int = 0, **fields: Any) -> V1Item:
+    made = make_reflection(
+        scope,
+        content,
+        id=derived_id("reflection", scope.key, content),
+        formed_at=fields.pop("at", ago(days=100) + timedelta(hours=place)),
+        absorbed=fields.pop("absorbed", False),
+    )
+    target = V1Reflection(reflection=made, word_limit=300)
+    return item("reflection", f"{scope.key}/{place:04}", target, **fields)
+
+
+def policy(scope: Scope, **fields: Any) -> V1Item:
+    made = make_policy(scope, id=derived_id("policy", scope.key), **fields)
+    return item("policy", scope.key, V1Policy(policy=made), sources=(ref(SHARDS, scope.key),))
+
+
+def toggles(*, enabled: bool) -> V1Item:
+    target = V1Toggles(agent_id=AGENT, agent_memory_enabled=enabled)
+    return item("toggles", "", target, sources=(ref(SHARDS, "toggles"),))
+
+
+def nothing(disposition: Disposition, name: str, reason: str) -> V1Item:
+    return item("leftover", name, None, disposition=disposition, reason=reason)
+
+
+class ListedPlan:
+    """Implements `edenmem.engine.migration.plan.V1Plan` over a list."""
+
+    def __init__(
+        self,
+        items: Sequence[V1Item],
+        *,
+        location: str = "a list",
+        people: Sequence[V1Person] = (),
+        accounts: Sequence[V1Person] = (),
+    ) -> None:
+        self.listed = sorted(items, key=lambda one: one.key)
+        self.location = location
+        self.not_asked: dict[str, int] = {}
+        self.unknown_fields: dict[str, int] = {}
+        self._people = people or [V1Person(id=AGENT)]
+        self._accounts = accounts
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        counts: dict[str, set[V1Ref]] = {}
+        for one in self.listed:
+            for source in one.sources:
+                counts.setdefault(source.collection, set()).add(source)
+        return {name: len(refs) for name, refs in counts.items()}
+
+    def item_total(self) -> int:
+        return len(self.listed)
+
+    def agents(self) -> Sequence[V1Person]:
+        return self._people
+
+    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
+        return iter(self._accounts)
+
+    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
+        return (one for one in self.listed if after is None or one.key > after)
+
+    def problems(self) -> Iterator[V1Problem]:
+        return (problem for one in self.listed for problem in one.problems)
+
+    def source_text(self, ref: V1Ref) -> str | None:
+        return f"text of {ref.collection}/{ref.id}"
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def whole_plan() -> ListedPlan:
+    """Some of everything."""
+    user, agent, shard = Scope.user(AGENT, USER), Scope.agent(AGENT), Scope.shard(AGENT, "lore")
+    return ListedPlan(
+        [
+            toggles(enabled=False),
+            policy(shard, active=False, memory_instructions="Keep lore."),
+            text(user, "Anna paints.", version=7, earlier=(earlier("Old.", 3, days=300),)),
+            text(agent, "One part.\n\nAnother.", disposition=Disposition.MERGED),
+            fact(agent, "The harbour closes at nine."),
+            fact(shard, "The whale is made of paper.", disposition=Disposition.MERGED),
+            *(reflection(user, f"thought {n}", place=n) for n in range(5)),
+            reflection(agent, "absorbed thought", absorbed=True),
+            nothing(Disposition.LEFT_BEHIND, "episode", "episodes are left behind"),
+            nothing(Disposition.BAD, "broken", "it has no owner"),
+        ]
+    )

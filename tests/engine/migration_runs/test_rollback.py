@@ -1,0 +1,201 @@
+"""Taking a run back: what it made goes, what was changed since stays and is listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edenmem.engine.migration.rollback import roll_back
+from edenmem.engine.migration.verifying import verify
+from edenmem.errors import ConflictError, NotFoundError
+from edenmem.models.changes import (
+    AddReflection,
+    RemoveFact,
+    ReviseFact,
+    WriteConsolidation,
+)
+from edenmem.models.ids import new_id
+from edenmem.models.migration import RunState
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.models.v1 import V1Person
+from edenmem.store.protocol import Store
+from tests.engine.migration_runs.conftest import Migrate, migrator
+from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
+from tests.support.builders import (
+    NOW,
+    FixedClock,
+    change_set,
+    make_actor,
+    make_reflection,
+)
+
+AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
+
+
+def take_back(store: Store, run_id: str, clock: FixedClock, **options: Any) -> Any:
+    return roll_back(store, run_id, actor=make_actor("migrate rollback"), clock=clock, **options)
+
+
+def memory(store: Store) -> dict[str, Any]:
+    scopes = [summary.scope for summary in store.scopes()]
+    return {
+        "facts": sorted(fact.content for fact in store.facts(FactFilter(scopes=scopes)))
+        if scopes
+        else [],
+        "reflections": sorted(r.content for r in store.reflections(scopes)),
+        "texts": {
+            scope.key: text.consolidated_content
+            for scope, text in store.consolidations(scopes).items()
+            if text.consolidated_content
+        },
+        "pending": {scope.key: [r.content for r in store.pending(scope)] for scope in scopes},
+        "policies": [scope.key for scope in store.policies(scopes)],
+        "toggles": [agent.agent_memory_enabled for agent in store.agents()],
+    }
+
+
+EMPTY = {"facts": [], "reflections": [], "texts": {}, "policies": [], "toggles": [True]}
+
+
+def without_buffers(found: dict[str, Any]) -> dict[str, Any]:
+    assert not any(found["pending"].values())
+    return {name: value for name, value in found.items() if name != "pending"}
+
+
+def test_all_of_it_goes_and_can_come_again(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    first = migrate(whole_plan())
+    arrived = memory(store)
+    looked = take_back(store, first.run.id, clock, dry_run=True)
+    assert memory(store) == arrived
+    clock.advance(minutes=1)
+    report = take_back(store, first.run.id, clock)
+    assert report.kept == ()
+    assert looked.removed == report.removed
+    assert report.removed == {
+        "agent": 1,
+        "policy": 1,
+        "consolidation": 2,
+        "fact": 2,
+        "reflection": 6,
+    }
+    assert without_buffers(memory(store)) == EMPTY
+    assert report.run.state is RunState.ROLLED_BACK
+    with pytest.raises(ConflictError, match="rolled back"):
+        verify(store, whole_plan(), report.run)
+    assert take_back(store, first.run.id, clock).removed == {}
+    clock.advance(minutes=1)
+    second = migrate(whole_plan())
+    assert second.run.id != first.run.id
+    assert second.run.counts == first.run.counts
+    assert memory(store) == arrived
+    assert second.verification is not None
+    assert second.verification.complete
+
+
+@pytest.mark.parametrize("on_conflict", ["append", "replace"])
+def test_a_text_of_v2_comes_back(
+    store: Store, migrate: Migrate, clock: FixedClock, on_conflict: str
+) -> None:
+    live = WriteConsolidation(
+        scope=USERS, expected_version=0, content="Live text.", word_limit=250, at=NOW
+    )
+    store.apply(change_set(live))
+    run = migrate(whole_plan(), on_conflict=on_conflict).run
+    assert take_back(store, run.id, clock).kept == ()
+    text = store.consolidations([USERS])[USERS]
+    assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
+
+
+def test_what_was_changed_since_is_kept_and_listed(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    run = migrate(whole_plan()).run
+    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    (paper,) = store.facts(FactFilter(scopes=(LORE,)))
+    first, second, *_ = store.pending(USERS)
+    live = make_reflection(USERS, "live thought")
+    store.apply(
+        change_set(
+            ReviseFact(
+                scope=AGENTS,
+                fact_id=known.id,
+                expected_version=1,
+                content="The harbour closes at ten.",
+                at=NOW,
+            ),
+            RemoveFact(scope=LORE, fact_id=paper.id, expected_version=1, at=NOW),
+            AddReflection(reflection=live, word_limit=300),
+            WriteConsolidation(
+                scope=USERS,
+                expected_version=7,
+                content="Anna paints boats.",
+                word_limit=300,
+                at=NOW,
+                absorbed_ids=(first.id, second.id),
+            ),
+        )
+    )
+    looked = take_back(store, run.id, clock, dry_run=True)
+    report = take_back(store, run.id, clock)
+    assert {(kept.target_type, kept.reason) for kept in report.kept} == {
+        ("fact", "it was edited since"),
+        ("reflection", "it went into a consolidated text since"),
+        ("consolidation", "its text has a newer version"),
+    }
+    assert (looked.kept_total, looked.removed) == (4, report.removed)
+    found = memory(store)
+    assert found["facts"] == ["The harbour closes at ten."]
+    assert found["pending"][USERS.key] == ["live thought"]
+    assert found["texts"] == {USERS.key: "Anna paints boats."}
+
+
+def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock) -> None:
+    people = [V1Person(id=AGENT, username="mira", known=True)]
+    accounts = [V1Person(id=USER, username="anna", known=True)]
+    plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
+    run = migrator(sqlite_store, clock)(plan).run
+    report = take_back(sqlite_store, run.id, clock)
+    assert report.kept == ()
+    assert list(sqlite_store.agents()) == []
+    assert list(sqlite_store.users()) == []
+
+
+def test_a_run_that_is_not_there_and_one_at_work(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    with pytest.raises(NotFoundError, match="there is no run"):
+        take_back(store, new_id(), clock)
+    run = migrate(whole_plan()).run
+    later = clock.now.replace(year=2030)
+    store.take_migration_lease("somebody", now=clock.now, until=later)
+    with pytest.raises(ConflictError, match="somebody"):
+        take_back(store, run.id, clock)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+def test_a_rollback_that_was_killed_is_repeated(
+    store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = migrate(whole_plan()).run
+    original = type(store).apply
+
+    def dying(self: Store, changes: Any) -> Any:
+        original(self, changes)
+        raise Killed
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store), "apply", dying)
+            with pytest.raises(Killed):
+                take_back(store, run.id, clock)
+        clock.advance(minutes=5)
+    take_back(store, run.id, clock)
+    assert without_buffers(memory(store)) == EMPTY

@@ -1,0 +1,310 @@
+"""A run: everything once, in order, whatever is there already and however often it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from edenmem.engine.migration.applying import APPENDED
+from edenmem.engine.migration.reports import MigrationReport
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
+from edenmem.models.ids import new_id
+from edenmem.models.migration import RunState
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.models.v1 import Disposition, V1Person
+from edenmem.store.protocol import Store
+from tests.engine.migration_runs import listed
+from tests.engine.migration_runs.conftest import Migrate, migrator
+from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
+from tests.support.builders import (
+    NOW,
+    FixedClock,
+    ago,
+    change_set,
+    make_fact,
+    make_policy,
+    make_reflection,
+)
+
+AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
+COUNTS = {"migrated": 10, "merged": 2, "left_behind": 1, "bad": 1}
+
+
+def snapshot(store: Store) -> dict[str, Any]:
+    """All memory, the log included."""
+    scopes = [summary.scope for summary in store.scopes()]
+    return {
+        "facts": sorted(store.facts(FactFilter(scopes=scopes)), key=lambda fact: fact.id),
+        "reflections": list(store.reflections(scopes)),
+        "texts": store.consolidations(scopes),
+        "policies": store.policies(scopes),
+        "audit": list(store.audit()),
+        "history": [store.history("consolidation", "", scope=scope) for scope in scopes],
+        "agents": list(store.agents()),
+    }
+
+
+def write(scope: Scope, content: str, expected: int = 0) -> WriteConsolidation:
+    return WriteConsolidation(
+        scope=scope, expected_version=expected, content=content, word_limit=300, at=NOW
+    )
+
+
+def test_everything_arrives_with_its_times_numbers_and_order(
+    store: Store, migrate: Migrate
+) -> None:
+    report = migrate(whole_plan())
+    run = report.run
+    assert (run.state, run.counts, run.done, run.total) == (RunState.DONE, COUNTS, 14, 14)
+    assert report.verification is not None
+    assert report.verification.complete
+    text = store.consolidations([USERS])[USERS]
+    assert (text.consolidated_content, text.version) == ("Anna paints.", 7)
+    assert text.updated_at == ago(days=90)
+    history = store.history("consolidation", "", scope=USERS)
+    assert [(v.version, v.content, v.action) for v in history] == [
+        (3, "Old.", "migrate"),
+        (7, "Anna paints.", "migrate"),
+    ]
+    assert [r.content for r in store.pending(USERS)] == [f"thought {n}" for n in range(5)]
+    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    assert (known.content, known.formed_at) == ("The harbour closes at nine.", ago(days=200))
+    assert store.pending(AGENTS) == []
+    assert not store.policies([LORE])[LORE].active
+    agent = store.agent(AGENT)
+    assert agent is not None
+    assert not agent.agent_memory_enabled
+    entry = store.audit_entry(store.history("fact", known.id)[0].change_id or "")
+    assert entry is not None
+    assert entry.actor.run_id == run.id
+    assert entry.reason.startswith("from memory_sessions/")
+    assert [p.reason for p in run.problems] == ["it has no owner"]
+
+
+def test_run_again_changes_nothing_also_where_people_changed_something(
+    store: Store, migrate: Migrate
+) -> None:
+    """Known failure 44: "already migrated" was judged by what live traffic also creates."""
+    plan = whole_plan()
+    migrate(plan)
+    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    from edenmem.models.changes import RemoveFact
+
+    gone = RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW)
+    store.apply(change_set(gone, write(USERS, "Anna paints boats.", 7)))
+    before = snapshot(store)
+    report = migrate(plan)
+    assert snapshot(store) == before
+    assert report.run.counts == {"already": 12, "left_behind": 1, "bad": 1}
+    assert report.verification is not None
+    assert report.verification.complete
+    assert report.verification.changed == 2
+
+
+def test_live_traffic_is_respected(store: Store, migrate: Migrate) -> None:
+    """Known failure 44: a buffer that a conversation began is no text that was migrated."""
+    store.apply(
+        change_set(
+            AddReflection(reflection=make_reflection(USERS, "live thought"), word_limit=300),
+            AddFact(fact=make_fact(AGENTS, "The harbour closes at nine.")),
+            WritePolicy(policy=make_policy(LORE), expected_version=0, at=NOW),
+        )
+    )
+    report = migrate(whole_plan())
+    assert store.consolidations([USERS])[USERS].consolidated_content == "Anna paints."
+    assert {r.content for r in store.pending(USERS)} == {
+        "live thought",
+        *(f"thought {n}" for n in range(5)),
+    }
+    assert store.policies([LORE])[LORE].active
+    assert report.run.counts["kept"] == 1  # the policy
+    assert report.run.counts["already"] == 1  # the fact
+    assert report.verification is not None
+    assert report.verification.complete
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "content", "versions"),
+    [
+        ("keep", "Live text.", [1]),
+        ("append", f"Live text.\n\n{APPENDED}\n\nAnna paints.", [1, 3, 7]),
+        ("replace", "Anna paints.", [1, 3, 7]),
+    ],
+)
+def test_a_text_of_v2_is_never_lost(
+    store: Store, migrate: Migrate, on_conflict: str, content: str, versions: list[int]
+) -> None:
+    store.apply(change_set(write(USERS, "Live text.")))
+    report = migrate(whole_plan(), on_conflict=on_conflict)
+    text = store.consolidations([USERS])[USERS]
+    assert text.consolidated_content == content
+    history = store.history("consolidation", "", scope=USERS)
+    assert [version.version for version in history] == versions
+    assert history[0].content == "Live text."
+    assert report.run.counts.get("kept", 0) == (on_conflict == "keep")
+    if on_conflict == "keep":
+        assert "v2 has a text of its own" in report.run.problems[0].reason
+    assert report.verification is not None
+    assert report.verification.complete
+    before = snapshot(store)
+    migrate(whole_plan(), on_conflict=on_conflict)
+    assert snapshot(store) == before
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+def test_killed_anywhere_it_goes_on_and_counts_right(
+    store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = whole_plan()
+    deaths = 0
+    for method, after in itertools.product(("apply", "put_migration_run"), (False, True)):
+        original, calls = getattr(type(store), method), itertools.count(1)
+
+        def dying(self: Store, given: Any, *, _how: Any = (original, calls, after)) -> Any:
+            do, count, late = _how
+            if next(count) == 2:
+                if late:
+                    do(self, given)
+                raise Killed
+            return do(self, given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store), method, dying)
+            with pytest.raises(Killed):
+                migrate(plan)
+        deaths += 1
+        clock.advance(minutes=5)
+    report = migrate(plan)
+    assert len(store.migration_runs()) == 1
+    assert report.run.counts == COUNTS
+    assert report.run.resumed == deaths
+    assert report.verification is not None
+    assert report.verification.complete
+    assert [r.content for r in store.pending(USERS)] == [f"thought {n}" for n in range(5)]
+    assert len(store.history("consolidation", "", scope=USERS)) == 2
+
+
+def test_an_outage_is_noted_and_the_next_run_goes_on(
+    store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = type(store).apply, []
+
+    def failing(self: Store, changes: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise StoreError("the server is away")
+        return original(self, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "apply", failing)
+        with pytest.raises(StoreError):
+            migrate(whole_plan())
+    (run,) = store.migration_runs()
+    assert (run.state, run.error, run.done) == (RunState.FAILED, "the server is away", 4)
+    report = migrate(whole_plan())
+    assert (report.run.id, report.run.counts, report.run.error) == (run.id, COUNTS, "")
+
+
+def test_only_one_is_at_work_at_a_time(store: Store, migrate: Migrate, clock: FixedClock) -> None:
+    until = clock.advance(seconds=0)
+    store.take_migration_lease("somebody", now=until, until=clock.advance(seconds=30))
+    clock.advance(seconds=-10)
+    with pytest.raises(ConflictError, match="somebody"):
+        migrate(whole_plan())
+    assert store.migration_runs() == []
+    clock.advance(seconds=20)
+    assert migrate(whole_plan()).run.state is RunState.DONE
+
+
+def test_known_failure_45_what_fails_is_counted_as_failed_and_stops_nothing(
+    store: Store, migrate: Migrate
+) -> None:
+    """Known failure 45: failed inserts were counted as done."""
+    foreign = make_fact(Scope.agent("d" * 24), "Somebody else's.")
+    plan = whole_plan()
+    taken = listed.fact(AGENTS, "Taken.")
+    store.apply(change_set(AddFact(fact=_with_id(foreign, taken))))
+    report = migrate(ListedPlan([*plan.listed, taken]))
+    assert report.run.counts == {**COUNTS, "failed": 1}
+    assert "id" in report.run.problems[0].reason
+    assert report.verification is not None
+    assert not report.verification.complete
+    assert report.verification.unaccounted == 1
+
+
+def _with_id(fact: Any, item: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(fact, id=item.target.fact.id)
+
+
+def test_an_embedded_store_is_told_who_the_people_are(
+    sqlite_store: Store, clock: FixedClock
+) -> None:
+    people = [V1Person(id=AGENT, username="mira", known=True)]
+    accounts = [
+        V1Person(id=USER, username="anna", known=True),
+        V1Person(id="d" * 24, username="gone", known=False),
+    ]
+    plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
+    report = migrator(sqlite_store, clock)(plan)
+    assert [agent.username for agent in sqlite_store.agents()] == ["mira"]
+    assert [user.username for user in sqlite_store.users()] == ["anna"]
+    assert report.notices == ()
+    assert report.run.counts == COUNTS
+
+
+def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedClock) -> None:
+    report = migrator(store, clock)(whole_plan())
+    assert report.run.counts["kept"] == 1  # its toggle
+    assert "agent add" in report.notices[0]
+    assert store.consolidations([USERS])[USERS].version == 7
+    assert report.verification is not None
+    assert report.verification.complete
+
+
+def test_documents_of_several_items_count_by_what_moved_them_furthest(
+    store: Store, migrate: Migrate
+) -> None:
+    shared = (listed.ref("memory_agent", "one"),)
+    plan = ListedPlan(
+        [
+            listed.fact(AGENTS, "one", sources=shared),
+            listed.item("leftover", "x", None, sources=shared, disposition=Disposition.LEFT_BEHIND),
+        ]
+    )
+    report: MigrationReport = migrate(plan)
+    assert report.verification is not None
+    assert report.verification.by_disposition == {"migrated": 1}
+    assert (report.verification.documents, report.verification.complete) == (1, True)
+
+
+def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -> None:
+    def cancel(self: Store, changes: Any) -> Any:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "apply", cancel)
+        with pytest.raises(asyncio.CancelledError):
+            migrate(whole_plan())
+    (run,) = store.migration_runs()
+    assert (run.state, run.error) == (RunState.FAILED, "interrupted")
+    assert migrate(whole_plan()).run.id == run.id
+
+
+def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None:
+    """Other options make another run, which finds what is there."""
+    migrate(whole_plan())
+    second = migrate(whole_plan(), on_conflict="replace")
+    assert second.run.counts["already"] == 12
+    assert len(store.migration_runs()) == 2
+    assert new_id() not in {run.id for run in store.migration_runs()}
