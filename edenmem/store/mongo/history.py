@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.store.as_of import REWRITING, buffer_at
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import (
@@ -120,12 +120,13 @@ def audit_document(entry: AuditEntry) -> Document:
         "action": entry.action,
         "target_type": entry.target_type,
         "target_id": object_id(entry.target_id),
-        "agent_id": object_id(entry.agent_id),
+        "agent_id": optional_id(entry.agent_id or None),
         **({} if entry.scope is None else _scope_fields(entry.scope)),
         "before": entry.before,
         "after": entry.after,
         "reason": entry.reason,
         "status": entry.status,
+        "undoes": optional_id(entry.undoes),
         "createdAt": entry.at,
         "updatedAt": entry.at,
     }
@@ -141,12 +142,13 @@ def audit_from(document: Document) -> AuditEntry:
         action=codec.text(document.get("action")),
         target_type=codec.text(document.get("target_type")),
         target_id=str(document["target_id"]),
-        agent_id=str(document["agent_id"]),
+        agent_id=codec.text_id(document.get("agent_id")) or "",
         scope=_scope_from(document) if document.get("scope_key") else None,
         before=document.get("before"),
         after=document.get("after"),
         reason=codec.text(document.get("reason")),
         status=codec.text(document.get("status")),
+        undoes=codec.text_id(document.get("undoes")),
     )
 
 
@@ -252,46 +254,19 @@ class HistoryPart(OverviewPart):
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         """See `edenmem.store.protocol.Store.pending_at`."""
-        then: dict[str, Reflection] = {}
-        for reflection in self.reflections((scope,)):
-            if stood := reflection.pending_at(moment):
-                then[stood.id] = stood
-        # Newest first, so that what stands in the end is from the first change after the moment.
-        for entry in self._reflection_changes_after(scope, moment):
-            if before := msgspec.convert(entry.before, Reflection).pending_at(moment):
-                then[before.id] = before
-        return sorted(then.values(), key=lambda reflection: (reflection.formed_at, reflection.id))
+        entries = self._rewriting(scope, moment)
+        versions = self.history("consolidation", "", scope=scope) if entries else ()
+        return buffer_at(moment, self.reflections((scope,)), entries, versions)
 
-    def _reflection_changes_after(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
+    def _rewriting(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
+        """What the buffer went through after a moment that the flags do not tell, latest first."""
         filters = [
             {"scope_key": scope.key, "action": action, "at": {"$gt": moment}}
-            for action in ("revise_reflection", "remove_reflection")
+            for action in REWRITING
         ]
         found = map(audit_from, self._find_all(self._audit, filters))
-        done = (entry for entry in found if entry.status == "done" and entry.before)
+        done = (entry for entry in found if entry.status == "done")
         return sorted(done, key=lambda entry: entry.at, reverse=True)
-
-    def audit(
-        self,
-        *,
-        agent_id: str | None = None,
-        target_id: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[AuditEntry]:
-        """See `edenmem.store.protocol.Store.audit`."""
-        filter: Filter = {}
-        if target_id is not None:
-            filter["target_id"] = object_id(target_id)
-        if agent_id is not None:
-            filter["agent_id"] = object_id(agent_id)
-        found = self._audit.find(filter, sort=[("at", -1), ("_id", -1)])
-        shown = (entry for entry in map(audit_from, found) if entry.status != VOID)
-        return islice(shown, limit)
-
-    def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """See `edenmem.store.protocol.Store.audit_entry`."""
-        found = self._audit.find_one({"_id": object_id(entry_id)})
-        return None if found is None or found.get("status") == VOID else audit_from(found)
 
 
 def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:

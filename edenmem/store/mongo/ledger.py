@@ -105,6 +105,7 @@ class Run:
             after=after,
             reason=change.reason,
             status=PENDING,
+            undoes=change.undoes,
         )
 
     def mark(self, change: Change, version: int, at: datetime) -> Document:
@@ -292,6 +293,12 @@ class LedgerPart(HistoryPart):
         versions = map(history_from, self._history.find(key))
         return next((v for v in versions if v.entry.change_id == change_id), None)
 
-    def _has_removed_reflection(self, reflection_id: str) -> bool:
-        entries = self._audit.find({"target_id": object_id(reflection_id)}, {"action": 1})
-        return any(entry.get("action") == "remove_reflection" for entry in entries)
+    def _has_removed_reflection(self, reflection_id: str, version: int) -> bool:
+        """Whether a reflection was removed that was, or had been, of this version."""
+        entries = map(audit_from, self._audit.find({"target_id": object_id(reflection_id)}))
+        return any(
+            entry.action == "remove_reflection"
+            and entry.before is not None
+            and entry.before.get("version", 1) >= version
+            for entry in entries
+        )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edenmem.errors import StoreError
-from edenmem.models.changes import AddFact, AddReflection, Change, ReviseFact, WriteConsolidation
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    RepairBuffer,
+    RestoreReflection,
+    RevertConsolidation,
+    ReviseFact,
+    WriteConsolidation,
+)
 from edenmem.store.mongo.collections import (
     CONSOLIDATED_KEY,
     FACT_KEY,
@@ -28,7 +37,13 @@ def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
         match change:
             case AddFact() | ReviseFact():
                 needed[FACT_KEY.name] = FACT_KEY
-            case AddReflection() | WriteConsolidation():
+            case (
+                AddReflection()
+                | RestoreReflection()
+                | WriteConsolidation()
+                | RevertConsolidation()
+                | RepairBuffer()
+            ):
                 needed[CONSOLIDATED_KEY.name] = CONSOLIDATED_KEY
             case _:
                 continue

@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
-from pymongo import UpdateOne
 
 from edenmem.errors import ScopeError
 from edenmem.models.changes import (
-    AddReflection,
     AuditEntry,
     ChangeResult,
     ChangeStatus,
     RemoveReflection,
+    RestoreReflection,
     ReviseReflection,
 )
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
+from edenmem.store.mongo.buffers import BUFFER, Addition, BuffersPart
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import (
-    consolidated_filters,
-    consolidated_key,
     object_id,
-    object_ids,
 )
-from edenmem.store.mongo.history import plain
-from edenmem.store.mongo.ledger import LedgerPart, Run, result
-
-_BUFFER = "unabsorbed_ids"
+from edenmem.store.mongo.history import audit_from, plain
+from edenmem.store.mongo.ledger import Run, result
 
 
-class ReflectionChangesPart(LedgerPart):
+class ReflectionChangesPart(BuffersPart):
     """Alters reflections. A reflection is inserted before it is put into its buffer, and taken out
     of the buffer after it is removed, so that a buffer never lacks one that waits."""
 
     # -- adding ------------------------------------------------------------------------------
 
-    def _add_reflections(self, run: Run, changes: Sequence[AddReflection]) -> list[ChangeResult]:
+    def _add_reflections(self, run: Run, changes: Sequence[Addition]) -> list[ChangeResult]:
         results: dict[str, ChangeResult] = {}
-        fresh: list[AddReflection] = []
+        fresh: list[Addition] = []
         for change in changes:
             found = self._put_before(run, change) or _unfit(change)
             if found is None:
@@ -54,14 +48,14 @@ class ReflectionChangesPart(LedgerPart):
             results[found.change_id] = found
         return [results[change.id] for change in changes]
 
-    def _put_before(self, run: Run, change: AddReflection) -> ChangeResult | None:
+    def _put_before(self, run: Run, change: Addition) -> ChangeResult | None:
         """For a change whose entry is pending: complete it if its reflection was inserted."""
         if change.id not in run.resumed:
             return None
         reflection = change.reflection
         document = self._reflections.find_one({"_id": object_id(reflection.id)})
         if document is None:
-            if not self._has_removed_reflection(reflection.id):
+            if not self._has_removed_reflection(reflection.id, reflection.version):
                 return None
         elif not remembers(document, change.id):
             return None
@@ -69,7 +63,7 @@ class ReflectionChangesPart(LedgerPart):
             self._put_back_in_buffer(change)
         return run.already(change, reflection.id, reflection.home)
 
-    def _put_back_in_buffer(self, change: AddReflection) -> None:
+    def _put_back_in_buffer(self, change: Addition) -> None:
         """Put an inserted reflection into its buffer unless it has gone through it already."""
         scope = change.reflection.home
         buffer = self._buffer(scope)  # also sets the flags of what was absorbed
@@ -81,10 +75,12 @@ class ReflectionChangesPart(LedgerPart):
             return
         own = object_id(current.id)
         self._consolidated.update_one(
-            {"_id": buffer["_id"], "absorbed_ids": {"$ne": own}}, {"$addToSet": {_BUFFER: own}}
+            {"_id": buffer["_id"], "absorbed_ids": {"$ne": own}}, {"$addToSet": {BUFFER: own}}
         )
+        if isinstance(change, RestoreReflection):
+            self._sort_buffer(scope)
 
-    def _insert_reflections(self, run: Run, changes: Sequence[AddReflection]) -> list[ChangeResult]:
+    def _insert_reflections(self, run: Run, changes: Sequence[Addition]) -> list[ChangeResult]:
         self._begin_many(run, [_entry(run, change) for change in changes])
         results = [run.answer(change) for change in changes if run.answers(change)]
         open_ = [change for change in changes if not run.answers(change)]
@@ -107,43 +103,12 @@ class ReflectionChangesPart(LedgerPart):
         self._withdraw(run, (found.change_id for found in results if not found.ok))
         return results
 
-    def _refused(self, run: Run, change: AddReflection) -> ChangeResult:
+    def _refused(self, run: Run, change: Addition) -> ChangeResult:
         """A reflection's id is taken: by another run of the set, or by another reflection."""
         run.resumed.add(change.id)
         detail = "another reflection has its id"
         taken = result(change, ChangeStatus.CONFLICT, change.reflection.id, detail)
         return self._put_before(run, change) or taken
-
-    def _fill_buffers(self, changes: Sequence[AddReflection]) -> None:
-        """Put reflections at the end of their scopes' buffers, in order, one write a scope."""
-        waiting: dict[Scope, list[AddReflection]] = {}
-        for change in changes:
-            if not change.reflection.absorbed:
-                waiting.setdefault(change.reflection.home, []).append(change)
-        for document in self._find_all(self._consolidated, consolidated_filters(waiting)):
-            self._mend_buffer(document)
-        operations = [
-            _buffer_update(scope, members, utc_now()) for scope, members in waiting.items()
-        ]
-        while operations:
-            # Two first reflections of a scope at once: the loser finds the document there.
-            _, failed = self._consolidated.bulk(operations)
-            operations = [operations[place] for place in sorted(failed)]
-
-    def _buffer(self, scope: Scope) -> Document | None:
-        """The scope's consolidated document, with its flags and its buffer in order."""
-        document = self._consolidated.find_one(consolidated_key(scope))
-        if document is not None:
-            self._mend_buffer(document)
-        return document
-
-    def _mend_buffer(self, document: Document) -> None:
-        self._finish_absorbing(document)
-        if not isinstance(document.get(_BUFFER), list):
-            self._consolidated.update_one(
-                {"_id": document["_id"], _BUFFER: document.get(_BUFFER)}, {"$set": {_BUFFER: []}}
-            )
-            document[_BUFFER] = []
 
     # -- revising and removing ---------------------------------------------------------------
 
@@ -197,6 +162,8 @@ class ReflectionChangesPart(LedgerPart):
             return _missing(change)
         reflection = codec.reflection_from(document)
         if reflection.version != change.expected_version:
+            if change.id in run.resumed and self._was_restored(change):
+                return run.already(change, reflection.id, change.scope)
             return _conflict(change, _stale(change, reflection))
         if not self._begin_on(run, change, reflection, None):
             return run.answer(change)
@@ -211,13 +178,23 @@ class ReflectionChangesPart(LedgerPart):
         self._empty_place(change)
         return run.applied(change, reflection.id, change.scope)
 
+    def _was_restored(self, change: RemoveReflection) -> bool:
+        """Whether the removal was made, after which somebody restored the reflection."""
+        version = change.expected_version
+        entries = map(audit_from, self._audit.find({"target_id": object_id(change.reflection_id)}))
+        return any(
+            entry.action == "restore_reflection"
+            and (entry.after or {}).get("version") == version + 1
+            for entry in entries
+        ) and not self._removed_by_other(change, change.reflection_id, version)
+
     def _empty_place(self, change: RemoveReflection) -> None:
         buffer = self._buffer(change.scope)
         if buffer is not None:
             both = [object_id(change.reflection_id), change.reflection_id]  # stored as text, too
             self._consolidated.update_one(
                 {"_id": buffer["_id"]},
-                {"$pull": {_BUFFER: {"$in": both}}, "$set": {"updatedAt": utc_now()}},
+                {"$pull": {BUFFER: {"$in": both}}, "$set": {"updatedAt": utc_now()}},
             )
 
     def _begin_on(
@@ -248,7 +225,7 @@ class ReflectionChangesPart(LedgerPart):
             return None
 
 
-def _entry(run: Run, change: AddReflection) -> AuditEntry:
+def _entry(run: Run, change: Addition) -> AuditEntry:
     reflection = change.reflection
     return run.entry(
         change,
@@ -271,24 +248,7 @@ def remembers(document: Document, change_id: str) -> bool:
     return change_id in codec.text_ids(document.get("change_ids"))
 
 
-def _buffer_update(scope: Scope, changes: Sequence[AddReflection], now: datetime) -> UpdateOne:
-    ids = object_ids(change.reflection.id for change in changes)
-    return UpdateOne(
-        consolidated_key(scope),
-        {
-            "$addToSet": {_BUFFER: {"$each": ids}},
-            "$setOnInsert": {
-                "consolidated_content": "",
-                "word_limit": changes[0].word_limit,
-                "createdAt": now,
-            },
-            "$set": {"updatedAt": now},
-        },
-        upsert=True,
-    )
-
-
-def _unfit(change: AddReflection) -> ChangeResult | None:
+def _unfit(change: Addition) -> ChangeResult | None:
     try:
         _ = change.reflection.home
     except ScopeError as error:

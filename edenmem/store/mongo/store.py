@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edenmem.store.mongo.auditing import AuditPart
 from edenmem.store.mongo.cold import ColdPart
 from edenmem.store.mongo.erasing import ErasingPart
 from edenmem.store.mongo.indexing import IndexPart
@@ -23,6 +24,7 @@ class MongoStore(
     UsagePart,
     UnfinishedPart,
     IndexPart,
+    AuditPart,
 ):
     """Memory in MongoDB; implements `edenmem.store.protocol.Store`.
 

@@ -18,8 +18,12 @@ from edenmem.models.changes import (
     AuditEntry,
     ChangeResult,
     ChangeSet,
+    RemoveAgent,
     RemoveFact,
+    RemovePolicy,
     RemoveReflection,
+    RepairBuffer,
+    RestoreReflection,
     ReviseFact,
     ReviseReflection,
     SetAgentToggles,
@@ -60,16 +64,20 @@ class UnfinishedPart(ChangesPart):
             fact = msgspec.convert(entry.after, Fact)
             return self._added_before(run, Addition(AddFact(id=entry.id, fact=fact), fact))
         if entry.scope is None:
-            return self._toggled_before(run, entry)
+            return self._account_changed(run, entry)
         looks: dict[str, Callable[[Run, AuditEntry, Scope], ChangeResult | None]] = {
             "revise_fact": self._fact_revised if entry.after else self._fact_removed,
             "remove_fact": self._fact_removed,
             "set_privacy": self._privacy_set,
             "add_reflection": self._reflection_added,
+            "restore_reflection": self._reflection_restored,
             "revise_reflection": self._reflection_revised,
             "remove_reflection": self._reflection_removed,
             "write_consolidation": self._text_written,
+            "revert_consolidation": self._text_written,
+            "repair_buffer": self._buffer_repaired,
             "write_policy": self._policy_written_before,
+            "remove_policy": self._policy_removed,
         }
         return looks[entry.action](run, entry, entry.scope)
 
@@ -123,6 +131,14 @@ class UnfinishedPart(ChangesPart):
             run, AddReflection(id=entry.id, reflection=reflection, word_limit=0)
         )
 
+    def _reflection_restored(
+        self, run: Run, entry: AuditEntry, scope: Scope
+    ) -> ChangeResult | None:
+        reflection = msgspec.convert(entry.after, Reflection)
+        return self._put_before(
+            run, RestoreReflection(id=entry.id, reflection=reflection, word_limit=0)
+        )
+
     def _reflection_revised(self, run: Run, entry: AuditEntry, scope: Scope) -> ChangeResult | None:
         document = self._reflection_in(scope, entry.target_id)
         if document is None or not remembers(document, entry.id):
@@ -148,7 +164,8 @@ class UnfinishedPart(ChangesPart):
             at=entry.at,
         )
         if self._reflection_in(scope, before.id) is not None:
-            return None
+            back = self._was_restored(change)
+            return run.already(change, before.id, scope) if back else None
         if self._removed_by_other(change, before.id, before.version):
             return None
         self._empty_place(change)
@@ -167,6 +184,17 @@ class UnfinishedPart(ChangesPart):
         )
         return self._written_before(run, change, self._buffer(scope))
 
+    def _buffer_repaired(self, run: Run, entry: AuditEntry, scope: Scope) -> ChangeResult | None:
+        """Repair it now: what waits in the buffer follows from the flags, whoever asks."""
+        return self._repair_buffer(run, RepairBuffer(id=entry.id, scope=scope, at=entry.at))
+
+    def _policy_removed(self, run: Run, entry: AuditEntry, scope: Scope) -> ChangeResult | None:
+        document = self._policies.find_one({"_id": policy_id(scope)})
+        if document is None or not remembers(document, entry.id):
+            return None
+        change = RemovePolicy(id=entry.id, scope=scope, expected_version=0, at=entry.at)
+        return run.already(change, entry.target_id, scope)
+
     def _policy_written_before(
         self, run: Run, entry: AuditEntry, scope: Scope
     ) -> ChangeResult | None:
@@ -178,6 +206,15 @@ class UnfinishedPart(ChangesPart):
             id=entry.id, policy=policy, expected_version=policy.version - 1, at=entry.at
         )
         return run.already(change, entry.target_id, scope)
+
+    def _account_changed(self, run: Run, entry: AuditEntry) -> ChangeResult | None:
+        if entry.action == "set_agent_toggles":
+            return self._toggled_before(run, entry)
+        there = self._account(entry.target_type, entry.target_id) is not None
+        if there is not entry.action.startswith("add_"):
+            return None
+        change = RemoveAgent(id=entry.id, agent_id=entry.target_id)
+        return run.already(change, entry.target_id, None)
 
     def _toggled_before(self, run: Run, entry: AuditEntry) -> ChangeResult | None:
         document = self._users.find_one({"_id": object_id(entry.target_id)})

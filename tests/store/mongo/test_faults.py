@@ -13,13 +13,20 @@ from pymongo import MongoClient
 
 from edenmem.errors import StoreError
 from edenmem.models.changes import (
+    AddAgent,
     AddFact,
     AddReflection,
+    AddUser,
     Change,
     ChangeSet,
     ChangeStatus,
+    RemoveAgent,
     RemoveFact,
+    RemovePolicy,
     RemoveReflection,
+    RemoveUser,
+    RestoreReflection,
+    RevertConsolidation,
     ReviseFact,
     ReviseReflection,
     SetAgentToggles,
@@ -44,6 +51,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
     make_session,
+    make_user,
 )
 from tests.support.memory import facts_of
 from tests.support.mongo_server import mongomock_client
@@ -51,6 +59,8 @@ from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
 AGENT = make_agent("eve", created_at=NOW)
+OTHER, SPARE_AGENT = make_agent("adam", created_at=NOW), make_agent("abel", created_at=NOW)
+USER, SPARE_USER = make_user("anna", created_at=NOW), make_user("otto", created_at=NOW)
 SCOPE = Scope.user(AGENT.id, new_id())
 SAME: dict[str, Any] = {"scope": SCOPE, "at": LATER}
 
@@ -59,11 +69,14 @@ FACTS = [
     for n in range(5)
 ]
 REFLECTIONS = [
-    make_reflection(SCOPE, f"thought {n}", formed_at=NOW + timedelta(seconds=n)) for n in range(6)
+    make_reflection(SCOPE, f"thought {n}", formed_at=NOW + timedelta(seconds=n)) for n in range(7)
 ]
 BEFORE = change_set(
     *(AddFact(fact=fact) for fact in FACTS[:4]),
-    *(AddReflection(reflection=reflection, word_limit=300) for reflection in REFLECTIONS[:5]),
+    *(
+        AddReflection(reflection=reflection, word_limit=300)
+        for reflection in (*REFLECTIONS[:5], REFLECTIONS[6])
+    ),
     WriteConsolidation(
         expected_version=0,
         content="One.",
@@ -116,6 +129,29 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         WritePolicy(policy=make_policy(SCOPE, word_limit=7), expected_version=1, at=LATER),
         SetAgentToggles(agent_id=AGENT.id, user_memory_enabled=False, at=LATER),
     ),
+    "consolidation taken back": (
+        RevertConsolidation(
+            expected_version=1,
+            content="",
+            word_limit=300,
+            released_ids=(REFLECTIONS[0].id,),
+            reverted_versions=(1,),
+            **SAME,
+        ),
+    ),
+    "reflection restored": (
+        RemoveReflection(reflection_id=REFLECTIONS[6].id, expected_version=1, **SAME),
+        RestoreReflection(
+            reflection=msgspec.structs.replace(REFLECTIONS[6], version=2), word_limit=300
+        ),
+    ),
+    "policy removed": (RemovePolicy(scope=SCOPE, expected_version=1, at=LATER),),
+    "accounts": (
+        AddUser(user=USER),
+        AddAgent(agent=OTHER),
+        RemoveUser(user_id=SPARE_USER.id),
+        RemoveAgent(agent_id=SPARE_AGENT.id),
+    ),
     "first text of a scope": (
         WriteConsolidation(
             scope=Scope.group(AGENT.id, "g"),
@@ -131,6 +167,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 def _prepare(store: Store) -> None:
     store.initialise()
     store.add_agent(AGENT)
+    store.add_agent(SPARE_AGENT)
+    store.add_user(SPARE_USER)
     assert all(result.ok for result in store.apply(BEFORE))
 
 
@@ -154,8 +192,9 @@ def _state(store: Store) -> dict[str, Any]:
         "reflections": named({r.id: r for r in store.reflections([SCOPE])}),
         "pending": [r.id for r in store.pending(SCOPE)],
         "texts": named(list(texts.values())),
-        "policy": named(store.policies([SCOPE])[SCOPE]),
+        "policy": named(store.policies([SCOPE]).get(SCOPE)),
         "agent": named(store.agent(AGENT.id)),
+        "accounts": named([*store.agents(), *store.users()]),
         "histories": named(
             {
                 key: [msgspec.structs.replace(entry, id="") for entry in history]
@@ -195,7 +234,16 @@ def test_the_same_over_a_socket(secantus_uri: str) -> None:
             client.drop_database(database)
 
 
-SET_OVER_SOCKET = ("additions", "revisions", "removal", "reflections", "consolidation", "settings")
+SET_OVER_SOCKET = (
+    "additions",
+    "revisions",
+    "removal",
+    "reflections",
+    "consolidation",
+    "reflection restored",
+    "settings",
+    "accounts",
+)
 
 
 def _break_everywhere(opener: Opener, changes: ChangeSet, *, step: int) -> None:

@@ -163,6 +163,12 @@ def run_everything(store: SqliteStore) -> None:
     list(store.audit())
     list(store.audit(agent_id=AGENT.id, limit=2))
     list(store.audit(target_id=facts[0].id))
+    list(store.audit(scope=SCOPE, since=ago(days=1)))
+    list(store.audit(run_id=new_id(), until=NOW))
+    list(store.audit(actor="anna", command="fact", actions=["add_fact"]))
+    store.audit_entries([new_id()])
+    for key in ("entry", "target", "run"):
+        store.find_audited(key, facts[0].id)
     list(store.sessions())
     list(store.sessions(agent_id=AGENT.id, limit=3))
     store.session(session.id)
