@@ -14,10 +14,15 @@ from edenmem.rerank import RERANKER_HINT
 from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from edenmem.embed.protocol import Embedder
     from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
+    from edenmem.engine.migration.reading import Progress, StagedPlan
     from edenmem.llm.protocol import LLM
+    from edenmem.models.host import User
+    from edenmem.models.v1 import V1Options
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol import Store
@@ -26,6 +31,7 @@ __all__ = [
     "EMBEDDER_HINT",
     "LLM_HINT",
     "RERANKER_HINT",
+    "check_local_model",
     "default_sqlite_path",
     "open_budget",
     "open_embedder",
@@ -33,6 +39,7 @@ __all__ = [
     "open_query_shelf",
     "open_reranker",
     "open_store",
+    "open_v1_plan",
 ]
 
 #: What to do when a language model is needed and `open_llm` gave None.
@@ -138,6 +145,30 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
     return None
 
 
+def check_local_model(settings: Settings) -> bool:
+    """Read the files of the local embedding model, if the settings lead to one; whether they do.
+
+    Raises:
+        ConfigError: a folder or file that was named is not there.
+        ProviderMisconfigured: a file is not the one that edenmem knows.
+    """
+    embedding = settings.embedding
+    endpoint = bool(embedding.api_key or embedding.base_url)
+    if embedding.provider not in ("auto", "local"):
+        return False
+    if embedding.provider == "auto" and endpoint and not embedding.local_path:
+        return False
+    from edenmem.embed.model_files import bundled_model, folder_model
+
+    path = embedding.local_path
+    model = folder_model(Path(path)) if path else bundled_model()
+    if model is None:
+        return False
+    model.read_model()
+    model.read_tokenizer()
+    return True
+
+
 def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Reranker | None:
     """The configured reranker, or None if there is none; `RERANKER_HINT` says what to set. A
     folder that was named is taken before an endpoint. Neither is looked at before the first use,
@@ -161,6 +192,40 @@ def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Rerank
 
         return EndpointReranker(search, budget=budget)
     return None
+
+
+def open_v1_plan(
+    settings: Settings,
+    location: str | None,
+    options: V1Options,
+    *,
+    folder: Path | None = None,
+    users: Iterable[User] = (),
+    progress: Progress | None = None,
+) -> StagedPlan:
+    """Read memory of v1 and say what becomes of it. Blocks; nothing is written but a temporary
+    file, which goes with the plan.
+
+    Args:
+        settings: Where the configured store is, and how a MongoDB is reached.
+        location: A MongoDB's URI, a file or a folder; None: the MongoDB that is the store.
+        options: What to make of it.
+        folder: Where the temporary file is; by default where the system keeps such files.
+        users: The users of the store that is written to, to tell accounts of one person.
+        progress: Told now and then how many documents were read, and how many there are.
+
+    Raises:
+        UsageError: nothing was named, and the configured store is no MongoDB.
+        NotFoundError: there is no such file or folder.
+        InputError: there is nothing of v1 in it.
+        StoreError: the database cannot be reached, or there is no room for the file.
+    """
+    from edenmem.engine.migration.reading import open_plan
+    from edenmem.store.sqlite.v1_staging import SqliteV1Stage
+    from edenmem.store.v1.opening import open_source
+
+    source = open_source(location, settings.store)
+    return open_plan(source, SqliteV1Stage(folder), options, users=users, progress=progress)
 
 
 def open_query_shelf(settings: Settings) -> QueryFile | None:

@@ -1,0 +1,290 @@
+"""Facts, reflections, episodes, and what is left: what becomes of ``memory_sessions``."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from edenmem.engine.migration.making import Maker, Source, character_notes
+from edenmem.models.ids import derived_id, is_id
+from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import (
+    MEMORIES,
+    Disposition,
+    V1Fact,
+    V1Item,
+    V1Reflection,
+)
+from edenmem.models.v1 import V1ProblemKind as Kind
+from edenmem.models.v1_documents import Note, V1Memory, V1Staged, V1UserText
+from edenmem.text import clean, word_count
+
+_NO_TEXT = "there is no text in it"
+
+#: Why what no list uses is left behind.
+_REASONS = {
+    "unlisted": "facts that their shards had let go of",
+    "absorbed": "what is in a text already",
+    "shared": "what is in a text already, and nobody can tell of which user",
+    "orphan": "what belongs to a user or shard without memory",
+    "refused": "what only a list has that it does not belong in",
+}
+_BAD_REASONS = {
+    "bad": "nobody can tell whose it is",
+    "duplicate": "another document has its id",
+    "unknown": "a memory of unknown type",
+}
+
+
+def _memory(staged: V1Staged) -> V1Memory:
+    assert isinstance(staged.document, V1Memory)
+    return staged.document
+
+
+def _content(staged: V1Staged) -> str:
+    return clean(_memory(staged).content).strip()
+
+
+def _notes(staged: V1Staged, content: str, limit: int, *, times: int = 1) -> list[Note]:
+    memory = _memory(staged)
+    notes = character_notes(memory.content, "content")
+    if not content:
+        notes.append((Kind.EMPTY, "content is empty"))
+    elif (words := word_count(content)) > limit:
+        detail = f"the {memory.memory_type or 'memory'} has {words:,} words, the limit is {limit}"
+        notes.append((Kind.OVER_LIMIT, f"{detail}; it is moved whole"))
+    if times > 1:
+        notes.append((Kind.LISTED_TWICE, f"it is listed {times} times; it is moved once"))
+    return notes
+
+
+def _wrong_type(staged: V1Staged, expected: str, where: str) -> list[Note]:
+    found = _memory(staged).memory_type
+    if found == expected:
+        return []
+    what = f"a {found}" if found else "of no type"
+    return [(Kind.WRONG_TYPE, f"it is {what} and listed among {where}; it is moved as that")]
+
+
+def _id(staged: V1Staged, key: str, spread: int) -> str:
+    """The document's own id where it becomes one thing of v2, else one made of it and the scope."""
+    if spread == 1 and is_id(staged.id):
+        return staged.id
+    return derived_id("v1", MEMORIES, staged.id, key)
+
+
+def _owner(scope: Scope) -> dict[str, Any]:
+    return {
+        "scope": scope.kind,
+        "agent_id": scope.agent_id,
+        "user_id": scope.user_id,
+        "shard": scope.shard_name,
+    }
+
+
+# -- facts ---------------------------------------------------------------------------------------
+
+
+def facts(maker: Maker) -> Iterator[V1Item]:
+    """The facts that shards list, those of one text once for each scope."""
+    rows = maker.stage.facts(maker.agent_id)
+    for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[3]))):
+        equal = list(group)
+        sources = []
+        for _, times, _, staged in equal:
+            notes = _notes(staged, content, maker.options.fact_words, times=times)
+            sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
+        _, _, spread, first = equal[0]
+        memories = [_memory(staged) for *_, staged in equal]
+        digest = content_hash(content)
+        target = None
+        if content:
+            target = V1Fact(
+                fact=Fact(
+                    id=_id(first, key, spread),
+                    **_owner(maker.scope(key)),
+                    session_id=memories[0].session_id or None,
+                    content=content,
+                    hash=digest,
+                    formed_at=memories[0].created_at,
+                    updated_at=_corrected_at(memories[0]),
+                    source_message_ids=tuple(
+                        dict.fromkeys(each for memory in memories for each in memory.message_ids)
+                    ),
+                )
+            )
+        yield maker.item(
+            "fact",
+            f"{key}/{digest}",
+            sources,
+            "facts that shards list" if content else _NO_TEXT,
+            target,
+            scope_key=key,
+            shard=maker.shard_name(key, (memory.shard_id for memory in memories)),
+        )
+
+
+def _corrected_at(memory: V1Memory) -> datetime | None:
+    updated = memory.updated_at
+    return updated if updated is not None and updated > memory.created_at else None
+
+
+# -- reflections ---------------------------------------------------------------------------------
+
+
+def reflections(maker: Maker) -> Iterator[V1Item]:
+    """By scope: what its text has absorbed, if that is wanted, then what waits, in order."""
+    stage, agent_id = maker.stage, maker.agent_id
+    pending = dict(stage.pending_scopes(agent_id))
+    absorbed = set(stage.absorbed_scopes(agent_id)) if maker.options.provenance else set[str]()
+    for key in sorted(pending.keys() | absorbed):
+        if key in absorbed:
+            at = stage.text_written_at(agent_id, key)  # by then it had absorbed them
+            for staged in stage.absorbed(agent_id, key):
+                yield _absorbed(maker, key, staged, at)
+        # Each list is in order; several lists of one scope are told together, by time.
+        lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
+        waiting = heapq.merge(*lists, key=lambda row: _memory(row[2]).created_at)
+        for place, (times, spread, staged) in enumerate(waiting):
+            yield _waiting(maker, key, place, staged, times, spread)
+
+
+def _reflection(
+    maker: Maker, key: str, staged: V1Staged, content: str, **more: Any
+) -> V1Reflection:
+    memory = _memory(staged)
+    scope = maker.scope(key)
+    return V1Reflection(
+        reflection=Reflection(
+            **_owner(scope),
+            session_id=memory.session_id or None,
+            content=content,
+            formed_at=memory.created_at,
+            updated_at=_corrected_at(memory),
+            source_message_ids=memory.message_ids,
+            **more,
+        ),
+        word_limit=maker.word_limit(scope.kind),
+    )
+
+
+def _absorbed(maker: Maker, key: str, staged: V1Staged, at: datetime | None) -> V1Item:
+    content = _content(staged)
+    memory = _memory(staged)
+    target = None
+    if content:
+        when = max(at, memory.created_at) if at is not None else memory.created_at
+        target = _reflection(
+            maker, key, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
+        )
+    return maker.item(
+        "reflection",
+        f"{key}/0/{staged.id}",
+        [Source(staged, *_notes(staged, content, maker.options.reflection_words))],
+        "directives and suggestions that are in a text already" if content else _NO_TEXT,
+        target,
+        scope_key=key,
+        shard=maker.shard_name(key, (memory.shard_id,)),
+        user_id=maker.scope(key).user_id,
+    )
+
+
+def _waiting(
+    maker: Maker, key: str, place: int, staged: V1Staged, times: int, spread: int
+) -> V1Item:
+    content = _content(staged)
+    scope = maker.scope(key)
+    notes = _notes(staged, content, maker.options.reflection_words, times=times)
+    expected = ("directive", "directives") if scope.user_id else ("suggestion", "suggestions")
+    target = None
+    if content:
+        target = _reflection(maker, key, staged, content, id=_id(staged, key, spread))
+    return maker.item(
+        "reflection",
+        f"{key}/1/{place:08d}",
+        [Source(staged, *notes, *_wrong_type(staged, *expected))],
+        f"{expected[1]} that wait for their text" if content else _NO_TEXT,
+        target,
+        scope_key=key,
+        shard=maker.shard_name(key, (_memory(staged).shard_id,)),
+        user_id=scope.user_id,
+    )
+
+
+# -- episodes ------------------------------------------------------------------------------------
+
+
+def episodes(maker: Maker) -> Iterator[V1Item]:
+    """Left behind and counted, or kept as reflections of their sessions."""
+    keep = maker.options.episodes == "keep"
+    since = maker.options.active_since
+    for staged in maker.stage.episodes(maker.agent_id):
+        memory = _memory(staged)
+        content = _content(staged)
+        target, notes, reason = None, list[Note](), "episodes"
+        if keep:
+            notes = _notes(staged, content, maker.options.reflection_words)
+            if not content:
+                reason = _NO_TEXT
+            elif not memory.session_id:
+                reason = "episodes without a session"
+            elif since is not None and memory.created_at < since:
+                reason = f"nothing new since {since:%Y-%m-%d}"
+            else:
+                target = _episode(maker, staged, content)
+        yield maker.item("episode", staged.id, [Source(staged, *notes)], reason, target)
+
+
+def _episode(maker: Maker, staged: V1Staged, content: str) -> V1Reflection:
+    memory = _memory(staged)
+    scope = Scope.session(maker.agent_id, memory.session_id)
+    return V1Reflection(
+        reflection=Reflection(
+            id=_id(staged, "session", 1),
+            scope=scope.kind,
+            agent_id=scope.agent_id,
+            session_id=memory.session_id,
+            content=content,
+            formed_at=memory.created_at,
+            updated_at=_corrected_at(memory),
+            source_message_ids=memory.message_ids,
+        ),
+        word_limit=maker.word_limit(scope.kind),
+    )
+
+
+# -- the rest ------------------------------------------------------------------------------------
+
+
+def leftovers(maker: Maker) -> Iterator[V1Item]:
+    """What no list uses, and what cannot be used."""
+    for fate, staged in maker.stage.leftovers(maker.agent_id):
+        if fate == "absorbed" and maker.options.provenance:
+            continue
+        reason = _REASONS.get(fate)
+        disposition = Disposition.LEFT_BEHIND
+        notes: Sequence[Note] = ()
+        if reason is None:
+            disposition = Disposition.BAD
+            reason = "it cannot be read" if staged.document is None else _BAD_REASONS[fate]
+            notes = tuple(_bad_notes(fate, staged))
+        place = f"{staged.collection}/{staged.id}"
+        source = Source(staged, *notes)
+        yield maker.item("leftover", place, [source], reason, disposition=disposition)
+
+
+def _bad_notes(fate: str, staged: V1Staged) -> Iterator[Note]:
+    document = staged.document
+    if fate == "duplicate":
+        yield Kind.DUPLICATE_ID, f"{staged.collection} has another document with its id"
+    elif fate == "unknown":
+        kind = _memory(staged).memory_type
+        yield Kind.UNKNOWN_TYPE, f"memory_type is {kind!r}" if kind else "memory_type is missing"
+    elif document is not None and not any(kind is Kind.NO_OWNER for kind, _ in staged.notes):
+        missing = "agent_id" if not document.agent_id else "user_id"
+        assert missing == "agent_id" or isinstance(document, V1UserText)
+        yield Kind.NO_OWNER, f"{missing} is missing"

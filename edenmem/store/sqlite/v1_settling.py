@@ -1,0 +1,164 @@
+"""Which memory of v1 is in use by which list, decided for all at once where they are staged.
+
+What is decided is the same in whatever order the documents came: where several have an equal claim,
+the least id has it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+#: A second document with an id is bad, and is called after its place among its equals.
+_SAME_IDS = """
+CREATE INDEX documents_by_id ON documents (collection, id, bad);
+CREATE TEMP TABLE same AS
+    SELECT d.number, row_number() OVER (
+        PARTITION BY d.collection, d.id ORDER BY d.bad, d.number
+    ) AS nth FROM documents d JOIN (
+        SELECT collection, id FROM documents GROUP BY collection, id HAVING count(*) > 1
+    ) USING (collection, id);
+UPDATE documents SET bad = 2, id = documents.id || '#' || same.nth
+    FROM same WHERE same.number = documents.number AND same.nth > 1;
+DROP TABLE same;
+"""
+
+#: A memory of nobody belongs to the agent whose lists have it, if they are one agent's.
+_ADOPTION = """
+CREATE INDEX listed_by_id ON listed (id);
+CREATE TEMP TABLE adopted AS
+    SELECT d.number, min(x.agent) AS agent
+    FROM documents d
+    JOIN listed l ON l.id = d.id
+    JOIN documents x ON x.number = l.lister AND NOT x.bad
+    WHERE d.collection = 'memory_sessions' AND d.agent = '' AND NOT d.bad
+    GROUP BY d.number HAVING count(DISTINCT x.agent) = 1;
+UPDATE documents SET agent = adopted.agent FROM adopted WHERE adopted.number = documents.number;
+DROP TABLE adopted;
+DROP INDEX listed_by_id;
+"""
+
+_SCOPES = """
+UPDATE documents SET bad = 1
+    WHERE collection = 'memory_sessions' AND agent = '' AND NOT bad;
+UPDATE documents SET scope = CASE
+        WHEN collection = 'memory_user' THEN 'user/' || owner
+        WHEN kind = 'active' AND :merge THEN 'agent'
+        ELSE 'shard/' || owner
+    END
+    WHERE collection IN ('memory_user', 'memory_agent') AND NOT bad;
+CREATE INDEX documents_by_agent ON documents (agent, collection, owner);
+"""
+
+#: Every listed id once for each list, with what is to be said of it. A suggestion among facts and
+#: the like stays where its list has it; what is personal never comes into a shard.
+_JUDGING = """
+CREATE TABLE judged AS
+    SELECT l.lister, l.role, l.id AS listed_id, min(l.place) AS place, count(*) AS times,
+        x.agent, x.scope, x.id AS lister_id, d.number AS memory, d.text, d.at, d.id,
+        CASE
+            WHEN d.number IS NULL THEN 'dangling'
+            WHEN d.agent <> x.agent THEN 'foreign_agent'
+            WHEN x.collection = 'memory_agent' AND d.kind NOT IN ('fact', 'suggestion', '')
+                THEN 'wrong_type'
+            WHEN d.kind NOT IN ('directive', 'fact', 'suggestion', '') THEN 'wrong_type'
+            WHEN x.collection = 'memory_user' AND d.users <> ''
+                AND instr(d.users, ',' || x.owner || ',') = 0 THEN 'foreign_user'
+            ELSE ''
+        END AS verdict
+    FROM listed l
+    JOIN documents x ON x.number = l.lister AND NOT x.bad
+    LEFT JOIN documents d ON d.collection = 'memory_sessions' AND d.id = l.id AND NOT d.bad
+    GROUP BY l.lister, l.role, l.id;
+DROP TABLE listed;
+CREATE TABLE refused AS
+    SELECT lister, role, place, listed_id AS id, verdict, memory FROM judged WHERE verdict <> '';
+CREATE INDEX refused_by_lister ON refused (lister, role, place);
+CREATE TABLE uses AS
+    SELECT agent, scope, role, memory, min(lister_id) AS first, lister, place,
+        sum(times) AS times, text, at, id, 1 AS spread
+    FROM judged WHERE verdict = '' GROUP BY scope, role, memory;
+DROP TABLE judged;
+CREATE INDEX uses_by_memory ON uses (memory, role);
+UPDATE uses SET spread = many.scopes
+    FROM (SELECT memory, role, count(*) AS scopes FROM uses GROUP BY memory, role
+        HAVING count(*) > 1) AS many
+    WHERE many.memory = uses.memory AND many.role = uses.role;
+CREATE INDEX uses_in_order ON uses (agent, role, scope, text, at, id);
+CREATE INDEX uses_of_list ON uses (lister, role, scope, place);
+"""
+
+#: All that no item of another kind accounts for, with the scope whose text has absorbed it.
+_LEFTOVERS = """
+CREATE TABLE homes (
+    agent TEXT, owner TEXT, scope TEXT NOT NULL, PRIMARY KEY (agent, owner)
+) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO homes
+    SELECT agent, CASE collection WHEN 'memory_user' THEN 'user/' ELSE 'shard/' END || owner, scope
+    FROM documents WHERE scope <> '';
+CREATE TABLE leftovers AS
+    SELECT number, agent, collection, id,
+        CASE bad WHEN 2 THEN 'duplicate' ELSE 'bad' END AS fate, '' AS scope
+    FROM documents WHERE bad
+    UNION ALL
+    SELECT d.number, d.agent, d.collection, d.id,
+        CASE
+            WHEN d.number IN (SELECT memory FROM refused WHERE memory IS NOT NULL) THEN 'refused'
+            WHEN d.kind = 'fact' THEN 'unlisted'
+            WHEN d.kind IN ('directive', 'suggestion') AND x.scope IS NOT NULL THEN 'absorbed'
+            WHEN d.kind = 'directive' AND d.users <> '' AND d.sole = '' THEN 'shared'
+            WHEN d.kind IN ('directive', 'suggestion') THEN 'orphan'
+            ELSE 'unknown'
+        END,
+        coalesce(x.scope, '')
+    FROM documents d
+    LEFT JOIN homes x ON x.agent = d.agent AND x.owner = CASE d.kind
+        WHEN 'directive' THEN 'user/' || d.sole
+        WHEN 'suggestion' THEN 'shard/' || d.owner
+    END
+    WHERE d.collection = 'memory_sessions' AND NOT d.bad AND d.kind <> 'episode'
+        AND NOT EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number);
+CREATE INDEX leftovers_in_order ON leftovers (agent, fate, scope, id);
+ANALYZE;
+"""
+
+_ACTIVITY = """
+CREATE TABLE activity AS
+    SELECT agent, scope, max(at) AS at FROM (
+        SELECT agent, scope, at FROM documents WHERE scope <> ''
+        UNION ALL
+        SELECT agent, 'user/' || sole, at FROM documents WHERE sole <> '' AND NOT bad
+        UNION ALL
+        SELECT d.agent, 'user/' || person.value, d.at FROM documents d,
+            json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person
+            WHERE d.users <> '' AND d.sole = '' AND NOT d.bad
+        UNION ALL
+        SELECT d.agent, x.scope, d.at FROM documents d
+            JOIN homes x ON x.agent = d.agent AND x.owner = 'shard/' || d.owner
+            WHERE d.collection = 'memory_sessions' AND d.owner <> '' AND NOT d.bad
+        UNION ALL
+        SELECT agent, scope, at FROM uses
+    ) GROUP BY agent, scope;
+CREATE INDEX activity_of_scope ON activity (agent, scope);
+"""
+
+
+def settle(db: sqlite3.Connection, *, merge: bool) -> None:
+    """Decide, once everything is staged; see `edenmem.store.v1.protocol.V1Stage`."""
+    db.executescript(_SAME_IDS)
+    if db.execute("SELECT 1 FROM documents WHERE agent = '' AND NOT bad LIMIT 1").fetchone():
+        db.executescript(_ADOPTION)
+    db.executescript(_SCOPES.replace(":merge", "1" if merge else "0"))
+    db.executescript(_JUDGING)
+    db.executescript(_LEFTOVERS)
+
+
+def last_activity(db: sqlite3.Connection, agent: str, scope: str) -> int | None:
+    """When something was last written to a scope, in milliseconds since 1970. What that takes is
+    counted when it is first asked for."""
+    made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
+    if made is None:
+        db.executescript(_ACTIVITY)
+    row = db.execute(
+        "SELECT at FROM activity WHERE agent = ? AND scope = ?", (agent, scope)
+    ).fetchone()
+    return int(row[0]) if row else None

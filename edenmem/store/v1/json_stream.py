@@ -1,0 +1,126 @@
+"""Documents out of a stream of Extended JSON, canonical or relaxed: one a line, one after another,
+or in an array, as mongoexport and others write it.
+
+What cannot be read is reported, and reading goes on with the next thing that looks like the
+beginning of a document.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from bson import json_util
+from bson.codec_options import DatetimeConversion
+from bson.errors import BSONError
+
+_CHUNK = 1024 * 1024
+#: No document is longer; what goes on for longer without an end is damaged.
+_MOST_CHARACTERS = 64 * 1024 * 1024
+_BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
+#: The beginning of a document, as far as it can be told without reading what is before it.
+_NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
+_LINE = re.compile(r"\n[ \t]*[,\[]?[ \t]*(?=\{)")
+
+_OPTIONS = json_util.JSONOptions(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+class Value(NamedTuple):
+    """``document`` is what was read, unless ``problem`` says why nothing was; ``line`` is where it
+    begins, from 1; ``text`` is kept of what cannot be read."""
+
+    line: int
+    document: dict[str, Any] | None
+    problem: str = ""
+    text: str = ""
+
+
+def documents(stream: BinaryIO) -> Iterator[Value]:
+    """All documents of a stream. Bytes that are no UTF-8 come as lone surrogates."""
+    return _Reading(stream).run()
+
+
+def _hook(pairs: list[tuple[str, Any]]) -> Any:
+    try:
+        return json_util.object_pairs_hook(pairs, _OPTIONS)
+    except (BSONError, ValueError, TypeError, OverflowError):
+        return dict(pairs)  # looks like a special value and is none: as it stands
+
+
+class _Reading:
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape")
+        self._decoder = json.JSONDecoder(object_pairs_hook=_hook, strict=False)
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._ended = False
+        self._failure = ""
+
+    def run(self) -> Iterator[Value]:
+        while self._find():
+            line = self._line
+            try:
+                found, end = self._decoder.raw_decode(self._text, self._at)
+            except (json.JSONDecodeError, RecursionError) as error:
+                if self._may_go_on(error) and self._more():
+                    continue
+                yield self._skip(line, error)
+                continue
+            self._move(end)
+            if isinstance(found, dict):
+                yield Value(line, found)
+            else:
+                yield Value(line, None, "no document but a single value", str(found)[:1000])
+        if self._failure:
+            yield Value(self._line, None, self._failure)
+
+    def _find(self) -> bool:
+        """Go to the next thing that is not white space or between documents; whether there is."""
+        while True:
+            match = _BETWEEN.match(self._text, self._at)
+            assert match is not None
+            self._move(match.end())
+            if self._at < len(self._text):
+                return True
+            if not self._more():
+                return False
+
+    def _move(self, end: int) -> None:
+        self._line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def _more(self) -> bool:
+        """Read on: as much again as there is, so that a long document is not tried too often."""
+        if self._ended:
+            return False
+        rest = self._text[self._at :]
+        try:
+            chunk = self._stream.read(max(_CHUNK, len(rest)))
+        except (EOFError, OSError, zlib.error) as error:  # a damaged gzip
+            self._failure = f"the file cannot be read any further: {error}"
+            chunk = ""
+        self._ended = not chunk
+        self._text, self._at = rest + chunk, 0
+        return bool(chunk)
+
+    def _may_go_on(self, error: Exception) -> bool:
+        """Whether the document may only not be there whole yet."""
+        if isinstance(error, RecursionError) or len(self._text) - self._at > _MOST_CHARACTERS:
+            return False
+        return _NEXT.search(self._text, self._at) is None
+
+    def _skip(self, line: int, error: Exception) -> Value:
+        pattern = _NEXT if _NEXT.search(self._text, self._at) else _LINE
+        match = pattern.search(self._text, self._at)
+        end = match.end() if match else len(self._text)
+        text = self._text[self._at : end]
+        self._move(end)
+        why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        return Value(line, None, f"no Extended JSON: {why}", text[:64_000])

@@ -1,0 +1,141 @@
+"""v1 in a MongoDB that may be in use. It is asked for what it has, and never written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo import errors as driver
+
+from edenmem.errors import InputError
+from edenmem.models.v1 import V1_COLLECTIONS, V1ProblemKind
+from edenmem.models.v1_documents import V1Account, V1Read
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo.connection import DEFAULT_DATABASE
+from edenmem.store.mongo.errors import bad_uri, location_of, mapped
+from edenmem.store.v1 import bson_stream, documents
+
+_BATCH = 1000
+_ACCOUNT_FIELDS = ("type", "username", "name", "eden_user_id", "owner", "deleted")
+
+
+class LiveSource:
+    """v1 in a MongoDB; see `edenmem.store.v1.protocol.V1Source`.
+
+    All that is sent are the commands that list and count collections and that read them. The bytes
+    are taken as the server sends them, so that a document with damaged text does not end the run.
+
+    Args:
+        uri: ``mongodb://`` or ``mongodb+srv://``.
+        settings: The host's collection of accounts, and the database if nothing else names one.
+        database: The database, whatever the URI names.
+        client: A ready client instead of one for ``uri``; it stays open.
+
+    Raises:
+        InputError: the database has none of v1's collections.
+        StoreError: it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        settings: StoreSettings,
+        *,
+        database: str = "",
+        client: Any | None = None,
+    ) -> None:
+        self._uri = uri
+        self._own = client is None
+        self._client = client if client is not None else _connected(uri, settings)
+        default = settings.database or DEFAULT_DATABASE
+        self._database = (
+            self._client[database] if database else self._client.get_default_database(default)
+        )
+        self._accounts = settings.users_collection
+        with mapped(self.location):
+            present = set(self._database.list_collection_names())
+        self._present = [name for name in V1_COLLECTIONS if name in present]
+        self._has_accounts = self._accounts in present
+        if not self._present:
+            self.close()
+            raise InputError(
+                f"{self.location} has no memory of v1 in its database "
+                f"{self._database.name!r}: none of {', '.join(V1_COLLECTIONS)}",
+                hint="name the database in the URI: mongodb://host/DATABASE",
+            )
+
+    @property
+    def location(self) -> str:
+        """Where it is, without secrets."""
+        return location_of(self._uri)
+
+    def counts(self) -> dict[str, int]:
+        """As the server knows them without reading."""
+        with mapped(self.location):
+            return {
+                name: self._database[name].estimated_document_count()
+                if name in self._present
+                else 0
+                for name in V1_COLLECTIONS
+            }
+
+    def accounts(self) -> Iterator[V1Account]:
+        """The host's users and agents."""
+        if not self._has_accounts:
+            return
+        for frame in self._frames(self._accounts, dict.fromkeys(_ACCOUNT_FIELDS, 1)):
+            try:
+                raw, _ = bson_stream.decoded(frame.raw)
+            except ValueError:
+                continue  # an account that cannot be read is known to nobody
+            account = documents.read(documents.ACCOUNTS[0], raw, "").document
+            if isinstance(account, V1Account):
+                yield account
+
+    def documents(self, canonical: Mapping[str, str]) -> Iterator[V1Read]:
+        """All documents, collection by collection."""
+        for name in self._present:
+            for place, frame in enumerate(self._frames(name), start=1):
+                try:
+                    raw, lenient = bson_stream.decoded(frame.raw)
+                except ValueError as error:
+                    yield V1Read(
+                        collection=name,
+                        id=bson_stream.id_in(frame.raw) or f"@{place}",
+                        document=None,
+                        notes=((V1ProblemKind.UNREADABLE, str(error)),),
+                        raw=frame.raw,
+                    )
+                else:
+                    yield documents.read(
+                        name, raw, f"@{place}", invalid_utf8=lenient, canonical=canonical
+                    )
+
+    def _frames(
+        self, name: str, projection: Mapping[str, int] | None = None
+    ) -> Iterator[bson_stream.Frame]:
+        with mapped(self.location):
+            cursor = self._database[name].find_raw_batches({}, projection, batch_size=_BATCH)
+            for batch in cursor:
+                yield from bson_stream.frames(BytesIO(batch))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._own:
+            self._client.close()
+
+
+def _connected(uri: str, settings: StoreSettings) -> Any:
+    milliseconds = int(settings.connect_timeout_seconds * 1000)
+    try:
+        return MongoClient(
+            uri,
+            appname="edenmem",
+            serverSelectionTimeoutMS=milliseconds,
+            connectTimeoutMS=milliseconds,
+            retryWrites=False,
+        )
+    except (driver.PyMongoError, ValueError, TypeError):
+        raise bad_uri(uri) from None

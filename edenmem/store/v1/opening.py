@@ -1,0 +1,36 @@
+"""Which source a location names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edenmem.errors import UsageError
+from edenmem.settings.paths import is_mongodb
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.v1.protocol import V1Source
+
+
+def open_source(location: str | None, settings: StoreSettings) -> V1Source:
+    """The source at a MongoDB's URI, in a file or in a folder; without a location, in the MongoDB
+    that is the configured store.
+
+    Raises:
+        UsageError: nothing was named, and the configured store is no MongoDB.
+        NotFoundError: there is no such file or folder.
+        InputError: there is nothing of v1 in it.
+        StoreError: the database cannot be reached.
+    """
+    named = location or settings.uri
+    if is_mongodb(named):
+        from edenmem.store.v1.live import LiveSource
+
+        # What is configured of the database goes before the URI for the configured store alone.
+        return LiveSource(named, settings, database="" if location else settings.database)
+    if location is None:
+        raise UsageError(
+            "nothing to migrate from: the configured store is not the MongoDB that v1 is in",
+            hint="name it: --from mongodb://host/DATABASE, or a folder of mongodump",
+        )
+    from edenmem.store.v1.files import FileSource
+
+    return FileSource(Path(location).expanduser())

@@ -1,0 +1,181 @@
+"""Values of old documents, made into the types that they should have, with a note on each that
+was not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+
+from edenmem.models.ids import as_utc, is_id
+from edenmem.models.v1 import V1ProblemKind as Kind
+from edenmem.models.v1_documents import Note
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Numbers up to here are taken for seconds since 1970, greater ones for milliseconds.
+_MOST_SECONDS = 100_000_000_000
+_SURROGATES = re.compile("[\ud800-\udfff]+")
+#: Bytes that are no UTF-8, in text that was read with "surrogateescape".
+_ESCAPED = re.compile("[\udc80-\udcff]+")
+
+
+class Notes:
+    """What was noticed in one document. Most have nothing, and pay nothing for it."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: list[Note] = []
+
+    def add(self, kind: Kind, detail: str) -> None:
+        """Note something, once."""
+        if (kind, detail) not in self.found:
+            self.found.append((kind, detail))
+
+
+def shown(value: Any) -> str:
+    """A value in a note: enough to recognise it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def identifier(value: Any, field: str, notes: Notes) -> str:
+    """An id, or what stands in its place, as text; empty if there is none."""
+    if type(value) is ObjectId:
+        return str(value)
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Mapping) and isinstance(value.get("$oid"), str) and len(value) == 1:
+        notes.add(Kind.ID_AS_TEXT, f"{field} holds a dict, not an id")
+        return _hex(value["$oid"])
+    if isinstance(value, str):
+        text = _hex(value)
+        notes.add(Kind.ID_AS_TEXT, f"{field} is text, not an id")
+        return text
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no id: {shown(value)}")
+    return shown(value)
+
+
+def _hex(text: str) -> str:
+    plain = text.strip().lower()
+    return plain if is_id(plain) else _SURROGATES.sub("\ufffd", text)
+
+
+def owner(value: Any, field: str, notes: Notes) -> str:
+    """The id of an agent, user, session or shard; empty if there is none or it is no id."""
+    found = identifier(value, field, notes)
+    if found and not is_id(found):
+        notes.add(Kind.NO_OWNER, f"{field} is no id: {shown(value)}")
+        return ""
+    return found
+
+
+def identifiers(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
+    """A list of ids. A dict in its place gives its values in order, a single id a list of one."""
+    if value is None:
+        return ()
+    if isinstance(value, list):
+        items = value
+    elif isinstance(value, Mapping) and "$oid" not in value:
+        notes.add(Kind.WRONG_SHAPE, f"{field} is a dict, not a list")
+        items = list(value.values())
+    else:
+        notes.add(Kind.WRONG_SHAPE, f"{field} is a single value, not a list")
+        items = [value]
+    return tuple([found for item in items if (found := identifier(item, field, notes))])
+
+
+def text(value: Any, field: str, notes: Notes) -> str:
+    """A text; empty for null."""
+    if type(value) is str:
+        return _readable(value, field, notes) if not value.isascii() else value
+    if value is None:
+        return ""
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {shown(value)}")
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """What a person would read in a value that should have been a text."""
+    if isinstance(value, list):
+        return "\n".join(_plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}: {_plain(item)}" for key, item in value.items())
+    return _SURROGATES.sub("\ufffd", str(value))
+
+
+def _readable(value: str, field: str, notes: Notes) -> str:
+    if _SURROGATES.search(value) is None:
+        return value
+    if _ESCAPED.search(value):
+        notes.add(Kind.INVALID_UTF8, f"{field} holds bytes that are no UTF-8")
+        value = _ESCAPED.sub("\ufffd", value)
+    if _SURROGATES.search(value):
+        notes.add(Kind.CONTROL_CHARACTERS, f"{field} holds halves of characters")
+        value = _SURROGATES.sub("\ufffd", value)
+    return value
+
+
+def moment(value: Any, field: str, notes: Notes) -> datetime | None:
+    """A time, aware, in UTC; None if there is none or it cannot be read."""
+    if type(value) is datetime:
+        return as_utc(value)
+    if value is None or value == "":
+        return None
+    found = _parsed(value)
+    if found is None:
+        notes.add(Kind.WRONG_SHAPE, f"{field} is no time: {shown(value)}")
+        return None
+    detail = "" if found.tzinfo else " without a zone, taken to be UTC"
+    notes.add(Kind.TIME_AS_TEXT, f"{field} is {shown(value)}{detail}")
+    return as_utc(found)
+
+
+def _parsed(value: Any) -> datetime | None:
+    try:
+        if isinstance(value, str):
+            return datetime.fromisoformat(value.strip())
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            seconds = value if abs(value) <= _MOST_SECONDS else value / 1000
+            return EPOCH + timedelta(seconds=seconds)
+        if isinstance(value, Mapping) and len(value) == 1 and "$date" in value:
+            return _parsed(value["$date"])
+        if isinstance(value, DatetimeMS):
+            return None
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def number(value: Any, field: str, notes: Notes) -> int | None:
+    """A whole number that is at least 1; None if there is none."""
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 2**31:
+        return int(value)
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no number of things: {shown(value)}")
+    return None
+
+
+def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
+    """A truth value."""
+    if isinstance(value, bool):
+        return value
+    if value is None:
+        return default
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no truth value: {shown(value)}")
+    if isinstance(value, str):
+        return value.strip().lower() not in ("", "0", "false", "no", "off")
+    return bool(value)
+
+
+def made_at(document_id: str) -> datetime | None:
+    """When a document with this id was made; None if the id does not tell."""
+    if not is_id(document_id):
+        return None
+    return EPOCH + timedelta(seconds=int(document_id[:8], 16))
