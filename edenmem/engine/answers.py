@@ -81,6 +81,20 @@ class DedupAnswer(Answer):
     decisions: list[DedupDecision]
 
 
+class MergedFacts(Answer):
+    """Facts that say the same. ``facts`` are numbers from the prompt."""
+
+    facts: list[int]
+    reason: str = Field(description="A few words.")
+    content: str = Field(description="One sentence that stands for all of them.")
+
+
+class MergeAnswer(Answer):
+    """Task ``merge``: no number twice; none is a good answer."""
+
+    merges: list[MergedFacts]
+
+
 class TextAnswer(Answer):
     """Tasks ``consolidate`` and ``shorten``: the whole new text."""
 

@@ -12,6 +12,7 @@ reflections    conversation, now, agent, speakers, scopes, shards, memory, facts
                reflection_words
 single         all of the two above
 dedup          now, facts (number, content, neighbours (number, content, formed_at)), fact_words
+merge          now, facts (number, content, formed_at), fact_words
 consolidate    now, kind, owner, current, reflections ((formed_at, content) oldest first),
                instructions (None if there are none), word_limit
 shorten        text, words, word_limit

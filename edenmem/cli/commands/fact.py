@@ -9,6 +9,7 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm
 from edenmem.cli.choosing import check_hold_facts, choose_agent, choose_scope, readable_scopes
+from edenmem.cli.commands.fact_dedup import dedup
 from edenmem.cli.data import keys_of, to_data
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
@@ -311,3 +312,6 @@ def restore(
         embed=not dry_run,
     )
     tell_edit(run, report, verbs=("restore", "restored"))
+
+
+app.command("dedup", cls=Command)(dedup)

@@ -23,6 +23,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "reflections": answers.ReflectionsAnswer,
     "single": answers.SingleAnswer,
     "dedup": answers.DedupAnswer,
+    "merge": answers.MergeAnswer,
     "consolidate": answers.TextAnswer,
     "shorten": answers.TextAnswer,
     "recall": answers.RecallAnswer,
@@ -55,6 +56,9 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
         case "dedup":
             neighbour = {"number": 1, "content": text, "formed_at": NOW}
             facts = [{"number": 1, "content": text, "neighbours": [neighbour]}]
+            return {"now": NOW, "facts": facts, "fact_words": 30}
+        case "merge":
+            facts = [{"number": 1, "content": text, "formed_at": NOW}]
             return {"now": NOW, "facts": facts, "fact_words": 30}
         case "consolidate":
             return {
@@ -96,7 +100,7 @@ def test_no_braces_or_template_syntax_reach_the_model(task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["facts", "reflections", "single", "dedup", "consolidate", "recall"]
+    "task", ["facts", "reflections", "single", "dedup", "merge", "consolidate", "recall"]
 )
 def test_the_current_time_is_given(task: str) -> None:
     """Known failure 34."""

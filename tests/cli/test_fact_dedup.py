@@ -1,0 +1,89 @@
+"""``edenmem fact dedup`` as its users have it: looked at, by a model, and by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Cli, controls
+from tests.cli.test_engine_commands import scripted
+
+LENA = ("--agent", "mira", "--user", "lena")
+TEA, TEA_TOO = "Lena likes green tea.", "lena likes green TEA"
+
+
+@pytest.fixture
+def twice(cli: Cli) -> Cli:
+    """Two facts of one user with the same words, and the same words about another user."""
+    for owner, text in (("lena", TEA), ("lena", TEA_TOO), ("tomas", TEA)):
+        cli("fact", "add", "--agent", "mira", "--user", owner, "--content", text).ok()
+    return cli
+
+
+def facts(cli: Cli) -> list[str]:
+    rows = cli.json("fact", "list", *LENA, "--scope", "user", "--limit", "0")
+    return sorted(row["content"] for row in rows if "tea" in row["content"].casefold())
+
+
+def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
+    (group,) = twice.json("fact", "dedup", *LENA, "--dry-run")
+    assert [fact["content"] for fact in group["facts"]] == [TEA, TEA_TOO]
+    assert group["scores"] == [1.0, 1.0]
+    shown = twice("fact", "dedup", *LENA, "--dry-run").ok().out
+    assert "group 1 of 1: mira user lena" in shown
+    assert facts(twice) == sorted([TEA, TEA_TOO])
+
+
+def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
+    refused = twice("fact", "dedup", *LENA)
+    assert (refused.code, refused.out) == (2, "")
+    assert "--llm" in refused.err
+    model = scripted(twice, {})
+    unasked = twice("fact", "dedup", *LENA, "--llm", *model)
+    assert unasked.code == 2
+    assert "--yes" in unasked.err
+    assert facts(twice) == sorted([TEA, TEA_TOO])
+
+
+def test_a_model_merges(twice: Cli) -> None:
+    merged = {"facts": [1, 2], "reason": "the same", "content": "Lena likes green tea a lot."}
+    model = scripted(twice, {("merge", f"user/mira/lena/{TEA}"): {"merges": [merged]}})
+    planned = twice("fact", "dedup", *LENA, "--llm", "--dry-run", *model).ok()
+    assert "+Lena likes green tea a lot." in planned.out
+    assert facts(twice) == sorted([TEA, TEA_TOO])
+    done = twice("fact", "dedup", *LENA, "--llm", "--yes", *model).ok()
+    assert "Lena likes green tea a lot." in done.out
+    assert facts(twice) == ["Lena likes green tea a lot."]
+    again = twice("fact", "dedup", *LENA, "--llm", "--yes", *model).ok()
+    assert "no facts of one scope say nearly the same" in again.err
+
+
+def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
+    wild = {"facts": [1, 99], "reason": "x", "content": "Lena."}
+    model = scripted(twice, {("merge", f"user/mira/lena/{TEA}"): {"merges": [wild]}})
+    refused = twice("fact", "dedup", *LENA, "--llm", "--yes", *model)
+    assert refused.code == 1
+    assert "a fact that was not offered" in refused.err
+    assert facts(twice) == sorted([TEA, TEA_TOO])
+
+
+def test_a_person_chooses(twice: Cli) -> None:
+    down, enter = "\x1b[B", "\r"
+    screen = twice.on_terminal(
+        "fact", "dedup", *LENA, answers=[("What to do", down + down + enter)]
+    ).ok()
+    assert "group 1 of 1: mira user lena" in screen.out
+    assert facts(twice) == [TEA_TOO]
+    (entry, *_) = [
+        each for each in twice.json("fact", "list", "--agent", "mira", "--user", "tomas")
+        if each["content"] == TEA
+    ]  # fmt: skip
+    assert entry["version"] == 1  # another user's is as it was
+
+
+def test_hostile_facts_stay_on_their_line(cli: Cli) -> None:
+    hostile = "[bold]Lena[/bold] \x1b[2J\x1b]0;owned\x07 \u202e likes tea"
+    for text in (hostile, hostile.upper()):
+        cli("fact", "add", *LENA, "--content", text).ok()
+    shown = cli.on_terminal("fact", "dedup", *LENA, "--dry-run").ok().out
+    assert "[bold]Lena[/bold]" in shown
+    assert not controls(shown)
