@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -27,8 +28,9 @@ class Entry(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that holds it."""
-        return f"edenmem.cli.commands.{self.name}"
+        """The module that holds it; one whose name is a word of Python ends in an underscore."""
+        ending = "_" if iskeyword(self.name) else ""
+        return f"edenmem.cli.commands.{self.name}{ending}"
 
 
 _BEGIN, _WHO, _MEMORY, _WORK = "Begin", "Who and where", "Memory", "Work"
@@ -60,7 +62,11 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "form", "Form memories from conversations."),
         Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
         Entry(_WORK, "cold", "Quiet sessions, from cron: run, status, retry, crontab.", True),
+        Entry(_WORK, "forget", "Remove every trace of a user, a session, a group or an agent."),
         Entry(_WORK, "embed", "Vectors of facts: status, backfill.", True),
+        Entry(_WORK, "export", "Write memory to a file: complete, or as Markdown to edit."),
+        Entry(_WORK, "import", "Read memory from a file: a backup, lines, or edited Markdown."),
+        Entry(_WORK, "migrate", "Memory of v1, and the schema: v1, up, status, verify…", True),
         Entry(_WORK, "index", "Indexes: create, list, status, update, drop.", True),
     )
 }

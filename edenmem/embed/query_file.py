@@ -64,6 +64,17 @@ class QueryFile:
                 (self._size,),
             )
 
+    def clear(self) -> None:
+        """Remove all vectors; their bytes are overwritten."""
+        if not self._path.exists():
+            return
+        try:
+            with self._opened() as connection:
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute("DELETE FROM vectors")
+        except sqlite3.Error:  # damaged, or long in use: a new one is made when it is needed
+            self._path.unlink(missing_ok=True)
+
     def _key(self, model: str, text: str) -> bytes:
         whole = "\0".join((self._space, model, text))
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).digest()

@@ -121,3 +121,9 @@ def named_in(text: str, names: Iterable[str]) -> str | None:
         ):
             return name
     return None
+
+
+def placed_words(text: str) -> tuple[str, list[tuple[str, int, int]]]:
+    """``text`` as it is compared, and each of its `words` with the place where it stands there."""
+    shown = _plain(text)
+    return shown, [(m.group().casefold(), m.start(), m.end()) for m in _WORD.finditer(shown)]

@@ -21,6 +21,9 @@ class QueryShelf(Protocol):
     def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
         """Keep the vectors of texts."""
 
+    def clear(self) -> None:
+        """Keep none of them any more."""
+
 
 class QueryVectors:
     """The vectors of the latest ``size`` queries, in memory, behind them the shelf if there is one.

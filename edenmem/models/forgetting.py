@@ -26,7 +26,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     ``owner`` is the user's canonical id, the session's or group's id, or empty for a whole agent.
     ``agent_id`` narrows a user to one agent. ``accounts`` are all accounts of a user, ``names``
-    what the subject is called in texts: ids, usernames, names shown in conversations.
+    what the subject is called in texts: ids, usernames, names shown in conversations. ``known_id``
+    is the id of an earlier forgetting, where nothing else is known of the subject any more.
     """
 
     kind: SubjectKind
@@ -34,11 +35,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     accounts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    known_id: str = ""
 
     @property
     def id(self) -> str:
         """The id of its forgetting, of which neither name nor id of the subject can be told."""
-        return derived_id("forget", self.kind, self.owner, self.agent_id or "")
+        return self.known_id or derived_id("forget", self.kind, self.owner, self.agent_id or "")
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):

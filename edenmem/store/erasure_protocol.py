@@ -37,6 +37,13 @@ class Erasing(Protocol):
         """The sessions of any of these accounts, of this agent or of this group, deleted ones too,
         each once."""
 
+    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        """The names under which the accounts appear in messages of these sessions."""
+
+    def count_conversations(self, traces: Traces) -> dict[str, int]:
+        """How many sessions and messages of the host there are, of which `erase_messages` speaks;
+        kinds of which there is nothing are left out."""
+
     def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """Reflections that were derived (propagated) from one of these."""
 

@@ -43,9 +43,10 @@ from edenmem.store.mongo.tracing import (
     key_filters,
     source_filters,
 )
-from edenmem.store.protocol import batched
 
 _AT_ONCE = 500
+#: Kinds of what is removed, as `Store.count_traces` names them too.
+VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
 _TRIES = 5
 _BEYOND = (
     "the server's oplog and journal, until they are overwritten",
@@ -169,20 +170,20 @@ class ErasingPart(TracingPart, PassagesPart):
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             found = self._reflections.find({"_id": object_id(reflection_id)})
-            removed["derived reflections"] += self._erase_reflections(list(found))
+            self._erase_reflections("derived reflections", list(found), removed)
         for filter in (*grouped(traces.scopes, fact_fields), *source_filters(traces.sources)):
             for page in self._pages(self._facts, filter):
-                removed["facts"] += self._erase_facts(page)
+                self._erase_facts(page, removed)
         for filter in (*grouped(traces.scopes, owner_fields), *source_filters(traces.sources)):
             for page in self._pages(self._reflections, filter):
-                removed["reflections"] += self._erase_reflections(page)
+                self._erase_reflections("reflections", page, removed)
         for filter in consolidated_filters(traces.scopes):
             removed["texts"] += self._consolidated.delete_many(filter)
         for part in id_parts(str(policy_id(scope)) for scope in traces.scopes):
             removed["policies"] += self._policies.delete_many({"_id": {"$in": part}})
         for key in key_filters(traces.scopes):
-            removed["versions in history"] += self._history.delete_many(key)
-            removed["audit entries (emptied)"] += self._empty_audit(key)
+            removed[VERSIONS] += self._history.delete_many(key)
+            removed[ENTRIES] += self._empty_audit(key)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 
@@ -200,37 +201,38 @@ class ErasingPart(TracingPart, PassagesPart):
         while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
             yield page
 
-    def _erase_facts(self, documents: Sequence[Document]) -> int:
+    def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
         ids = [document["_id"] for document in documents]
-        self._forget_what_was(documents)
-        removed = self._facts.delete_many({"_id": {"$in": ids}})
+        self._forget_what_was(documents, removed)
+        removed["facts"] += self._facts.delete_many({"_id": {"$in": ids}})
         self._touch(_homes(map(codec.fact_from, documents)))
-        return removed
 
-    def _erase_reflections(self, documents: Sequence[Document]) -> int:
-        reflections = [codec.reflection_from(document) for document in documents]
+    def _erase_reflections(
+        self, kind: str, documents: Sequence[Document], removed: Counter[str]
+    ) -> None:
         by_scope: dict[Scope, list[Any]] = {}
-        for document, reflection in zip(documents, reflections, strict=True):
-            for scope in _homes([reflection]):
-                by_scope.setdefault(scope, []).extend((document["_id"], reflection.id))
+        for document in documents:
+            for scope in _homes([codec.reflection_from(document)]):
+                both = (document["_id"], str(document["_id"]))  # stored as text, too
+                by_scope.setdefault(scope, []).extend(both)
         for scope, ids in by_scope.items():
             self._consolidated.update_one(
                 consolidated_key(scope),
                 {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
             )
-        self._forget_what_was(documents)
+        self._forget_what_was(documents, removed)
         keys = [document["_id"] for document in documents]
-        removed = self._reflections.delete_many({"_id": {"$in": keys}}) if keys else 0
+        removed[kind] += self._reflections.delete_many({"_id": {"$in": keys}})
         self._touch(by_scope)
-        return removed
 
-    def _forget_what_was(self, documents: Sequence[Document]) -> None:
+    def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
         """Remove the history of targets, and empty what audit entries hold of them."""
-        for part in batched([document["_id"] for document in documents], _AT_ONCE):
-            self._history.delete_many(
-                {"target_type": {"$in": ["fact", "reflection"]}, "target_id": {"$in": part}}
+        ids = [document["_id"] for document in documents]
+        for kind in ("fact", "reflection"):
+            removed[VERSIONS] += self._history.delete_many(
+                {"target_type": kind, "target_id": {"$in": ids}}
             )
-            self._empty_audit({"target_id": {"$in": part}})
+        removed[ENTRIES] += self._empty_audit({"target_id": {"$in": ids}})
 
     def _empty_audit(self, key: Filter) -> int:
         emptied = {"before": None, "after": None, "reason": "", "updatedAt": utc_now()}

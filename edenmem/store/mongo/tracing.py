@@ -109,6 +109,37 @@ class TracingPart(FormationsPart):
                 seen.add(document["_id"])
                 yield session_from(document)
 
+    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        """See `edenmem.store.erasure_protocol.Erasing.names_shown`."""
+        names: set[str] = set()
+        for session_id in session_ids:
+            said = {
+                "session": object_id(session_id),
+                "role": "user",
+                "sender": {"$in": object_ids(accounts)},
+            }
+            found = self._messages.find(said, {"name": 1})
+            names.update(name for each in found if (name := codec.text(each.get("name"))))
+        return sorted(names)
+
+    def count_conversations(self, traces: Traces) -> dict[str, int]:
+        """See `edenmem.store.erasure_protocol.Erasing.count_conversations`."""
+        own = [{"session": object_id(session_id)} for session_id in traces.own]
+        shared = [
+            {
+                "session": object_id(session_id),
+                "role": "user",
+                "sender": {"$in": object_ids(traces.accounts)},
+            }
+            for session_id in traces.shared
+        ]
+        counts = {
+            "sessions": len(traces.own),
+            "messages": sum(self._messages.count(filter) for filter in own),
+            "messages in shared sessions": sum(self._messages.count(filter) for filter in shared),
+        }
+        return {kind: number for kind, number in counts.items() if number}
+
     # -- reflections and texts ---------------------------------------------------------------
 
     def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:

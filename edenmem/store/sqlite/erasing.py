@@ -30,6 +30,9 @@ from edenmem.store.sqlite.tracing import AMONG, SAID_IN, SETTLED, Tracing, numbe
 #: Facts and reflections that are removed in one transaction.
 _AT_ONCE = 500
 
+#: Kinds of what is removed, as `Store.count_traces` names them too.
+VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
+
 _EMPTY_AUDIT = (
     "UPDATE audit SET before = NULL, after = NULL, reason = ''"
     " WHERE {} AND (before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
@@ -54,18 +57,18 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
         removed: Counter[str] = Counter()
         for reflection_id in derived:
-            removed["derived reflections"] += self._erase_reflections([reflection_id], at)
+            self._erase_reflections("derived reflections", [reflection_id], at, removed)
         for ids in self._ids("facts", traces):
-            removed["facts"] += self._erase_facts(ids, at)
+            self._erase_facts(ids, at, removed)
         for ids in self._ids("reflections", traces):
-            removed["reflections"] += self._erase_reflections(ids, at)
+            self._erase_reflections("reflections", ids, at, removed)
         with self._db.reading() as connection:
             whole = json_array(numbers(connection, traces))
         for kind, statement in (
             ("texts", f"DELETE FROM consolidations WHERE scope_id {AMONG}"),
             ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}"),
-            ("versions in history", f"DELETE FROM history WHERE scope_id {AMONG}"),
-            ("audit entries (emptied)", _EMPTY_AUDIT.format(f"scope_id {AMONG}")),
+            (VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}"),
+            (ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}")),
         ):
             with self._db.writing() as connection:
                 removed[kind] += connection.execute(statement, (whole,)).rowcount
@@ -92,18 +95,18 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
                 return
             yield [id for (id,) in rows]
 
-    def _erase_facts(self, ids: Sequence[str], at: datetime) -> int:
-        removed = 0
+    def _erase_facts(self, ids: Sequence[str], at: datetime, removed: Counter[str]) -> None:
         with self._db.writing() as connection:
             for fact_id in ids:
                 stored = facts.find_fact(connection, fact_id)
                 if stored is not None:
                     facts.delete_fact(connection, stored, to_ms(at))
-                    removed += 1
-            _forget_what_was(connection, "fact", ids)
-        return removed
+                    removed["facts"] += 1
+            _forget_what_was(connection, "fact", ids, removed)
 
-    def _erase_reflections(self, ids: Sequence[str], at: datetime) -> int:
+    def _erase_reflections(
+        self, kind: str, ids: Sequence[str], at: datetime, removed: Counter[str]
+    ) -> None:
         with self._db.writing() as connection:
             gone = connection.execute(
                 f"DELETE FROM reflections WHERE id {AMONG} RETURNING scope_id, absorbed",
@@ -113,8 +116,8 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
                 scopes.touch(
                     connection, scope_id, to_ms(at), reflections=-1, pending=0 if absorbed else -1
                 )
-            _forget_what_was(connection, "reflection", ids)
-        return len(gone)
+            removed[kind] += len(gone)
+            _forget_what_was(connection, "reflection", ids, removed)
 
     # -- conversations -----------------------------------------------------------------------
 
@@ -148,11 +151,15 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
         return {kind: number for kind, number in removed.items() if number}
 
 
-def _forget_what_was(connection: sqlite3.Connection, kind: str, ids: Sequence[str]) -> None:
+def _forget_what_was(
+    connection: sqlite3.Connection, kind: str, ids: Sequence[str], removed: Counter[str]
+) -> None:
     """Remove the history of targets, and empty what audit entries hold of them."""
     among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
-    connection.execute(f"DELETE FROM history WHERE {among}", values)
-    connection.execute(_EMPTY_AUDIT.format(among), values)
+    gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
+    removed[VERSIONS] += gone.rowcount
+    emptied = connection.execute(_EMPTY_AUDIT.format(among), values)
+    removed[ENTRIES] += emptied.rowcount
 
 
 # -- formations of one session ---------------------------------------------------------------------

@@ -73,6 +73,33 @@ class Tracing(Host, Part):
             return self._sessions(member.format("agent"), [json_array([agent_id])])
         return self._sessions("s.group_id = ?", [group_id]) if group_id else iter(())
 
+    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT m.name FROM messages m WHERE m.session_id {AMONG}"
+                f" AND m.role = 'user' AND m.trigger = 0 AND m.sender {AMONG}"
+                " AND m.name IS NOT NULL ORDER BY m.name",
+                (json_array(session_ids), json_array(accounts)),
+            ).fetchall()
+        return [name for (name,) in rows]
+
+    def count_conversations(self, traces: Traces) -> dict[str, int]:
+        own, shared = json_array(traces.own), json_array(traces.shared)
+        with self._db.reading() as connection:
+            counts = {
+                kind: connection.execute(f"SELECT count(*) FROM {source}", values).fetchone()[0]
+                for kind, source, values in (
+                    ("sessions", f"sessions WHERE id {AMONG}", (own,)),
+                    ("messages", f"messages WHERE session_id {AMONG}", (own,)),
+                    (
+                        "messages in shared sessions",
+                        f"messages WHERE session_id {AMONG} AND sender {AMONG}",
+                        (shared, json_array(traces.accounts)),
+                    ),
+                )
+            }
+        return {kind: number for kind, number in counts.items() if number}
+
     def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         with self._db.reading() as connection:
             rows = connection.execute(

@@ -1,0 +1,156 @@
+"""What is to become of texts of others that name the subject: asked, drafted, or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from edenmem.cli.asking import ask_choice, confirm, person_is_there
+from edenmem.cli.editing import Edited, show_diff
+from edenmem.cli.invocation import Invocation
+from edenmem.engine.forgetting_reports import ForgetPlan, Mention, MentionDecision
+from edenmem.engine.forgetting_rewriting import RewritingRefused
+from edenmem.errors import ProviderError, UsageError
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.forgetting import Forgetter
+    from edenmem.llm.protocol import LLM
+
+
+class MentionMode(StrEnum):
+    """What to do about texts of others that name the subject."""
+
+    ASK = "ask"
+    REWRITE = "rewrite"
+    KEEP = "keep"
+
+
+Making = Callable[["LLM | None", "Embedder | None"], "Forgetter"]
+
+
+class Deciding:
+    """Makes the decisions, one mention after the other; ``failed`` are those that could not be
+    carried out as wished."""
+
+    def __init__(self, run: Invocation, plan: ForgetPlan, make: Making) -> None:
+        self._run = run
+        self._plan = plan
+        self._make = make
+        self.failed: list[str] = []
+
+    def decide(self, mode: MentionMode) -> list[MentionDecision]:
+        """A decision for each mention.
+
+        Raises:
+            UsageError: somebody is to be asked, and nobody is there.
+        """
+        mentions = self._plan.mentions
+        if not mentions or mode is MentionMode.KEEP:
+            return []
+        if mode is MentionMode.ASK and not person_is_there():
+            raise UsageError(
+                "nobody is there to ask about texts that mention it",
+                hint="say --mentions keep or --mentions rewrite",
+            )
+        decide = self._asked if mode is MentionMode.ASK else self._rewritten
+        return [found for mention in mentions if (found := decide(mention)) is not None]
+
+    # -- by the model --------------------------------------------------------------------------
+
+    def _rewritten(self, mention: Mention) -> MentionDecision | None:
+        if mention.text is None:
+            return MentionDecision(mention=mention, treatment="redact")
+        if mention.fixed:
+            return self._of_fixed(mention)
+        decision = self._drafted(mention)
+        if decision is not None:
+            self._show(decision)
+        return decision
+
+    def _of_fixed(self, mention: Mention) -> MentionDecision | None:
+        if mention.removable:  # what it says is in the text by now, which is a mention of its own
+            return MentionDecision(mention=mention, treatment="remove")
+        self._fail(mention, "change it with 'edenmem scope policy', then run this again")
+        return None
+
+    def _drafted(self, mention: Mention) -> MentionDecision | None:
+        async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
+            return await self._make(llm, embedder).draft(self._plan, mention)
+
+        self._run.out.progress(f"asking the model about {mention.target_type} {mention.target_id}")
+        try:
+            return self._run.with_models(work, llm=True)
+        except (RewritingRefused, ProviderError) as error:
+            self._fail(mention, error.message)
+            return None
+
+    def _fail(self, mention: Mention, why: str) -> None:
+        self.failed.append(f"{mention.target_type} {mention.target_id} was kept: {why}")
+
+    # -- by a person ---------------------------------------------------------------------------
+
+    def _asked(self, mention: Mention) -> MentionDecision | None:
+        out = self._run.out
+        out.note("")
+        out.note(f"{mention.target_type} {mention.target_id} names what is to be forgotten:")
+        for line in mention.contexts or ("(it absorbed reflections that go)",):
+            out.note(f"  {line}")
+        while True:
+            decision, again = self._chosen(mention)
+            if not again:
+                return decision
+
+    def _chosen(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
+        """The decision, and whether to ask again."""
+        match ask_choice("what to do", "--mentions", _choices(mention)):
+            case "keep":
+                return None, False
+            case "redact":
+                return MentionDecision(mention=mention, treatment="redact"), False
+            case "remove":
+                return MentionDecision(mention=mention, treatment="remove"), False
+            case "rewrite":
+                decision = self._drafted(mention)
+                if decision is None:
+                    self._run.out.note(self.failed.pop())
+                    return None, True
+            case _:
+                decision = self._edited(mention)
+                if decision is None:
+                    return None, True
+        self._show(decision)
+        return (decision, False) if confirm("Take this?", yes=False) else (None, True)
+
+    def _edited(self, mention: Mention) -> MentionDecision | None:
+        edited = Edited(mention.text or "", mention.target_type)
+        edited.path.unlink(missing_ok=True)
+
+        async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
+            return self._make(llm, embedder).checked(self._plan, mention, edited.text)
+
+        try:
+            return self._run.with_models(work)
+        except RewritingRefused as error:
+            self._run.out.note(error.message)
+            return None
+
+    def _show(self, decision: MentionDecision) -> None:
+        if self._run.out.is_data:
+            return
+        mention = decision.mention
+        what = f"{mention.target_type} {mention.target_id}"
+        after = decision.text if decision.treatment == "rewrite" else ""
+        show_diff(self._run.out, mention.text or "", after, old=what, new=f"{what} (new)")
+
+
+def _choices(mention: Mention) -> list[tuple[str, str]]:
+    keep = ("keep", "keep it as it is")
+    if mention.text is None:
+        return [("redact", f"empty the {mention.copies:,} older copies that name it"), keep]
+    remove = ("remove", "remove it as a whole")
+    if mention.fixed:
+        return [remove, keep] if mention.removable else [keep]
+    rewrite = [("rewrite", "have the model write it without"), ("edit", "change it in $EDITOR")]
+    return [*rewrite, *([remove] if mention.removable else []), keep]

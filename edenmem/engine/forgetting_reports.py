@@ -1,0 +1,147 @@
+"""What a forgetting found, decided and did, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from edenmem.models.changes import Actor
+from edenmem.models.forgetting import Compaction, Subject, Traces
+from edenmem.models.formation import CallUsage
+from edenmem.models.ids import as_utc
+from edenmem.models.scope import Scope
+
+
+class Mention(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of somebody else's memory that names the subject, or holds what came from it.
+
+    ``text`` is what it says now (None: only older copies name the subject, ``copies`` of them in
+    history, audit or the records of formations). ``removed`` are the statements that it absorbed
+    and that go. ``contexts`` are the places that name the subject. Of one that is ``fixed`` the
+    text cannot be rewritten, only removed (an absorbed reflection) or changed by its own command
+    (a policy).
+    """
+
+    target_type: str
+    target_id: str
+    scope: Scope | None = None
+    text: str | None = None
+    version: int = 0
+    word_limit: int = 0
+    contexts: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    copies: int = 0
+    fixed: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is."""
+        return self.target_type, self.target_id
+
+    @property
+    def removable(self) -> bool:
+        """Whether it may be removed as a whole."""
+        return self.target_type in ("fact", "reflection")
+
+
+Treatment = Literal["keep", "rewrite", "remove", "redact"]
+
+
+class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to become of a mention: kept as it is; its text rewritten as ``text``; removed; or
+    (where no text names the subject now) only its older copies emptied, as the others' are too."""
+
+    mention: Mention
+    treatment: Treatment
+    text: str = ""
+
+
+class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forgetting would do: ``counts`` of what is removed by kind, the ids of ``derived``
+    reflections elsewhere that go too (the farthest first), ``mentions`` to be decided on, and what
+    ``stays`` and why. ``former`` are texts that go, for probing; never printed."""
+
+    subject: Subject
+    traces: Traces
+    counts: dict[str, int]
+    conversations: dict[str, int]
+    derived: tuple[str, ...] = ()
+    mentions: tuple[Mention, ...] = ()
+    stays: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    begun_at: datetime | None = None  # of an earlier run that did not come to its end
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.counts or self.derived or self.mentions)
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked at afterwards, and what was still found there, in words without content."""
+
+    texts: int = 0
+    searches: int = 0
+    contexts: int = 0
+    found: tuple[str, ...] = ()
+
+
+class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forgetting did. ``unfinished`` says what could not be done and how to finish it."""
+
+    subject: Subject
+    by: Actor
+    begun_at: datetime
+    finished_at: datetime
+    removed: dict[str, int]
+    mentions: dict[str, int]
+    stays: tuple[str, ...]
+    probe: Probe
+    compaction: Compaction
+    unfinished: tuple[str, ...] = ()
+    usage: tuple[CallUsage, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that could be removed."""
+        return not self.unfinished and not self.probe.found
+
+
+def receipt_of(report: ForgetReport) -> dict[str, Any]:
+    """The report as a receipt that may be kept: no name, no content, the subject as a hash."""
+    subject = report.subject
+
+    def hashed(id: str) -> str:
+        return hashlib.sha256(id.encode()).hexdigest()
+
+    return {
+        "type": "forgetting",
+        "id": subject.id,
+        "state": "complete" if report.complete else "incomplete",
+        "subject": {
+            "kind": subject.kind,
+            "sha256": hashed(subject.owner or subject.agent_id or ""),
+            "agent_sha256": hashed(subject.agent_id) if subject.agent_id else None,
+        },
+        "begun_at": _iso(report.begun_at),
+        "finished_at": _iso(report.finished_at),
+        "by": {"name": report.by.name, "host": report.by.host, "command": report.by.command},
+        "removed": report.removed,
+        "mentions": report.mentions,
+        "stays": list(report.stays),
+        "probes": {
+            "texts": report.probe.texts,
+            "searches": report.probe.searches,
+            "contexts": report.probe.contexts,
+            "found": list(report.probe.found),
+        },
+        "unfinished": list(report.unfinished),
+        "beyond_reach": list(report.compaction.beyond),
+    }
+
+
+def _iso(moment: datetime) -> str:
+    return as_utc(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,260 @@
+"""Forgetting on every store: all traces of one go, nothing of others changes or comes back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edenmem.errors import UsageError
+from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, RemoveFact, ReviseFact
+from edenmem.models.forgetting import FORGOTTEN
+from edenmem.models.formation import Decision, FormationStatus
+from edenmem.models.host import CachedContext
+from tests.support.builders import (
+    NOW,
+    change_set,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_reflection,
+)
+from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
+from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+
+@pytest.fixture
+def town(store: Store) -> Town:
+    return make_town(store)
+
+
+def _texts(store: Store) -> str:
+    return "\n".join(passage.text for passage in store.passages()).casefold()
+
+
+def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) -> None:
+    """Known failure 49: erasing a user left copies in cached contexts, buffers, history, logs.
+    Known failure 43: a clean-up for one wiped all."""
+    store = town.store
+    said = fill(town)
+    set_policy(store, town.her(), memory_instructions="All about quince.")
+    revised = add_fact(store, town.her(), "She has a quince.")
+    applied(
+        store,
+        ReviseFact(
+            scope=town.her(),
+            fact_id=revised.id,
+            expected_version=1,
+            content="She has two quince.",
+            at=NOW,
+        ),
+        RemoveFact(scope=town.her(), fact_id=revised.id, expected_version=2, at=NOW),
+    )
+    plan = plan_of(store, user="zenobia")
+    before = everything_but(store, plan)
+    assert plan.counts["facts"] == 2
+    assert plan.counts["derived reflections"] == 2
+    assert all(text.casefold() in _texts(store) for text in said)
+
+    report = forget(store, plan=plan)
+
+    assert report.complete, (report.probe, report.unfinished)
+    assert "quince" not in _texts(store)
+    assert everything_but(store, plan) == before
+    assert store.cached_context(town.own.id, town.eve.id) is None or "quince" not in (
+        store.cached_context(town.own.id, town.eve.id).xml  # type: ignore[union-attr]
+    )
+    again = plan_of(store, user="zenobia")
+    assert set(again.counts) <= {"cached contexts"}
+    assert not again.mentions
+
+
+def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
+    fill(town)
+    store = town.store
+    ids = {entry.id for entry in store.audit()}
+    forget(store, user="zenobia")
+    entries = {entry.id: entry for entry in store.audit()}
+    assert ids < entries.keys()
+    (own,) = (entry for entry in entries.values() if entry.action == "forget")
+    assert (own.before, own.after, own.reason) == (None, None, "")
+    assert town.zenobia.id not in (own.target_id, own.agent_id)
+    hers = [entry for entry in entries.values() if entry.scope == town.her()]
+    assert hers
+    assert {(entry.before, entry.after, entry.reason) for entry in hers} == {(None, None, "")}
+    (kept,) = store.forgettings()
+    assert kept.closed_at == NOW
+    assert kept.counts["facts"] == 2
+
+
+def test_of_one_agent_alone(town: Town) -> None:
+    fill(town)
+    forget(town.store, user="zenobia", agent="adam")
+    assert "paints quince" not in _texts(town.store)
+    assert "quince jam" in _texts(town.store)
+
+
+def test_a_second_account_is_the_same_person(town: Town) -> None:
+    fill(town)
+    forget(town.store, user="zen#1234")
+    assert "quince" not in _texts(town.store)
+
+
+def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
+    store = town.store
+    forget(store, user="zenobia")
+    assert store.backlog(town.own.id, town.eve.id, limit=10).total == 0
+    left = store.backlog(town.shared.id, town.eve.id, limit=10)
+    assert {message.sender for message in left.messages} == {None}
+    assert store.backlog(town.lone.id, town.eve.id, limit=10).total == 4
+    later = make_messages(town.own, ["I am back."], start=NOW + timedelta(hours=1))
+    store.add_messages(town.own.id, later)
+    assert store.backlog(town.own.id, town.eve.id, limit=10).total == 1
+
+
+@pytest.mark.parametrize("place", ["own", "shared"])
+def test_a_claim_cannot_record_any_more(town: Town, place: str) -> None:
+    """A worker that was asking a model meanwhile must not bring anything back."""
+    store = town.store
+    session = getattr(town, place)
+    messages = list(store.messages(session.id))
+    formation = make_formation(session, messages)
+    assert store.claim(formation)
+
+    forget(store, user="zenobia")
+
+    outcome = change_set(AddFact(fact=make_fact(town.her(), "Quince again.")))
+    assert not store.record(
+        formation.id,
+        worker="worker-1",
+        changes=outcome,
+        decisions=(),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    waiting = store.backlog(session.id, town.eve.id, limit=10)
+    assert waiting.total == (0 if place == "own" else 2)
+
+
+def test_what_was_recorded_is_applied_without_her(town: Town) -> None:
+    store = town.store
+    formation = make_formation(town.shared, list(store.messages(town.shared.id)))
+    assert store.claim(formation)
+    his, hers = make_fact(town.his(), "Bruno has an oar."), make_fact(town.her(), "A quince.")
+    assert store.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(AddFact(fact=his), AddFact(fact=hers)),
+        decisions=(Decision(content="A quince.", action="ADD"),),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    forget(store, user="zenobia")
+    assert store.fact(his.id) is not None
+    assert store.fact(hers.id) is None
+    assert "quince" not in _texts(store)
+    found = store.formation(formation.id)
+    assert found is not None
+    assert (found.status, found.decisions) == (FormationStatus.APPLIED, ())
+
+
+def test_changes_that_were_decided_before_are_refused(town: Town) -> None:
+    store = town.store
+    parent = add_reflection(store, town.her(), "Likes quince.")
+    forget(store, user="zenobia")
+    hers = make_fact(town.her(), "Quince again.")
+    derived = make_reflection(town.everybody, "Some like quince.", propagated_from=(parent.id,))
+    for change in (AddFact(fact=hers), AddReflection(reflection=derived, word_limit=9)):
+        assert apply(store, change)[0].status is ChangeStatus.CONFLICT
+    assert "quince" not in _texts(store)
+    later = make_fact(town.her(), "She moved to Oslo.")
+    applied(store, AddFact(fact=later), at=NOW + timedelta(seconds=1))
+
+
+def test_a_session_takes_along_what_came_from_it(town: Town) -> None:
+    store = town.store
+    fill(town)
+    learned = add_fact(
+        store, town.everybody, "Quince jam is sold on Mondays.", session_id=town.own.id
+    )
+    report = forget(store, session="balcony")
+    assert report.complete
+    assert store.fact(learned.id) is None
+    assert "spoke of quince" not in _texts(store)
+    assert "paints quince" in _texts(store)  # not from this session
+    assert store.backlog(town.own.id, town.eve.id, limit=1).total == 0
+
+
+def test_a_group_of_one_agent(town: Town) -> None:
+    fill(town)
+    report = forget(town.store, group="harbour", agent="eve")
+    assert report.complete
+    assert "harbour" not in _texts(town.store)
+    assert "bruno rows" in _texts(town.store)
+
+
+def test_a_whole_agent(town: Town) -> None:
+    fill(town)
+    report = forget(town.store, agent="eve")
+    assert report.complete
+    left = _texts(town.store)
+    assert "paints quince" in left  # Adam's
+    assert "quince jam" not in left
+    assert "answers are short" not in left
+    assert town.store.agent(town.eve.id) is not None
+
+
+def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
+    store = town.store
+    fact = add_fact(store, town.everybody, "Zenobia opens the gate.")
+    applied(
+        store,
+        ReviseFact(
+            scope=town.everybody,
+            fact_id=fact.id,
+            expected_version=1,
+            content="The gate opens at six.",
+            at=NOW,
+        ),
+    )
+    consolidate(store, town.everybody, "Ask Zenobia.", expected_version=0)
+    plan = plan_of(store, user="zenobia")
+    old, text = sorted(plan.mentions, key=lambda one: one.text is not None)
+    assert (old.target_id, old.text) == (fact.id, None)
+    assert old.copies == 4  # its previous text, the version in history, two audit entries
+    assert text.text == "Ask Zenobia."
+
+    from edenmem.engine.forgetting_reports import MentionDecision
+
+    report = forget(store, [MentionDecision(mention=old, treatment="redact")], plan=plan)
+    assert report.complete
+    assert report.mentions == {"found": 2, "rewritten": 0, "removed": 0, "emptied": 1, "kept": 1}
+    now = store.fact(fact.id)
+    assert now is not None
+    assert (now.content, now.previous_content) == ("The gate opens at six.", None)
+    assert store.history("fact", fact.id)[0].content == FORGOTTEN
+    assert store.consolidations([town.everybody])[town.everybody].version == 1
+
+
+def test_cached_contexts_of_the_agent_go(town: Town) -> None:
+    store = town.store
+    add_fact(store, town.her(), "Likes quince.")
+    for session in (town.own, town.lone):
+        context = CachedContext(xml="<m>quince</m>", fingerprint="f", built_at=NOW)
+        store.cache_context(session.id, town.eve.id, context)
+    forget(store, user="zenobia")
+    cached = store.cached_context(town.lone.id, town.eve.id)
+    assert cached is None
+    assert "quince" not in _texts(store)
+
+
+@pytest.mark.parametrize("store", ["mongomock"], indirect=True)
+def test_conversations_in_mongodb_are_the_platforms(town: Town) -> None:
+    with pytest.raises(UsageError, match="platform"):
+        forget(town.store, user="zenobia", messages=True)

@@ -1,0 +1,209 @@
+"""A small world in which somebody is to be forgotten, and what is to be the same afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edenmem.engine.forgetting import Forgetter
+from edenmem.engine.forgetting_reports import ForgetPlan, ForgetReport, MentionDecision
+from edenmem.engine.forgetting_subjects import find_subject
+from edenmem.models.host import Agent, CachedContext, Session, User
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import EmbeddingSettings, Settings
+from tests.support.builders import (
+    ACTOR,
+    NOW,
+    FixedClock,
+    ago,
+    make_agent,
+    make_messages,
+    make_session,
+    make_user,
+)
+from tests.support.memory import add_fact, add_reflection, consolidate
+
+if TYPE_CHECKING:
+    from edenmem.models.forgetting import Subject
+    from edenmem.store.protocol import Store
+
+SETTINGS = Settings(embedding=EmbeddingSettings(provider="none"))
+
+
+@dataclass(kw_only=True)
+class Town:
+    """Zenobia with two accounts, Bruno, two agents; her own session, one with Bruno in a group."""
+
+    store: Store
+    eve: Agent
+    adam: Agent
+    zenobia: User
+    zenobia_on_discord: User
+    bruno: User
+    own: Session
+    shared: Session
+    lone: Session  # Bruno's
+
+    def her(self, agent: Agent | None = None) -> Scope:
+        """What an agent knows of Zenobia."""
+        return Scope.user((agent or self.eve).id, self.zenobia.id)
+
+    def his(self, agent: Agent | None = None) -> Scope:
+        """What an agent knows of Bruno."""
+        return Scope.user((agent or self.eve).id, self.bruno.id)
+
+    @property
+    def group(self) -> Scope:
+        """The group's memory with Eve."""
+        return Scope.group(self.eve.id, "harbour")
+
+    @property
+    def everybody(self) -> Scope:
+        """What Eve knows for everybody."""
+        return Scope.agent(self.eve.id)
+
+
+def make_town(store: Store) -> Town:
+    """The people and sessions, with a few messages."""
+    eve, adam = make_agent("eve", name="Eve"), make_agent("adam")
+    zenobia, bruno = make_user("zenobia"), make_user("bruno")
+    discord = make_user("zen#1234", eden_user_id=zenobia.id)
+    for agent in (eve, adam):
+        assert store.add_agent(agent)
+    for user in (zenobia, bruno, discord):
+        assert store.add_user(user)
+    own = make_session([eve], [zenobia], name="balcony")
+    shared = make_session([eve], [discord, bruno], name="pier", group_id="harbour")
+    lone = make_session([eve], [bruno], name="boat")
+    for session, sender in ((own, zenobia), (shared, discord), (lone, bruno)):
+        assert store.put_session(session)
+        store.add_messages(
+            session.id, make_messages(session, 4, sender=sender.id, name=f"{sender.username} Q")
+        )
+    return Town(
+        store=store,
+        eve=eve,
+        adam=adam,
+        zenobia=zenobia,
+        zenobia_on_discord=discord,
+        bruno=bruno,
+        own=own,
+        shared=shared,
+        lone=lone,
+    )
+
+
+def fill(town: Town) -> list[str]:
+    """Give everybody memories; the texts that are traces of Zenobia. They have "quince" in them,
+    which nothing else has."""
+    store, at = town.store, ago(hours=1)
+    said: list[str] = []
+
+    def hers(text: str) -> str:
+        said.append(text)
+        return text
+
+    add_fact(store, town.her(), hers("She keeps quince jam."), session_id=town.own.id, formed_at=at)
+    add_fact(store, town.her(town.adam), hers("She paints quince trees."), formed_at=at)
+    first = add_reflection(store, town.her(), hers("Prefers quince to pears."), formed_at=at)
+    second = add_reflection(store, town.her(), hers("Talks of quince at night."), formed_at=at)
+    consolidate(
+        store, town.her(), hers("A friend of quince."), expected_version=0, absorbed_ids=[first.id]
+    )
+    consolidate(store, town.her(), hers("Great friend of quince."), expected_version=1)
+    talk = Scope.session(town.eve.id, town.own.id)
+    add_reflection(store, talk, hers("They spoke of quince."), session_id=town.own.id, formed_at=at)
+    up = add_reflection(
+        store, town.group, hers("Some like quince."), propagated_from=(second.id,), formed_at=at
+    )
+    add_reflection(
+        store, town.everybody, hers("Quince is liked."), propagated_from=(up.id,), formed_at=at
+    )
+    for scope, text in (
+        (town.his(), "Bruno rows."),
+        (town.group, "The harbour opens at six."),
+        (town.everybody, "Answers are short."),
+    ):
+        add_fact(store, scope, text, formed_at=at)
+        kept = add_reflection(store, scope, f"{text} Indeed.", formed_at=at)
+        consolidate(store, scope, f"{text} So it is.", expected_version=0, absorbed_ids=[kept.id])
+    store.cache_context(
+        town.own.id,
+        town.eve.id,
+        CachedContext(xml=f"<m>{hers('quince in the cache')}</m>", fingerprint="f", built_at=NOW),
+    )
+    return said
+
+
+def forgetter(store: Store, *, llm: Any = None, clock: FixedClock | None = None) -> Forgetter:
+    """One that acts for the tester, without models."""
+    return Forgetter(
+        store,
+        SETTINGS,
+        llm=llm,
+        embedder=None,
+        actor=ACTOR,
+        clock=clock or FixedClock(),
+    )
+
+
+def plan_of(store: Store, **named: Any) -> ForgetPlan:
+    """What there is of a subject."""
+    return asyncio.run(forgetter(store).plan(subject_of(store, **named)))
+
+
+def subject_of(store: Store, **named: Any) -> Subject:
+    """The subject that options name."""
+    return find_subject(store, **named)
+
+
+def forget(
+    store: Store,
+    decisions: Sequence[MentionDecision] = (),
+    *,
+    messages: bool = False,
+    plan: ForgetPlan | None = None,
+    **named: Any,
+) -> ForgetReport:
+    """Plan and carry out."""
+    plan = plan or plan_of(store, **named)
+    return asyncio.run(forgetter(store).forget(plan, decisions, messages=messages))
+
+
+def everything_but(store: Store, traces: ForgetPlan) -> dict[str, Any]:
+    """All that is stored of others: memory, versions, audit entries, conversations."""
+    whole = set(traces.traces.scopes)
+    derived = set(traces.derived)
+    scopes = [one.scope for one in store.scopes() if one.scope not in whole]
+    texts = store.consolidations(scopes)
+
+    def own(reflection: Reflection) -> bool:
+        return reflection.id not in derived
+
+    return {
+        "facts": list(store.facts(FactFilter(scopes=tuple(scopes)), with_vectors=True)),
+        "reflections": [one for one in store.reflections(scopes) if own(one)],
+        "pending": {s.key: [one.id for one in store.pending(s) if own(one)] for s in scopes},
+        "texts": {
+            scope.key: (text.consolidated_content, text.version, text.absorbed_ids)
+            for scope, text in texts.items()
+        },
+        "policies": store.policies(scopes),
+        "history": {s.key: store.history("consolidation", "", scope=s) for s in scopes},
+        "audit": sorted(
+            (
+                entry
+                for entry in store.audit()
+                if entry.scope not in whole
+                and entry.target_id not in derived
+                and entry.action != "forget"
+            ),
+            key=lambda entry: entry.id,
+        ),
+        "people": (list(store.agents()), list(store.users()), list(store.sessions())),
+        "messages": [list(store.messages(session.id)) for session in store.sessions()],
+    }
