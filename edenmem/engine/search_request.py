@@ -99,7 +99,7 @@ async def vector_model(
         return embedder.model
     if named is not None:
         return named
-    stored = sorted(set(await in_thread(store.vector_models, filter.scopes)) - {""})
+    stored = await in_thread(store.vector_model_names, filter.scopes)
     if len(stored) > 1:
         raise UsageError(
             f"the facts have vectors of several models ({', '.join(stored)}); "

@@ -298,6 +298,10 @@ class Store(
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """Name of the embedding model → number of facts; "" counts facts without a vector."""
 
+    def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
+        """The models that facts of the scopes have vectors of, in order; quick, as nothing is
+        counted. Vectors that came without the name of a model have none."""
+
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:

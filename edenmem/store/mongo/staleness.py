@@ -20,10 +20,31 @@ from edenmem.store.protocol import VectorCount
 _BY_ID = (("_id", 1),)
 #: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.
 _HEADER = 2
+#: What can be seen to be a vector without reading all of it.
+_PLAIN_VECTORS: tuple[Filter, ...] = (
+    {"embedding.0": {"$nin": [None, 0]}},
+    {"embedding": {"$type": "binData"}},
+)
 
 
 class StalenessPart(OverviewPart, SlotPart):
     """Walks the facts of each agent and model along `edenmem_fact_model`, in the order of ids."""
+
+    def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
+        """See `edenmem.store.protocol.Store.vector_model_names`."""
+        found: set[str] = set()
+        for owner in grouped(scopes, fact_fields):
+            names = self._facts.distinct("embedding_model", owner)
+            for name in {name for name in names if isinstance(name, str) and name} - found:
+                of_model = {**owner, "embedding_model": name}
+                plain = any(
+                    self._facts.find_one({**of_model, **vector}, {"_id": 1})
+                    for vector in _PLAIN_VECTORS
+                )
+                # The first number of a vector may be 0 by chance, as all are after a failure.
+                if plain or self._facts.count(of_model) > self._without_vector(of_model):
+                    found.add(name)
+        return tuple(sorted(found))
 
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None

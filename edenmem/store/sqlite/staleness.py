@@ -25,6 +25,17 @@ _NONE_BESIDE = (
 class Staleness(Part):
     """See `edenmem.store.protocol.Store`."""
 
+    def vector_model_names(self, scopes_: Sequence[Scope]) -> tuple[str, ...]:
+        with self._db.reading() as connection:
+            among = json_array(scopes.numbers_of(connection, scopes_).values())
+            rows = connection.execute(
+                "SELECT n.name FROM embedding_models n WHERE n.name <> '' AND EXISTS (SELECT 1"
+                " FROM facts f WHERE f.model_id = n.model_id"
+                " AND f.scope_id IN (SELECT value FROM json_each(?))) ORDER BY n.name",
+                (among,),
+            ).fetchall()
+        return tuple(name for (name,) in rows)
+
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:

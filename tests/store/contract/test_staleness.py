@@ -13,7 +13,7 @@ from edenmem.store.protocol import Store, VectorCount
 from edenmem.store.sqlite import staleness as sqlite
 from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, add_facts, applied
-from tests.support.vectors import random_unit
+from tests.support.vectors import random_unit, unit
 
 AGENT, OTHER_AGENT = "1" * 24, "2" * 24
 SCOPE = Scope.user(AGENT, new_id())
@@ -122,3 +122,17 @@ def test_what_meaning_cannot_find_is_counted(store: Store, mixed: dict[str, Fact
     assert store.unsearchable([SCOPE, SHARED], model="neither") == 3
     assert store.unsearchable([Scope.agent(new_id())], model="new") == 0
     assert store.unsearchable([], model="new") == 0
+
+
+def test_the_models_of_vectors_are_named(store: Store, mixed: dict[str, Fact]) -> None:
+    assert store.vector_model_names([SCOPE]) == ("new",)
+    assert store.vector_model_names([SHARED, SCOPE]) == ("new", "old")
+    assert store.vector_model_names([SCOPE, ELSEWHERE]) == ("new",)
+    assert store.vector_model_names([Scope.agent(new_id())]) == ()
+    assert store.vector_model_names([]) == ()
+
+
+def test_a_vector_that_begins_with_zero_is_one(store: Store) -> None:
+    add_fact(store, SCOPE, "zero", embedding=unit(0.0, 1.0), embedding_model="flat")
+    add_fact(store, SCOPE, "nameless")
+    assert store.vector_model_names([SCOPE]) == ("flat",)

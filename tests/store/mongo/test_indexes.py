@@ -345,6 +345,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         list(store.stale_facts("m", dimensions=4, **named))
         list(store.stale_facts("n", dimensions=4, **named))
     store.unsearchable(scopes, model="m")
+    store.vector_model_names(scopes)
     ids = [fact.id for fact in store.facts(plain)]
     store.fact(ids[0], with_vector=True)
     store.facts_by_ids(scopes, ids)

@@ -132,6 +132,7 @@ def run_everything(store: SqliteStore) -> None:
     store.fact(facts[0].id)
     store.track_access([facts[0].id], NOW)
     store.vector_models([SCOPE])
+    store.vector_model_names([SCOPE])
     store.vector_counts("m", dimensions=9)
     store.vector_counts("m", dimensions=9, agent_id=AGENT.id)
     list(store.stale_facts("n", dimensions=9))
