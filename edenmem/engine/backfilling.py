@@ -63,11 +63,12 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that got no vector, and why."""
+    """Facts that got no vector, and why. ``blank``: they never can, since they say nothing."""
 
     fact_ids: tuple[str, ...]
     reason: str
     hint: str = ""
+    blank: bool = False
 
 
 class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +102,10 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backfiller:
-    """Looks at the vectors of a store, and makes those that are missing."""
+    """Looks at the vectors of a store, and makes those that are missing.
+
+    ``beside``: only those of a switch to the embedder's model, which are put beside the others.
+    """
 
     def __init__(
         self,
@@ -110,11 +114,13 @@ class Backfiller:
         *,
         embedder: Embedder,
         clock: Callable[[], datetime] = utc_now,
+        beside: bool = False,
     ) -> None:
         self._store = store
         self._settings = settings
         self._embedder = embedder
         self._clock = clock
+        self._beside = beside
 
     def status(self, agent_id: str | None = None) -> VectorStatus:
         """How many facts have which vectors.
@@ -165,10 +171,10 @@ class Backfiller:
 
         Raises:
             StoreError: the database cannot be used.
-            InputError: the store has vectors of the same model with another length.
+            ConflictError: vectors were to be put beside others, and somebody ended the switch.
         """
         began = time.monotonic()
-        work = _Run(self._store, self._embedder, self._clock, tell)
+        work = _Run(self._store, self._embedder, self._clock, tell, beside=self._beside)
         facts = itertools.islice(self._stale(agent_id), limit)
         batches = of_one_agent(facts, BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
@@ -220,8 +226,11 @@ class _Run:
         embedder: Embedder,
         clock: Callable[[], datetime],
         tell: Callable[[int], None],
+        *,
+        beside: bool,
     ) -> None:
         self._store = store
+        self._beside = beside
         self._embedder = embedder
         self._clock = clock
         self._tell = tell
@@ -238,7 +247,9 @@ class _Run:
         facts = [fact for fact in batch if fact.content.strip()]
         if len(facts) < len(batch):
             blank = tuple(fact.id for fact in batch if fact not in facts)
-            self._failed.append(FailedBatch(fact_ids=blank, reason="a blank text has no meaning"))
+            self._failed.append(
+                FailedBatch(fact_ids=blank, reason="a blank text has no meaning", blank=True)
+            )
         if facts:
             await self._embed(facts)
         self._seen += len(batch)
@@ -255,7 +266,9 @@ class _Run:
         vectors = {
             fact.id: (fact.hash, vector) for fact, vector in zip(facts, answer.vectors, strict=True)
         }
-        written = await in_thread(self._store.set_vectors, vectors, model=self._embedder.model)
+        written = await in_thread(
+            self._store.set_vectors, vectors, model=self._embedder.model, beside=self._beside
+        )
         self._embedded += written
         self._changed += len(facts) - written
         await self._keep(facts[0].agent_id, answer.usage)

@@ -85,7 +85,10 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator:
-    """Measures recipes on labelled queries. It only reads."""
+    """Measures recipes on labelled queries. It only reads.
+
+    ``prepared``: also by vectors that a switch to the embedder's model is only preparing.
+    """
 
     def __init__(
         self,
@@ -95,8 +98,10 @@ class Evaluator:
         embedder: Embedder | None,
         reranker: Reranker | None = None,
         clock: Callable[[], datetime] = utc_now,
+        prepared: bool = False,
     ) -> None:
         self._store = store
+        self._prepared = prepared
         self._settings = settings.search
         self._embedder = embedder
         self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
@@ -233,6 +238,7 @@ class Evaluator:
             vectors,
             model=self._embedder.model,
             limit=depth,
+            prepared=self._prepared,
         )
 
 

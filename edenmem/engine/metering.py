@@ -40,6 +40,26 @@ class Meter:
         return tuple(self._totals[model] for model in sorted(self._totals))
 
 
+def joined_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
+    """The totals of several pieces of work as one of each model, by the models' names."""
+    joined: dict[str, UsageTotal] = {}
+    for total in totals:
+        known = joined.get(total.model)
+        joined[total.model] = total if known is None else _sum(known, total)
+    return tuple(joined[model] for model in sorted(joined))
+
+
+def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
+    return UsageTotal(
+        model=one.model,
+        calls=one.calls + other.calls,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cost=one.cost + other.cost,
+        unpriced=one.unpriced + other.unpriced,
+    )
+
+
 class MeteredLLM:
     """An `edenmem.llm.protocol.LLM` whose calls are counted, those that failed included."""
 

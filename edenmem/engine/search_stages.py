@@ -102,7 +102,12 @@ class Stages:
             staged, facts = await self._loaded(staged, scopes, with_vectors=diverse or with_vectors)
         if diverse:
             with watch.stage("mmr"):
-                staged = self._diverse(staged, facts, model, top_k=top_k)
+                vectors = await self._comparable(facts, model)
+                trade_off = self._settings.mmr_lambda
+                staged = [
+                    choose_diverse(pool, vectors, top_k=top_k, trade_off=trade_off)
+                    for pool in staged
+                ]
             if not with_vectors:
                 facts = {id: replace(fact, embedding=None) for id, fact in facts.items()}
         return staged, facts
@@ -151,9 +156,8 @@ class Stages:
         weight, days = self._settings.recency_weight, self._settings.recency_days
         return [prefer_recent(pool, ages, weight=weight, days=days) for pool in pools]
 
-    def _diverse(
-        self, pools: Sequence[Pool], facts: Facts, model: str, *, top_k: int
-    ) -> list[Pool]:
+    async def _comparable(self, facts: Facts, model: str) -> dict[str, bytes]:
+        """Vectors of one model, for the facts that have one."""
         held = {id: fact for id, fact in facts.items() if fact.embedding is not None}
         # recipe "text" has no query vector, and so no model: the commonest one is compared
         models = [fact.embedding_model for fact in held.values()]
@@ -163,5 +167,7 @@ class Stages:
             for fact_id, fact in held.items()
             if fact.embedding is not None and fact.embedding_model == wanted
         }
-        trade_off = self._settings.mmr_lambda
-        return [choose_diverse(pool, vectors, top_k=top_k, trade_off=trade_off) for pool in pools]
+        missing = [fact_id for fact_id in facts if fact_id not in vectors]
+        if model and missing:  # while the store is switched to another model, they are elsewhere
+            vectors |= await in_thread(self._store.vectors_of, missing, model=model)
+        return vectors

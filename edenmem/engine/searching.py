@@ -238,6 +238,12 @@ class Searcher:
         count = await in_thread(self._store.unsearchable, filter.scopes, model=model)
         if not count:
             return []
+        switch = await in_thread(self._store.vector_switch)
+        if switch is not None and switch.in_force != model == switch.previous:
+            return [
+                f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
+                f"{switch.model!r}, and embedding.model should be set to it"
+            ]
         return [
             f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
             "yet; 'edenmem embed backfill' makes them"

@@ -108,6 +108,7 @@ class Detective:
         fact = await in_thread(self._store.fact, fact_id, with_vector=True)
         if fact is None:
             raise NotFoundError(f"there is no fact {fact_id!r}")
+        fact = await self._with_current_vector(fact)
         plan, notice = planned(
             recipe,
             self._settings.recipe,
@@ -157,6 +158,16 @@ class Detective:
             explain=explain,
             notices=(*([notice] if notice else []), *(report.notices if report else ())),
         )
+
+    async def _with_current_vector(self, fact: Fact) -> Fact:
+        """The fact with its vector of the configured model, if it has one beside another."""
+        model = self._embedder.model if self._embedder is not None else fact.embedding_model
+        if model is None or model == fact.embedding_model:
+            return fact
+        found = await in_thread(self._store.vectors_of, [fact.id], model=model)
+        if fact.id not in found:
+            return fact
+        return msgspec.structs.replace(fact, embedding=found[fact.id], embedding_model=model)
 
     def _vector_state(self, fact: Fact, asked: bytes | None) -> tuple[str, bool]:
         """What vector the fact has, in words, and whether the query's can be compared with it."""

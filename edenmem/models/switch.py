@@ -84,7 +84,7 @@ def continued(there: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
     raise ConflictError(
         f"a switch from {there.previous or 'no model'!r} to {there.model!r} "
         f"({there.dimensions:,} dimensions) is under way: {there.phase}",
-        hint=_WAY_ON[there.phase],
+        hint=WAY_ON[there.phase],
     )
 
 
@@ -100,11 +100,12 @@ def is_beside(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
     return found
 
 
-#: What to do about a switch that stands in the way of another.
-_WAY_ON: dict[SwitchPhase, str] = {
-    "filling": "finish it, or take it back with 'edenmem embed switch abandon'",
+#: Phase → what can be done about a switch in it.
+WAY_ON: dict[SwitchPhase, str] = {
+    "filling": "'edenmem embed backfill --switch' goes on with it, 'edenmem embed switch abandon' "
+    "takes it back",
     "switched": "'edenmem embed switch drop-old' ends it, 'edenmem embed switch back' undoes it",
-    "settling": "'edenmem embed switch drop-old' ends it",
-    "clearing": "'edenmem embed switch drop-old' ends it",
-    "abandoning": "'edenmem embed switch abandon' ends it",
+    "settling": "'edenmem embed switch drop-old' goes on with it",
+    "clearing": "'edenmem embed switch drop-old' goes on with it",
+    "abandoning": "'edenmem embed switch abandon' goes on with it",
 }

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import confirm
+from edenmem.cli.backfill_views import cost_of, progress_of, tell_plan, tell_report
+from edenmem.cli.commands.embed_ending import SwitchAction, end_switch
+from edenmem.cli.commands.embed_switch import Wishes, changes_of
+from edenmem.cli.commands.embed_switch import switch as switch_model
 from edenmem.cli.data import to_data
-from edenmem.cli.failures import tell
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.switch_views import standing_data, tell_standing
 from edenmem.cli.tables import Column
-from edenmem.errors import ConfigError, ExitCode
+from edenmem.cli.times import parse_duration
+from edenmem.errors import ConfigError, ConflictError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from edenmem.engine.vector_status import VectorState
     from edenmem.llm.protocol import LLM
 
-app = group("Vectors of facts: status, backfill.")
+
+app = group("Vectors of facts: status, backfill, switch.")
 
 
 def _backfiller(run: Invocation, embedder: Embedder | None) -> Backfiller:
@@ -42,7 +45,8 @@ def _agent_id(run: Invocation, agent: str | None) -> str | None:
 
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """How many facts have a vector of the configured model, none, or one of another model.
+    """How many facts have a vector of the configured model, none, or one of another model; and
+    where a switch to another model stands, if one is under way.
 
     On MongoDB this reads every vector's length once.
 
@@ -53,14 +57,20 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     chosen = _agent_id(run, agent)
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
+        from edenmem.engine.switch_ending import switch_status
+
         found = _backfiller(run, embedder).status(chosen)
+        under_way = switch_status(run.store)
         if run.out.is_data:
-            run.out.objects([to_data(found) | {"stale": found.total.stale}])
+            switch = standing_data(*under_way) if under_way else None
+            run.out.objects([to_data(found) | {"stale": found.total.stale, "switch": switch}])
             return
+        if under_way:
+            tell_standing(run, *under_way)
         length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
         run.out.fields([("model", f"{found.model}{length}")])
         run.out.listing([*found.agents, found.total], _columns(run, found.agents))
-        if found.total.stale:
+        if found.total.stale and not (under_way and under_way[0].model == found.model):
             run.out.note(
                 f"{found.total.stale:,} facts are not found by meaning; 'edenmem embed backfill' "
                 "makes their vectors"
@@ -96,6 +106,46 @@ def backfill(
     concurrency: Annotated[
         int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Batches at once.")
     ] = 4,
+    switch: Annotated[
+        bool,
+        typer.Option("--switch", help="Switch the whole of memory to the model, at one moment."),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="The model to switch to; implies --switch."),
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="NAME=VALUE",
+            help="A setting of [embedding] for the new model; may be repeated.",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="QUERIES",
+            help="Before the switch, show what both models find for labelled queries (see eval).",
+        ),
+    ] = None,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            "--max-loss", min=0, max=1, metavar="X", help="Of recall, that a switch may cost."
+        ),
+    ] = 0.02,
+    force: Annotated[
+        bool, typer.Option("--force", help="Switch whatever the comparison says.")
+    ] = False,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Make and compare the vectors; do not switch.")
+    ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+    ] = "15m",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -103,21 +153,47 @@ def backfill(
 
     It tells the cost first, and asks if vectors of another model would be replaced. It may be
     stopped at any time; run again, it goes on where it was. A fact keeps its old vector until the
-    new one is in. While a change of model is under way, meaning finds the facts that are done and
-    words find all: a switch of the whole collection at one moment, with the new vectors beside
-    the old ones until then, is not part of this version.
+    new one is in.
+
+    With --switch (or --model, --to) the new vectors are made beside the old ones, and searches go
+    on by the old model. When all are there, also of what was learned meanwhile, the new model
+    comes into force at one moment; with --compare only if recall does not fall by more than
+    --max-loss. Then put the new model into the configuration: until 'embed switch drop-old',
+    processes that use the old one are still served.
 
     \b
     edenmem embed backfill --dry-run
     edenmem embed backfill --agent mira --yes
+    edenmem embed backfill --model text-embedding-3-large --compare queries.jsonl
+    edenmem embed backfill --to provider=local --prepare-only
     """
     run = invocation(ctx)
+    changes = changes_of(model, to or ())
+    if switch or changes:
+        if agent is not None or limit is not None:
+            raise UsageError("a switch is of the whole of memory, without --agent and --limit")
+        wishes = Wishes(
+            changes=changes,
+            compare=compare,
+            max_loss=max_loss,
+            force=force,
+            prepare_only=prepare_only,
+            concurrency=concurrency,
+            patience=parse_duration(timeout, "--timeout").total_seconds(),
+            yes=yes,
+            dry_run=dry_run,
+        )
+        switch_model(run, wishes)
+        return
+    if compare is not None or force or prepare_only:
+        raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
     chosen = _agent_id(run, agent)
 
     async def planned(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
         return _backfiller(run, embedder).plan(agent_id=chosen, limit=limit)
 
     plan = run.with_models(planned)
+    _refuse_half_switch(run, plan)
     if dry_run:
         tell_plan(run, plan)
         return
@@ -127,7 +203,7 @@ def backfill(
         return
 
     async def filled(model: LLM | None, embedder: Embedder | None) -> BackfillReport:
-        with _progress(run, plan.facts) as show:
+        with progress_of(run, plan.facts) as show:
             return await _backfiller(run, embedder).run(
                 agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
             )
@@ -144,77 +220,48 @@ def _announce(run: Invocation, plan: BackfillPlan) -> None:
     if plan.facts:
         run.out.note(
             f"{plan.facts:,} facts to embed with {plan.model}, about {plan.tokens:,} tokens, "
-            f"{_cost(plan.cost)}"
+            f"{cost_of(plan.cost)}"
         )
     others = plan.status.total.others
     if plan.replaced and others:
         run.out.note(f"they have vectors of {', '.join(sorted(others))} until then")
 
 
-def _cost(cost: float | None) -> str:
-    if cost is None:
-        return "cost unknown (embedding.prices has no price of it)"
-    return f"${cost:.4f}" if cost else "no cost"
-
-
-def tell_plan(run: Invocation, plan: BackfillPlan) -> None:
-    """Print what a backfill would do."""
-    if run.out.is_data:
-        run.out.objects([{"dry_run": True, **to_data(plan)}])
-        return
-    total = plan.status.total
-    run.out.fields(
-        [
-            ("model", plan.model),
-            ("would embed", f"{plan.facts:,} facts"),
-            ("missing", total.missing or None),
-            ("wrong length", total.wrong_length or None),
-            (
-                "other models",
-                [f"{name}: {count:,}" for name, count in sorted(total.others.items())],
-            ),
-            ("tokens", f"about {plan.tokens:,}"),
-            ("cost", _cost(plan.cost)),
-        ]
-    )
-
-
-def tell_report(run: Invocation, report: BackfillReport) -> None:
-    """Print what a backfill did; failed batches are told on stderr."""
-    if run.out.is_data:
-        extra = {"tokens": report.tokens, "cost": report.cost}
-        run.out.objects([to_data(report) | extra])
-    else:
-        run.out.fields(
-            [
-                ("model", report.model),
-                ("embedded", f"{report.embedded:,} facts"),
-                ("changed meanwhile", report.changed or None),
-                ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
-                ("tokens", f"{report.tokens:,}"),
-                ("cost", _cost(report.cost)),
-                ("took", f"{report.seconds:.1f} s"),
-            ]
+def _refuse_half_switch(run: Invocation, plan: BackfillPlan) -> None:
+    """A backfill with the model of a switch that is being prepared would only prepare it."""
+    under_way = run.store.vector_switch()
+    if under_way is not None and under_way.phase == "filling" and under_way.model == plan.model:
+        raise ConflictError(
+            f"a switch to {plan.model!r} is being prepared, and {under_way.previous!r} is in force",
+            hint="'edenmem embed backfill --switch' goes on with it",
         )
-    for batch in report.failed:
-        first, count = batch.fact_ids[0], len(batch.fact_ids)
-        others = f" and {count - 1} others" if count > 1 else ""
-        tell(f"{first}{others}: {batch.reason}", batch.hint)
-    if report.stopped_early:
-        tell(f"stopped early: {report.stopped_early}", report.hint)
 
 
-@contextmanager
-def _progress(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
-    """What to call with the facts gone through; a terminal shows them, a pipe nothing."""
-    if run.quiet or not total or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+@app.command("switch", cls=Command)
+def switch_(
+    ctx: typer.Context,
+    action: Annotated[
+        SwitchAction, typer.Argument(metavar="ACTION", help="back, drop-old or abandon.")
+    ],
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+    ] = "15m",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Undo or end a switch to another embedding model, which 'embed backfill --switch' makes.
 
-    columns = (TextColumn("embedding"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("embedding", total=total)
-        yield lambda done: progress.update(task, completed=done)
+    back: the old model comes into force again, at one moment; the new vectors are kept.
+    drop-old: the new vectors take the place of the old ones, for good. On MongoDB that is the
+    field that the platform reads. abandon: take the new vectors away, before the switch.
+
+    Each may be stopped and run again. No model is asked.
+
+    \b
+    edenmem embed switch back --yes
+    edenmem embed switch drop-old
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    end_switch(run, action, patience=seconds, yes=yes, dry_run=dry_run)

@@ -193,7 +193,9 @@ class AtlasSearch:
         definition = self._believable(names.vector_index(dimensions=0, slot=slot), again=again)
         field = vector_field(definition, slot.field) or {}
         lengths = {len(vector) // 4 for vector in vectors} - {field.get("numDimensions")}
-        if lengths:
+        if lengths and not again:  # it may have been changed since it was looked at
+            self._check_vectors(vectors, slot, again=True)
+        elif lengths:
             raise StoreError(
                 f"the search index {slot.index} has vectors of "
                 f"{field.get('numDimensions')} dimensions, the query's has {min(lengths)}",
