@@ -161,8 +161,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     stored: Record | None = None
 
 
-#: What makes a record what it is. Counters of use, vectors and times of upkeep are not in it, and
-#: neither is a number of a version: what was edited there and back again says the same.
+#: What makes a record what it is. Counters of use, vectors and times are not in it, and neither is
+#: the number of a version: what was edited there and back again says the same.
 DEFINING: dict[RecordKind, tuple[str, ...]] = {
     RecordKind.AGENT: (
         "username",
@@ -189,8 +189,8 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
         "propagate",
     ),
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
-    RecordKind.REFLECTION: ("home", "content", "formed_at", "absorbed", "private"),
-    RecordKind.FACT: ("home", "content", "formed_at", "session_id", "private"),
+    RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),
+    RecordKind.FACT: ("home", "content", "private"),
     RecordKind.FORMATION: ("session_id", "agent_id", "seq", "status", "message_ids"),
     RecordKind.USAGE: ("agent_id", "work", "calls"),
     RecordKind.AUDIT: ("action", "target_type", "target_id", "at"),

@@ -251,18 +251,21 @@ class LoadingPart(DumpingPart, FormationsPart):
             text = text_record(document)
             stored[text.home] = text
         answers: Answers = {}
+        buffers: list[int] = []
         for place, text in enumerate(records):
-            if text.home in stored:
+            if text.home in stored and (stored[text.home].version or not text.version):
                 answers[place] = compared(RecordKind.CONSOLIDATION, stored[text.home], text)
-        places = [place for place in range(len(records)) if place not in answers]
+            elif text.home in stored:
+                buffers.append(place)
+        new = [p for p in range(len(records)) if p not in answers and p not in buffers]
         taken: set[int] = set()
         if not dry_run:
-            documents = [_text_document(records[place]) for place in places]
-            taken = self._consolidated.insert_new(documents)
-            self._touch({records[place].home for place in places})
-        for order, place in enumerate(places):
+            taken = self._consolidated.insert_new([_text_document(records[p]) for p in new])
+            self._consolidated.bulk([_first_text(records[p]) for p in buffers])
+            self._touch({records[place].home for place in (*new, *buffers)})
+        for order, place in enumerate(new):
             answers[place] = refused("another text has this id") if order in taken else ADDED
-        return answers
+        return {**answers, **dict.fromkeys(buffers, ADDED)}
 
     def _load_reflection(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
         now = utc_now()
@@ -423,3 +426,11 @@ def _text_document(text: Consolidation) -> Document:
         made = {"version": text.version, "at": at, "action": "consolidate", "actor": ""}
         document["last_version"] = made
     return document
+
+
+def _first_text(text: Consolidation) -> UpdateOne:
+    """The text of a scope whose document holds a buffer only."""
+    fields = _text_document(text)
+    kept = {*consolidated_key(text.home), "_id", "unabsorbed_ids", "createdAt"}
+    new = {name: value for name, value in fields.items() if name not in kept}
+    return UpdateOne({**consolidated_key(text.home), "version": None}, {"$set": new})

@@ -25,6 +25,7 @@ from edenmem.models.backup import (
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Message
+from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite import codec, facts, log, scopes, vectors
 from edenmem.store.sqlite.chronicle import AUDIT, HISTORY, audit_from, history_from, only_version
@@ -161,11 +162,16 @@ class _Loader:
 
         number = scopes.number_of(self._db, text.home)
         row = None if number is None else self._by_id(codec.CONSOLIDATION, "c.scope_id", number)
-        if row is not None:
-            return compared(RecordKind.CONSOLIDATION, codec.consolidation_from(row, ()), text)
-        if self._is_elsewhere("consolidations", text.id):
+        stored = None if row is None else codec.consolidation_from(row, ())
+        if stored is not None and (stored.version or not text.version):
+            return compared(RecordKind.CONSOLIDATION, stored, text)
+        if self._is_elsewhere("consolidations", text.id) and (
+            stored is None or stored.id != text.id
+        ):
             return _refused("another text has this id")
         if not self._dry_run:
+            # The document that a buffer has before there is a text gives way to the text's own.
+            self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
             scope_id = scopes.make_number(self._db, text.home)
             self._db.execute(
                 "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
@@ -194,6 +200,12 @@ class _Loader:
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, reflection.home)
             insert_reflection(self._db, reflection, scope_id)
+            if not reflection.absorbed:  # a buffer has a document, as everywhere
+                self._db.execute(
+                    "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words, version,"
+                    " word_limit) VALUES (?, ?, '', 0, 0, 0)",
+                    (scope_id, new_id()),
+                )
             pending = 0 if reflection.absorbed else 1
             at = to_ms(reflection.updated_at or reflection.formed_at)
             scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)

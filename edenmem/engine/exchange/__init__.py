@@ -1,0 +1,1 @@
+"""Memory as files: JSON Lines that are complete, and Markdown that people read and edit."""

@@ -1,0 +1,212 @@
+"""Going through a file before anything is done with it: is it whole, and is each line good?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from edenmem.engine.exchange import lines
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.lines import Digest
+from edenmem.engine.exchange.parsing import Parser
+from edenmem.engine.exchange.writing import is_whole
+from edenmem.errors import InputError
+from edenmem.models.backup import Record, RecordKind
+
+#: Problems that are told one by one; beyond, their number is.
+TOLD = 100
+_TAKE_IT = "it was cut off or altered; --allow-incomplete takes what can be read of it"
+_KINDS = frozenset(kind.value for kind in RecordKind)
+
+
+class Problem(NamedTuple):
+    """A line that cannot be taken."""
+
+    line: int
+    reason: str
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file is.
+
+    ``header`` is empty for one that a person wrote. ``whole``: it is a backup that tells its own
+    past, and is restored as it is. ``last``: the last line that is to be read, if not all are.
+    """
+
+    header: dict[str, Any]
+    whole: bool
+    records: int
+    counts: dict[str, int]
+    problems: tuple[Problem, ...]
+    bad: int
+    last: int | None = None
+    damage: str = ""
+
+
+class Line(NamedTuple):
+    """A line with a record in it."""
+
+    number: int
+    kind: RecordKind
+    data: dict[str, Any]
+
+
+def read_header(source: Source) -> dict[str, Any]:
+    """The first line, if it is a header.
+
+    Raises:
+        InputError: it is one of a newer edenmem.
+    """
+    for _, raw in source.lines():
+        try:
+            data = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+        if not isinstance(data, dict) or data.get("type") != lines.HEADER:
+            return {}
+        if data.get("format") != lines.FORMAT:
+            raise InputError(
+                f"the file is of format {data.get('format')!r}, this edenmem reads {lines.FORMAT}",
+                line=1,
+                hint="use the version of edenmem that wrote it, or a newer one",
+            )
+        return data
+    return {}
+
+
+class Checker:
+    """One way through a file."""
+
+    def __init__(self, source: Source, *, allow_incomplete: bool = False) -> None:
+        self._source = source
+        self._allow_incomplete = allow_incomplete
+        self.header = read_header(source)
+        self.whole = bool(self.header) and is_whole(self.header.get("types") or ())
+        self._digest = Digest()
+        self._problems: list[Problem] = []
+        self._bad = 0
+        self._damage = ""
+
+    def check(self, parser: Parser, *, tell: Callable[[int], None] = lambda done: None) -> Checked:
+        """Read everything, and make a record of each line.
+
+        Raises:
+            InputError: a backup is not as it was written, and may not be taken so.
+        """
+        last = None
+        try:
+            for line in self._verified():
+                try:
+                    parser.parse(line.kind, line.data)
+                except InputError as error:
+                    self._note(line.number, error.message)
+                tell(self._digest.records)
+        except InputError as error:
+            if not self.header or error.line is None:
+                raise
+            if not self._allow_incomplete:
+                error.add_hint(_TAKE_IT)
+                raise
+            last = error.line - 1
+            self._damage = error.message
+        return Checked(
+            header=self.header,
+            whole=self.whole,
+            records=self._digest.records,
+            counts=self._digest.counts,
+            problems=tuple(self._problems),
+            bad=self._bad,
+            last=last,
+            damage=self._damage,
+        )
+
+    def _note(self, number: int, reason: str) -> None:
+        self._bad += 1
+        if len(self._problems) < TOLD:
+            self._problems.append(Problem(number, reason))
+
+    def _verified(self) -> Iterator[Line]:
+        """The lines with records; marks are compared with what came before them."""
+        checkpoint, ended = 1, False
+        number = 0
+        for number, raw in self._source.lines():
+            text = raw.rstrip(b"\r\n")
+            if not text or (number == 1 and self.header):
+                continue
+            if ended:
+                self._damaged(number, "something follows the end of the backup")
+            try:
+                data = _object(text)
+            except InputError as error:
+                if self.header:
+                    self._damaged(number, error.message)
+                self._note(number, error.message)
+                continue
+            type_ = data.pop("type", None)
+            if self.header and type_ in (lines.CHECKPOINT, lines.TRAILER):
+                self._compare(data, number, checkpoint)
+                checkpoint, ended = number, type_ == lines.TRAILER
+            self._digest.add(text)
+            if isinstance(type_, str) and type_ in _KINDS:
+                kind = RecordKind(type_)
+                self._digest.count(kind)
+                yield Line(number, kind, data)
+            elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
+                self._note(number, f"there is no type {type_!r:.60}")
+        if self.header and not ended:
+            self._damaged(number + 1, "the backup ends before its end")
+
+    def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
+        if mark.get("sha256") == self._digest.sha256 and mark.get("records") == (
+            self._digest.records
+        ):
+            return
+        self._damaged(
+            number, f"what stands in lines {since + 1} to {number - 1} is not what was written"
+        )
+
+    def _damaged(self, number: int, reason: str) -> None:
+        if not self._allow_incomplete:
+            raise InputError(reason, line=number)
+        self._damage = self._damage or f"line {number}: {reason}"
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError("it is nested too deep") from error
+    if not isinstance(data, dict):
+        raise InputError("it is no JSON object")
+    return data
+
+
+def good_lines(
+    source: Source, checked: Checked, parser: Parser
+) -> Iterator[tuple[int, RecordKind, Record]]:
+    """The records of a file that was checked, without the lines that are bad."""
+    for number, raw in _until(source.lines(), checked.last):
+        text = raw.strip()
+        if not text or (number == 1 and checked.header):
+            continue
+        try:
+            data = _object(text)
+            type_ = data.pop("type", None)
+            if isinstance(type_, str) and type_ in _KINDS:
+                kind = RecordKind(type_)
+                yield number, kind, parser.parse(kind, data)
+        except InputError:
+            continue  # it was told when the file was checked
+
+
+def _until(numbered: Iterator[tuple[int, bytes]], last: int | None) -> Iterator[tuple[int, bytes]]:
+    """The lines up to the last that can be read; the one behind it is not tried again."""
+    if last is None:
+        yield from numbered
+    else:
+        yield from islice(numbered, last)

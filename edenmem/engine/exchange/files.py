@@ -1,0 +1,129 @@
+"""Files that are written whole or not at all, and read more than once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from edenmem.errors import ConflictError, InputError
+
+#: The longest line that is read; one of ours is far below it.
+MAX_LINE = 64 * 1024 * 1024
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes its name only when all of it is on the disk; "-" is stdout.
+
+    It can be read by its owner alone (mode 0600).
+
+    Raises:
+        ConflictError: there is such a file, and ``force`` was not given.
+        InputError: it cannot be written.
+    """
+    if target == "-":
+        with _squeezed(sys.stdout.buffer, compress) as file:
+            yield file
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    check_free(path, force=force)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            with _squeezed(raw, compress) as file:
+                yield file
+            raw.flush()
+            os.fsync(raw.fileno())
+        check_free(path, force=force)
+        Path(name).replace(path)
+    except BaseException as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """That nothing is overwritten unasked.
+
+    Raises:
+        ConflictError: there is such a file.
+    """
+    if path.exists() and not force:
+        raise ConflictError(f"{path} exists", hint="take another name, or add --force")
+
+
+@contextmanager
+def _squeezed(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
+    if not compress:
+        yield raw
+        return
+    # without a name and a time in it, the same memory makes the same bytes
+    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as file:
+        yield file  # type: ignore[misc]
+
+
+class Source:
+    """Lines that can be gone through again and again. What comes from a pipe is kept meanwhile in
+    a file that nobody else can open."""
+
+    def __init__(self, raw: IO[bytes], name: str) -> None:
+        self.name = name
+        self._raw = raw
+
+    @classmethod
+    @contextmanager
+    def opened(cls, given: str) -> Iterator[Source]:
+        """The file of this name; "-" is stdin.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        if given == "-":
+            with tempfile.TemporaryFile() as spool:
+                shutil.copyfileobj(sys.stdin.buffer, spool)
+                yield cls(spool, "stdin")
+            return
+        try:
+            raw = Path(given).open("rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise InputError(f"{given} cannot be read: {error.strerror}") from error
+        with raw:
+            yield cls(raw, given)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The number of each line, from 1, and its bytes with its end, if it has one.
+
+        Raises:
+            InputError: the file is compressed and ends or breaks on the way, or a line is longer
+                than any can be; ``line`` is the first that was not read.
+        """
+        self._raw.seek(0)
+        start = self._raw.read(2)
+        self._raw.seek(0)
+        file: Any = gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
+        number = 0
+        while True:
+            number += 1
+            try:
+                line = file.readline(MAX_LINE)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise InputError(f"the compressed file is broken: {error}", line=number) from error
+            if not line:
+                return
+            if len(line) == MAX_LINE:
+                raise InputError("the line is too long to be one of a backup", line=number)
+            yield number, line

@@ -1,0 +1,252 @@
+"""Lines to records. Nothing in a file is trusted: each record has to be one that could be stored.
+
+A line may be as bare as a person writes it: names stand for ids (``agent``, ``user``, ``group``,
+``session`` beside the stored names), and what is missing has its default, ids included, which are
+derived from what the line says, so that the same line is the same record again.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.drafting import without_version
+from edenmem.engine.exchange.lines import OWNERS, gathered
+from edenmem.engine.import_people import People
+from edenmem.errors import EdenmemError, InputError
+from edenmem.models.backup import (
+    OF_SCOPES,
+    RECORD_TYPES,
+    Record,
+    RecordKind,
+    StoredAgent,
+    StoredUser,
+)
+from edenmem.models.ids import as_utc, derived_id, is_id
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import OWNER_FIELD, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store
+from edenmem.text import clean, word_count
+
+#: No text is longer, in characters; no id and no name.
+_LONGEST, _LONGEST_NAME = 1_000_000, 1_000
+_FIELDS = {
+    kind: frozenset(field.encode_name for field in msgspec.structs.fields(type_))
+    for kind, type_ in RECORD_TYPES.items()
+}
+#: Names that people write, and the fields that they stand for.
+_NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
+_OWNED = (Fact, Reflection, Consolidation, Policy)
+
+
+class Parser:
+    """Makes records of lines.
+
+    Args:
+        store: Where names are looked up.
+        settings: The limits of words, for lines that a person wrote.
+        now: The time of what has none.
+        whole: The lines are a backup's own: their texts may be as long as they are.
+        allow_long: Let texts be over their limits of words in any case.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        now: datetime,
+        whole: bool,
+        allow_long: bool = False,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+        self._is_limited = not (whole or allow_long)
+        self._whole = whole
+        self._people = People(store)
+
+    def parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
+        """The record that a line's fields make.
+
+        Raises:
+            InputError: they make none, or one that may not be stored.
+        """
+        try:
+            return self._parsed(kind, dict(data))
+        except InputError:
+            raise
+        except msgspec.ValidationError as error:
+            raise InputError(str(error)) from error
+        except EdenmemError as error:
+            raise InputError(error.message, hint=error.hint) from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"it is no {kind}: {error}") from error
+
+    def _parsed(self, kind: RecordKind, data: dict[str, Any]) -> Record:
+        if kind in OF_SCOPES:
+            self._resolve(data)
+        unknown = data.keys() - _FIELDS[kind] - set(OWNERS) - {"agent_id", "scope"}
+        if unknown:
+            raise InputError(f"{kind} has no field {', '.join(map(repr, sorted(unknown)))}")
+        if kind is RecordKind.FACT:
+            data["embedding"] = _packed(data.get("embedding"))
+        self._complete(kind, data)
+        record = msgspec.convert(gathered(kind, data), RECORD_TYPES[kind])
+        record = _in_utc(record)
+        _check_ids(record)
+        if isinstance(record, _OWNED):
+            record = self._checked(record)
+        if isinstance(record, StoredAgent | StoredUser) and not self._whole:
+            self._remember(record)
+        return record
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _resolve(self, data: dict[str, Any]) -> None:
+        """Put ids in the place of names."""
+        for name, field in _NAMES.items():
+            if name in data:
+                if field in data:
+                    raise InputError(f"it has both {name!r} and {field!r}")
+                data[field] = self._id_of(name, data.pop(name))
+        kind = data.get("scope")
+        if kind is not None and kind not in list(ScopeKind):
+            raise InputError(f"there is no scope {kind!r}")
+
+    def _id_of(self, name: str, given: object) -> str | None:
+        if given is None or (isinstance(given, str) and name == "group"):
+            return given
+        if not isinstance(given, str) or not given:
+            raise InputError(f"{name!r} is no name")
+        if name == "session":
+            found = self._store.find("session", given)
+            if len(found) != 1:
+                raise InputError(f"there is no session {given!r}")
+            return found[0].id
+        account = self._people.agent(given) if name == "agent" else self._people.user(given)
+        if account is None:
+            raise InputError(f"there is no {name} {given!r}", hint=f"edenmem {name} add {given}")
+        return account.id if name == "agent" else account.memory_id  # type: ignore[union-attr]
+
+    def _remember(self, account: StoredAgent | StoredUser) -> None:
+        """Let lines that follow name an account that the file itself adds."""
+        if isinstance(account, StoredAgent):
+            self._people.new_agents[account.username] = account
+        else:
+            self._people.new_users[account.username] = account
+
+    # -- what is missing ---------------------------------------------------------------------
+
+    def _complete(self, kind: RecordKind, data: dict[str, Any]) -> None:
+        owner = [str(data.get(name) or "") for name in ("scope", "agent_id", *OWNERS)]
+        match kind:
+            case RecordKind.FACT | RecordKind.REFLECTION:
+                content = _text(data, "content")
+                if not self._whole:
+                    content = data["content"] = clean(content).strip()
+                data.setdefault("formed_at", self._now)
+                data.setdefault("id", derived_id("import", kind.value, *owner, content))
+                if kind is RecordKind.FACT:
+                    data["hash"] = content_hash(content)
+            case RecordKind.CONSOLIDATION:
+                data.setdefault("id", derived_id("import", kind.value, *owner))
+                data.setdefault("version", 1)
+            case RecordKind.POLICY:
+                data.setdefault("id", derived_id("import", kind.value, *owner))
+                data["version"] = data.get("version") or 1
+            case RecordKind.AGENT | RecordKind.USER:
+                data.setdefault("id", derived_id(kind.value, _text(data, "username")))
+
+    # -- what may be stored ------------------------------------------------------------------
+
+    def _checked(
+        self, record: Fact | Reflection | Consolidation | Policy
+    ) -> Fact | Reflection | Consolidation | Policy:
+        _check_owner(record)
+        match record:
+            case Fact():
+                if record.scope is ScopeKind.SESSION:
+                    raise InputError("a session scope has no facts")
+                self._check_text(record.content, self._settings.formation.fact_words)
+                if record.version < 1 or record.access_count < 0:
+                    raise InputError("a version is at least 1, and a count at least 0")
+                if record.embedding is not None and not record.embedding_model and not self._whole:
+                    raise InputError("an embedding needs its embedding_model")
+                if record.embedding is None and record.embedding_model:
+                    return msgspec.structs.replace(record, embedding_model=None)
+            case Reflection():
+                self._check_text(record.content, self._settings.formation.reflection_words)
+                if record.version < 1:
+                    raise InputError("a version is at least 1")
+            case Consolidation():
+                text = record.consolidated_content
+                if not self._whole:
+                    text = clean(without_version(text)).strip()
+                    limit = getattr(self._settings.scopes, record.scope.value).word_limit
+                    self._check_text(text, limit)
+                if record.version < 0 or len(text) > _LONGEST:
+                    raise InputError("a version is at least 0, and a text not without end")
+                return msgspec.structs.replace(record, consolidated_content=text, unabsorbed_ids=())
+        return record
+
+    def _check_text(self, text: str, limit: int) -> None:
+        if not text:
+            raise InputError("it has no text")
+        if len(text) > _LONGEST:
+            raise InputError(f"its text has {len(text):,} characters")
+        if self._is_limited and (words := word_count(text)) > limit:
+            raise InputError(
+                f"its text has {words} words, the limit is {limit}", hint="add --allow-long"
+            )
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    found = data.get(name)
+    if not isinstance(found, str) or not found:
+        raise InputError(f"it has no {name}")
+    return found
+
+
+def _packed(embedding: object) -> object:
+    """A list of numbers as the bytes of float32 numbers; anything else as it is."""
+    if not isinstance(embedding, list):
+        return embedding
+    try:
+        return struct.pack(f"<{len(embedding)}f", *embedding)
+    except (struct.error, OverflowError) as error:
+        raise InputError("its embedding is no list of numbers") from error
+
+
+def _in_utc(record: Any) -> Any:
+    times = {
+        name: as_utc(value)
+        for name in record.__struct_fields__
+        if isinstance(value := getattr(record, name), datetime)
+    }
+    return msgspec.structs.replace(record, **times) if times else record
+
+
+def _check_ids(record: Any) -> None:
+    """That ids are ids. Those of what lies outside of memory may be as others have made them."""
+    for name in ("id", "agent_id", "target_id", "change_set_id"):
+        value = getattr(record, name, None)
+        if value is not None and not is_id(value):
+            raise InputError(f"{name} {value!r:.60} is no id of 24 hex digits")
+    for name in ("username", "group_id", "shard", "user_id", "session_id"):
+        value = getattr(record, name, None)
+        if value is not None and (not value or len(value) > _LONGEST_NAME or clean(value) != value):
+            raise InputError(f"{name} is empty, too long, or not a text that can be stored")
+
+
+def _check_owner(record: Fact | Reflection | Consolidation | Policy) -> None:
+    """That a memory names its own scope, and none beside it."""
+    own = OWNER_FIELD[record.home.kind]
+    source = "session_id" if isinstance(record, Fact | Reflection) else None
+    stray = [n for n in OWNERS if n not in (own, source) and getattr(record, n) is not None]
+    if stray:
+        raise InputError(f"the {record.scope} scope has no {' and no '.join(stray)}")

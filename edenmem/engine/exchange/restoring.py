@@ -1,0 +1,344 @@
+"""Putting the records of a file into a store.
+
+A backup that tells its own past is restored as it is: its history and its audit entries are records
+too. Whatever else a file brings is news here and takes the road of every change, so that it has an
+audit entry and can be undone by its run. What is there already is never overwritten unasked, and
+what is asked for (``replace``) takes that road as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Literal
+
+import msgspec
+
+from edenmem.engine import edit_checks
+from edenmem.engine.exchange.checking import TOLD, Checked, Checker, Problem, good_lines
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.parsing import Parser
+from edenmem.engine.exchange.replacing import replacement
+from edenmem.engine.overview import word_limit_of
+from edenmem.errors import ConflictError, EdenmemError, InputError
+from edenmem.models.backup import Loaded, LoadStatus, Record, RecordKind
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    ChangeStatus,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol import Store, batched
+
+OnConflict = Literal["keep", "replace", "fail"]
+#: Records that are stored together.
+_BATCH = 500
+#: Kinds that are changes where they are no part of a whole backup.
+_NEWS = (Fact, Reflection, Consolidation, Policy)
+#: Kinds that mean something in a whole backup alone.
+_PAST = (RecordKind.AUDIT, RecordKind.HISTORY, RecordKind.FORMATION, RecordKind.USAGE)
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is stored already and says something else there."""
+
+    line: int
+    type: str
+    id: str
+    detail: str
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did, or (``dry_run``) would do: by type, how many records were added, were
+    there already, were replaced, differ, or could not be had. The first problems and conflicts are
+    told one by one. ``run_id`` is that of its audit entries."""
+
+    dry_run: bool
+    counts: dict[str, dict[str, int]]
+    conflicts: tuple[Conflict, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    failed: int = 0
+    differing: int = 0
+    damage: str = ""
+    run_id: str | None = None
+    without_vector: int = 0
+
+    def total(self, what: str) -> int:
+        """All records of which this became."""
+        return sum(counts.get(what, 0) for counts in self.counts.values())
+
+
+class Importer:
+    """Takes files into a store on behalf of ``actor``."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
+        self._clock = clock
+
+    def take(
+        self,
+        source: Source,
+        *,
+        on_conflict: OnConflict = "keep",
+        skip_bad: bool = False,
+        allow_incomplete: bool = False,
+        allow_long: bool = False,
+        dry_run: bool = False,
+        tell: Callable[[str, int, int], None] = lambda step, done, total: None,
+    ) -> RestoreReport:
+        """Check the whole file, then store what is new in it.
+
+        ``tell`` is called with what is under way, and with records done and to be done (0: not
+        known).
+
+        Raises:
+            InputError: the file is damaged, or has bad lines and they are not to be skipped.
+            ConflictError: something differs from what is stored, and that was to be a failure.
+        """
+        checker = Checker(source, allow_incomplete=allow_incomplete)
+
+        def parser() -> Parser:
+            return Parser(
+                self._store,
+                self._settings,
+                now=self._clock(),
+                whole=checker.whole,
+                allow_long=allow_long,
+            )
+
+        checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
+        if checked.bad and not skip_bad:
+            raise _bad_lines(checked)
+        work = _Work(self._store, self._settings, self._actor, self._clock, checked)
+        if on_conflict == "fail" and not dry_run:
+            look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
+            if look.differing:
+                first = look.conflicts[0]
+                raise ConflictError(
+                    f"{look.differing} of the records differ from what is stored, first that of "
+                    f"line {first.line}: {first.type} {first.id}, {first.detail}",
+                    hint="look at all with --dry-run; nothing was changed",
+                )
+        return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
+
+
+def _bad_lines(checked: Checked) -> InputError:
+    shown = [f"line {line}: {reason}" for line, reason in checked.problems[:8]]
+    more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
+    return InputError(
+        "\n  ".join([f"{checked.bad} of the lines cannot be taken:", *shown, *more]),
+        hint="nothing was changed; --skip-bad takes the others",
+    )
+
+
+class _Work:
+    """One way through the records of a file that was checked."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        actor: Actor,
+        clock: Callable[[], datetime],
+        checked: Checked,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+        self._checked = checked
+
+    def run(
+        self,
+        lines: Iterator[tuple[int, RecordKind, Record]],
+        on_conflict: OnConflict,
+        dry_run: bool,
+        tell: Callable[[str, int, int], None],
+    ) -> RestoreReport:
+        """Look at (``dry_run``) or store all of them."""
+        self._tally = _Tally()
+        self._dry_run = dry_run
+        self._replaces = on_conflict == "replace"
+        self._changed = False
+        self._closed: dict[Scope, str] = {}
+        done = 0
+        for kind, of_kind in groupby(lines, key=lambda line: line[1]):
+            for batch in batched(of_kind, _BATCH):
+                self._take(kind, [number for number, _, _ in batch], [r for _, _, r in batch])
+                done += len(batch)
+                tell("looking" if dry_run else "storing", done, self._checked.records)
+        tally = self._tally
+        return RestoreReport(
+            dry_run=dry_run,
+            counts=tally.counts,
+            conflicts=tuple(tally.conflicts),
+            problems=(*self._checked.problems, *tally.problems)[:TOLD],
+            failed=self._checked.bad + tally.failed,
+            differing=tally.differing,
+            damage=self._checked.damage,
+            run_id=self._actor.run_id if self._changed else None,
+            without_vector=tally.without_vector,
+        )
+
+    def _take(self, kind: RecordKind, numbers: list[int], records: list[Record]) -> None:
+        news = not self._checked.whole and isinstance(records[0], _NEWS)
+        if not self._checked.whole and kind in _PAST:
+            self._tally.add(kind, "left out", len(records))
+            return
+        answers = self._store.load(kind, records, dry_run=self._dry_run or news)
+        if news:
+            answers = self._added(records, answers)
+        for number, record, answer in zip(numbers, records, answers, strict=True):
+            if answer.status is LoadStatus.DIFFERS and self._replaces:
+                answer, word = self._replaced(kind, record, answer)
+            else:
+                word = answer.status.value
+            self._tally.note(number, kind, record, answer, word)
+
+    # -- what is new here --------------------------------------------------------------------
+
+    def _added(self, records: Sequence[Record], answers: Sequence[Loaded]) -> list[Loaded]:
+        """The answers after what is new was added as a change."""
+        found = list(answers)
+        changes: dict[int, Change] = {}
+        for place, (record, answer) in enumerate(zip(records, answers, strict=True)):
+            if answer.status is not LoadStatus.ADDED:
+                continue
+            assert isinstance(record, _NEWS)
+            closed = self._is_closed(record)
+            if closed:
+                found[place] = Loaded(status=LoadStatus.REFUSED, detail=closed)
+            elif not self._dry_run:
+                changes[place] = self._addition(record)
+        for place, result in zip(changes, self._apply(changes.values()), strict=True):
+            found[place] = _answer(result)
+        return found
+
+    def _addition(self, record: Fact | Reflection | Consolidation | Policy) -> Change:
+        at, reason = self._clock(), "imported"
+        match record:
+            case Fact():
+                return AddFact(fact=record, reason=reason)
+            case Reflection():
+                limit = word_limit_of(self._settings, record.home, None)
+                return AddReflection(reflection=record, word_limit=limit, reason=reason)
+            case Consolidation():
+                return WriteConsolidation(
+                    scope=record.home,
+                    expected_version=0,
+                    as_version=record.version,
+                    content=record.consolidated_content,
+                    word_limit=record.word_limit
+                    or word_limit_of(self._settings, record.home, None),
+                    at=at,
+                    reason=reason,
+                )
+            case Policy():
+                return WritePolicy(policy=record, expected_version=0, at=at, reason=reason)
+
+    def _is_closed(self, record: Fact | Reflection | Consolidation | Policy) -> str:
+        """Why the scope does not take it; empty if it does."""
+        scope = record.home
+        if scope not in self._closed:
+            try:
+                policy = edit_checks.check_scope_known(
+                    self._store, scope, new_shard=isinstance(record, Policy)
+                )
+                if isinstance(record, Fact | Reflection):
+                    edit_checks.check_open(policy, scope)
+                self._closed[scope] = ""
+            except EdenmemError as error:
+                if self._dry_run and self._is_of_file(error):
+                    return ""
+                self._closed[scope] = f"{error.message}; {error.hint}"
+        return self._closed[scope]
+
+    def _is_of_file(self, error: EdenmemError) -> bool:
+        """In a look beforehand, what the file itself adds is not there yet."""
+        adds = self._checked.counts
+        return any(adds.get(kind) for kind in ("agent", "user", "policy", "session"))
+
+    def _apply(self, changes: Iterable[Change]) -> list[ChangeResult]:
+        made = tuple(changes)
+        if not made:
+            return []
+        self._changed = True
+        return self._store.apply(ChangeSet(actor=self._actor, at=self._clock(), changes=made))
+
+    # -- what differs ------------------------------------------------------------------------
+
+    def _replaced(self, kind: RecordKind, record: Record, answer: Loaded) -> tuple[Loaded, str]:
+        """The answer, and its word, after what is stored was changed to say what the file says."""
+        assert answer.stored is not None
+        changes = replacement(kind, answer.stored, record, self._clock())
+        if not changes:
+            detail = f"{answer.detail}, and cannot be replaced"
+            return msgspec.structs.replace(answer, detail=detail), answer.status.value
+        if not self._dry_run:
+            for result in self._apply(changes):
+                if not result.ok:
+                    return msgspec.structs.replace(answer, detail=result.detail), "differs"
+        return Loaded(status=LoadStatus.ADDED), "replaced"
+
+
+class _Tally:
+    """What became of the records so far."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+        self.conflicts: list[Conflict] = []
+        self.problems: list[Problem] = []
+        self.failed = 0
+        self.differing = 0
+        self.without_vector = 0
+
+    def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
+        """So many records more of which this became."""
+        counts = self.counts.setdefault(kind.value, {})
+        counts[word] = counts.get(word, 0) + number
+
+    def note(
+        self, number: int, kind: RecordKind, record: Record, answer: Loaded, word: str
+    ) -> None:
+        """What became of one record."""
+        self.add(kind, word)
+        if answer.status is LoadStatus.DIFFERS:
+            self.differing += 1
+            if len(self.conflicts) < TOLD:
+                self.conflicts.append(
+                    Conflict(line=number, type=kind.value, id=record.id, detail=answer.detail)
+                )
+        elif answer.status is LoadStatus.REFUSED:
+            self.failed += 1
+            if len(self.problems) < TOLD:
+                self.problems.append(Problem(number, answer.detail))
+        elif word == "added" and isinstance(record, Fact) and record.embedding is None:
+            self.without_vector += 1
+
+
+def _answer(result: ChangeResult) -> Loaded:
+    match result.status:
+        case ChangeStatus.APPLIED | ChangeStatus.ADDED_INSTEAD:
+            return Loaded(status=LoadStatus.ADDED)
+        case ChangeStatus.ALREADY | ChangeStatus.DUPLICATE:
+            return Loaded(status=LoadStatus.SAME, detail=result.detail)
+    return Loaded(status=LoadStatus.REFUSED, detail=result.detail)
