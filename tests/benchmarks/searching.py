@@ -98,18 +98,21 @@ def _warm(bench: Bench, asked: Sequence[Question]) -> list[Row]:
     by_hand = plain.Searcher(bench.world.plain)
     with asyncio.Runner() as runner:
 
-        def edenmem(question: Question, *, track: bool) -> list[str]:
-            report = runner.run(
-                searcher.search(
-                    [question.text],
-                    question.scopes,
-                    recipe="convex",
-                    vectors=[question.vector],
-                    vector_model=MODEL,
-                    track=track,
-                )
+        async def answers(question: Question, *, track: bool) -> list[str]:
+            report = await searcher.search(
+                [question.text],
+                question.scopes,
+                recipe="convex",
+                vectors=[question.vector],
+                vector_model=MODEL,
+                track=track,
             )
             return [hit.fact.id for hit in report.hits]
+
+        def edenmem(question: Question, *, track: bool) -> list[str]:
+            # A `Runner` writes out the task's result as it puts the signal handler back. Reports
+            # are large, and no program that searches has a `Runner` for each search.
+            return runner.run(answers(question, track=track))
 
         ways: dict[str, Callable[[Question], list[str]]] = {
             PLAIN: lambda q: by_hand.search(q.text, q.vector, [s.key for s in q.scopes]),
