@@ -45,10 +45,15 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 def ranked(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool:
     """The hits in order of their new scores, with the rank that each has in ``stage``."""
     ordered = sorted(hits, key=lambda hit: (-hit.score, hit.fact_id))
-    return Pool(
-        hits=tuple(explained(hit, stage, rank=rank) for rank, hit in enumerate(ordered, 1)),
-        cuts=tuple(cuts),
+    placed = tuple(
+        Scored(
+            fact_id=hit.fact_id,
+            score=hit.score,
+            explain={**hit.explain, stage: {"rank": rank, **hit.explain.get(stage, {})}},
+        )
+        for rank, hit in enumerate(ordered, 1)
     )
+    return Pool(hits=placed, cuts=tuple(cuts))
 
 
 def explained(hit: Scored, stage: str, **figures: Any) -> Scored:
