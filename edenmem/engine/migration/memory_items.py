@@ -149,8 +149,9 @@ def reflections(maker: Maker) -> Iterator[V1Item]:
         # Each list is in order; several lists of one scope are told together, by time.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
         waiting = heapq.merge(*lists, key=lambda row: _memory(row[2]).created_at)
-        for place, (times, spread, staged) in enumerate(waiting):
-            yield _waiting(maker, key, place, staged, times, spread)
+        places = _Places()
+        for times, spread, staged in waiting:
+            yield _waiting(maker, key, places.next(_memory(staged)), staged, times, spread)
 
 
 def _reflection(
@@ -193,8 +194,26 @@ def _absorbed(maker: Maker, key: str, staged: V1Staged, at: datetime | None) -> 
     )
 
 
+class _Places:
+    """Gives the memories of a buffer texts that sort as they come.
+
+    Made of times, not counted, so that a memory mostly keeps its place when v1 consolidates what
+    is before it.
+    """
+
+    def __init__(self) -> None:
+        self._latest = 0
+        self._tie = 0
+
+    def next(self, memory: V1Memory) -> str:
+        at = max(int(memory.created_at.timestamp() * 1000), self._latest)
+        self._tie = self._tie + 1 if at == self._latest else 0
+        self._latest = at
+        return f"{at:015d}-{self._tie:06d}"
+
+
 def _waiting(
-    maker: Maker, key: str, place: int, staged: V1Staged, times: int, spread: int
+    maker: Maker, key: str, place: str, staged: V1Staged, times: int, spread: int
 ) -> V1Item:
     content = _content(staged)
     scope = maker.scope(key)
@@ -205,7 +224,7 @@ def _waiting(
         target = _reflection(maker, key, staged, content, id=_id(staged, key, spread))
     return maker.item(
         "reflection",
-        f"{key}/1/{place:08d}",
+        f"{key}/1/{place}/{staged.id}",
         [Source(staged, *notes, *_wrong_type(staged, *expected))],
         f"{expected[1]} that wait for their text" if content else _NO_TEXT,
         target,
