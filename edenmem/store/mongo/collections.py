@@ -197,6 +197,7 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     activity: Keys = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
     return (
         Index(settings.users_collection, "edenmem_username", _asc("type", "username"), unique=True),
+        Index(settings.users_collection, "edenmem_person", _asc("eden_user_id")),
         Index(sessions, "edenmem_session_activity", activity),
         Index(sessions, "edenmem_session_agents", (("agents", 1), *activity)),
         Index(sessions, "edenmem_session_users", (("users", 1), *activity)),
