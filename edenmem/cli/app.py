@@ -42,7 +42,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_BEGIN, "init", "Make the store, or what is missing in it."),
         Entry(_BEGIN, "status", "Where memory lives, how much there is, what is due."),
         Entry(_BEGIN, "stats", "Growth, sizes, use and cost of memory, in tables and charts."),
-        Entry(_BEGIN, "doctor", "Try what search relies on, on your own Atlas cluster."),
+        Entry(_BEGIN, "doctor", "Examine the store and its memory; mend what is safe."),
         Entry(_BEGIN, "config", "The settings in force, and where each comes from.", True),
         Entry(_WHO, "agent", "Agents: list, show, add, enable, disable.", True),
         Entry(_WHO, "user", "Users: list, show, add.", True),

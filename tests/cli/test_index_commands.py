@@ -151,8 +151,7 @@ def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) 
     assert atlas_inside("doctor", "--atlas", "--yes").code == 1
 
 
-def test_the_doctor_says_what_it_knows(cli: Cli) -> None:
-    assert cli("doctor").code == 2
+def test_a_file_has_no_cluster_to_try(cli: Cli) -> None:
     refused = cli("doctor", "--atlas", "--yes")
     assert refused.code == 5
     assert "EDENMEM_URI" in refused.err

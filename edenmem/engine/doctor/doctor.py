@@ -1,0 +1,190 @@
+"""An examination: every check that is wanted, in order, whatever the ones before it met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from edenmem.engine.doctor import memory, surroundings, texts, work
+from edenmem.engine.doctor.catalogue import CATALOGUE
+from edenmem.engine.doctor.patient import Patient
+from edenmem.engine.doctor.report import CheckResult, DoctorReport, Remark, Seen, State, worse
+from edenmem.errors import EdenmemError
+from edenmem.models.integrity import Finding
+
+#: Findings that are kept of each check; all are counted.
+EXAMPLES = 5
+
+Look = Callable[[Patient], Iterator[Seen | Remark]]
+
+
+class Examination(NamedTuple):
+    """One walk, and the checks that it is for; without a database one that needs it is skipped."""
+
+    title: str
+    checks: frozenset[str]
+    look: Look
+    needs_store: bool = True
+
+
+#: What a walk through memories is for.
+_OF_MEMORY = frozenset(
+    {"readable", "stored-form", "owners", "sources", "blank", "limits", "times"}
+) | {"group-sessions"}
+
+EXAMINATIONS = (
+    Examination("permissions", frozenset({"permissions"}), surroundings.permissions),
+    Examination("the database", frozenset({"file"}), surroundings.database),
+    Examination("counters", frozenset({"counters"}), surroundings.counters),
+    Examination("cached contexts", frozenset({"contexts"}), surroundings.contexts),
+    Examination("indexes", frozenset({"indexes", "search-indexes"}), surroundings.indexes),
+    Examination("vectors", frozenset({"vectors"}), surroundings.vectors),
+    Examination("vectors as stored", frozenset({"vector-damage"}), surroundings.vector_damage),
+    Examination(
+        "the local model",
+        frozenset({"local-model"}),
+        surroundings.local_model,
+        needs_store=False,
+    ),
+    Examination("facts", _OF_MEMORY | {"hashes", "duplicates", "versions"}, memory.facts),
+    Examination("reflections", _OF_MEMORY | {"links", "buffers"}, memory.reflections),
+    Examination(
+        "texts",
+        _OF_MEMORY - {"sources", "group-sessions"} | {"versions", "buffers", "propagation"},
+        texts.texts,
+    ),
+    Examination(
+        "policies",
+        frozenset({"readable", "stored-form", "owners", "times", "policies"}),
+        texts.policies,
+    ),
+    Examination("twins", frozenset({"duplicates"}), memory.twins),
+    Examination(
+        "formations",
+        frozenset({"readable", "stored-form", "claims", "recorded", "failed"}),
+        work.formations,
+    ),
+    Examination("shared messages", frozenset({"messages-once"}), work.shared_messages),
+    Examination("unfinished changes", frozenset({"changes"}), work.unfinished_changes),
+    Examination("history and audit", frozenset({"readable", "stored-form"}), work.records),
+)
+
+
+class _Chart:
+    """What is known of one check so far."""
+
+    def __init__(self, name: str) -> None:
+        self.check = CATALOGUE[name]
+        self.state = State.OK
+        self.count = 0
+        self.remark = ""
+        self.examples: list[Finding] = []
+
+    def note(self, seen: Seen | Remark) -> None:
+        if isinstance(seen, Remark):
+            self.remark = seen.text
+            return
+        self.count += 1
+        weight = seen.state or self.check.state
+        if worse(weight, self.state) is weight and weight is not self.state:
+            self.state = weight
+            self.examples = [seen.finding, *self.examples][:EXAMPLES]  # the worst comes first
+        elif len(self.examples) < EXAMPLES:
+            self.examples.append(seen.finding)
+
+    def fail(self, error: EdenmemError) -> None:
+        """The check could not be made: that is no sign of health."""
+        self.state = State.PROBLEM
+        self.remark = f"could not be looked at: {error.message}"
+
+    def skip(self, why: str) -> None:
+        self.state, self.remark = State.SKIPPED, why
+
+    def result(self) -> CheckResult:
+        check = self.check
+        ill = self.state not in (State.OK, State.SKIPPED)
+        return CheckResult(
+            name=check.name,
+            group=check.group,
+            title=check.title,
+            state=self.state,
+            count=self.count,
+            remark=self.remark,
+            meaning=check.meaning if ill else "",
+            mend=check.mend if ill else "",
+            fixable=check.fixable and self.count > 0,
+            examples=tuple(self.examples),
+        )
+
+
+class Doctor:
+    """Examines a store; changes nothing."""
+
+    def __init__(self, patient: Patient, checks: frozenset[str], *, online: bool = False) -> None:
+        self._patient = patient
+        self._checks = checks
+        self._online = online
+        self._reachable = False
+
+    def examine(self) -> DoctorReport:
+        """Look at everything that is wanted. What cannot be looked at is a problem of its check,
+        and keeps no other from being made."""
+        charts = {name: _Chart(name) for name in CATALOGUE if name in self._checks}
+        obstacle = self._begin(charts)
+        for examination in EXAMINATIONS:
+            wanted = [charts[name] for name in charts if name in examination.checks]
+            if not wanted:
+                continue
+            if obstacle and examination.needs_store:
+                for chart in wanted:
+                    chart.skip(obstacle)
+                continue
+            self._patient.tell(examination.title, 0)
+            self._look(examination.look, examination.checks, charts)
+        if "providers" in charts:
+            for seen in self._patient.providers.look(online=self._online):
+                charts["providers"].note(seen)
+        info = self._patient.info
+        return DoctorReport(
+            location="" if info is None else info.location,
+            checks=tuple(chart.result() for chart in charts.values()),
+            reachable=self._reachable,
+        )
+
+    def _begin(self, charts: dict[str, _Chart]) -> str:
+        """See whether there is a database of this version; why not, or nothing."""
+        first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
+        self._look(surroundings.connection, frozenset({"connection"}), first)
+        self._reachable = self._patient.info is not None
+        if first["connection"].count:
+            first["schema"].skip("there is no database yet")
+            return first["schema"].remark
+        self._look(surroundings.schema, frozenset({"schema"}), first)
+        if first["schema"].count:
+            self._reachable = True  # it was read, if only to see that it is old
+            return "the schema is not of this version"
+        if not self._reachable:
+            first["schema"].skip("the database does not answer")
+            return first["schema"].remark
+        return ""
+
+    def _look(self, look: Look, covered: frozenset[str], charts: dict[str, _Chart]) -> None:
+        try:
+            for seen in look(self._patient):
+                if seen.check in charts:
+                    charts[seen.check].note(seen)
+        except EdenmemError as error:
+            for name in covered & charts.keys():
+                charts[name].fail(error)
+
+    def findings(self, check: str) -> Iterator[Finding]:
+        """Everything that one check finds, as it is found.
+
+        Raises:
+            StoreError: it cannot be looked at.
+        """
+        for examination in EXAMINATIONS:
+            if check in examination.checks:
+                for seen in examination.look(self._patient):
+                    if isinstance(seen, Seen) and seen.check == check:
+                        yield seen.finding

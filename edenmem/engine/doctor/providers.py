@@ -1,0 +1,118 @@
+"""The models of the configuration, opened without letting one that is set up wrongly stop an
+examination, and asked something if that is wished."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from edenmem.engine.doctor.report import Remark, Seen, State
+from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
+from edenmem.errors import EdenmemError
+from edenmem.models.integrity import Finding
+from edenmem.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+
+_CHECK = "providers"
+
+
+class Providers:
+    """The embedding model and the language model; one loop for all that they are asked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._faults: list[Finding] = []
+        self._runner: asyncio.Runner | None = None
+        self.embedder: Embedder | None = None
+        self.llm: LLM | None = None
+        self.dimensions: int | None = None
+
+    def __enter__(self) -> Providers:
+        self._runner = asyncio.Runner()
+        try:
+            self.embedder = open_embedder(self._settings)
+            self.dimensions = None if self.embedder is None else self.embedder.dimensions
+        except EdenmemError as error:
+            self._fault("embedding", error)
+        try:
+            self.llm = open_llm(self._settings)
+        except EdenmemError as error:
+            self._fault("llm", error)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runner is None:
+            return
+        for provider in (self.embedder, self.llm):
+            if provider is not None:
+                self._runner.run(provider.close())
+        self._runner.close()
+
+    def _fault(self, what: str, error: EdenmemError) -> None:
+        hint = f"; {error.hint}" if error.hint else ""
+        self._faults.append(_finding(what, f"{error.message}{hint}"))
+
+    def look(self, *, online: bool) -> Iterator[Seen | Remark]:
+        """What is set up, and, if ``online``, whether it answers."""
+        for fault in self._faults:
+            yield Seen(_CHECK, fault, State.PROBLEM)
+        names = []
+        faulty = {fault.target_id for fault in self._faults}
+        if self.embedder is not None:
+            names.append(self.embedder.model)
+        elif "embedding" not in faulty:
+            yield Seen(_CHECK, _finding("embedding", f"no embedding model: {EMBEDDER_HINT}"), NOTE)
+        if self.llm is not None:
+            names.append(self.llm.description)
+        elif "llm" not in faulty:
+            yield Seen(_CHECK, _finding("llm", f"no language model: {LLM_HINT}"), NOTE)
+        if online:
+            yield from self._ask()
+        if names:
+            yield Remark(_CHECK, ", ".join(names) + (" answer" if online else ""))
+
+    def _ask(self) -> Iterator[Seen]:
+        assert self._runner is not None
+        if self.embedder is not None:
+            try:
+                self._runner.run(self.embedder.embed(["Is anybody there?"]))
+            except EdenmemError as error:
+                yield Seen(_CHECK, _finding("embedding", error.message), State.PROBLEM)
+        if self.llm is not None and not self.llm.is_scripted:
+            from edenmem.engine.doctor.asking import ping
+
+            for model in dict.fromkeys(
+                (self._settings.llm.fast_model, self._settings.llm.slow_model)
+            ):
+                try:
+                    self._runner.run(ping(self.llm, model))
+                except EdenmemError as error:
+                    yield Seen(_CHECK, _finding(model, error.message), State.PROBLEM)
+
+    def vectors(self, texts: Sequence[str]) -> Sequence[bytes | None]:
+        """The vectors of texts; None for each without an embedding model.
+
+        Raises:
+            ProviderError: the model cannot be asked now.
+        """
+        if self.embedder is None or not texts:
+            return [None] * len(texts)
+        assert self._runner is not None
+        return self._runner.run(self.embedder.embed(list(texts))).vectors
+
+
+NOTE = State.NOTE
+
+
+def _finding(what: str, detail: str) -> Finding:
+    return Finding(target_type="provider", target_id=what, detail=detail)

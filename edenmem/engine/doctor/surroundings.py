@@ -1,0 +1,205 @@
+"""The database, its files and indexes, and the vectors in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from edenmem.engine.doctor.patient import Patient, about
+from edenmem.engine.doctor.report import Remark, Seen, State
+from edenmem.engine.factory import check_local_model
+from edenmem.errors import ConfigError, EdenmemError, ProviderError, StoreError
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.integrity import Finding
+from edenmem.models.search import FactFilter
+
+#: What in a configuration file is nobody else's business.
+_SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
+
+
+def connection(patient: Patient) -> Iterator[Seen | Remark]:
+    """That the database answers, and how quickly.
+
+    Raises:
+        StoreError: it does not.
+    """
+    begun = time.perf_counter()
+    patient.info = info = patient.store.info()
+    milliseconds = (time.perf_counter() - begun) * 1000
+    if not info.initialised and not any(info.counts.values()):
+        yield Seen("connection", _place(info.location, "there is no edenmem database yet"))
+        return
+    server = f" ({info.server_version})" if info.server_version else ""
+    yield Remark("connection", f"{info.location}{server} answers in {milliseconds:.0f} ms")
+
+
+def schema(patient: Patient) -> Iterator[Seen | Remark]:
+    """That every step of the schema was taken."""
+    steps = patient.store.schema()
+    for step in steps:
+        if step.applied_at is None:
+            finding = Finding(
+                target_type="migration", target_id=step.name, detail="this step was not taken"
+            )
+            yield Seen("schema", finding)
+    if steps and steps[-1].applied_at is not None:
+        yield Remark("schema", f"the schema is {steps[-1].name}")
+
+
+def permissions(patient: Patient) -> Iterator[Seen]:
+    """That nobody else on this machine can read memories or keys."""
+    files = [Path(path) for path in patient.files if _has_secret(path)]
+    info = patient.info
+    if info is not None and info.kind == "sqlite":
+        files += [Path(info.location + suffix) for suffix in ("", "-wal")]
+    for file in files if os.name == "posix" else ():
+        if not file.exists():
+            continue
+        mode = stat.S_IMODE(file.stat().st_mode)
+        if mode & 0o077:
+            yield Seen("permissions", _place(str(file), f"has mode {mode:03o}, wanted 600"))
+
+
+def _has_secret(path: Path) -> bool:
+    try:
+        return _SECRET.search(path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return False  # what cannot be read by us was no configuration either
+
+
+def database(patient: Patient) -> Iterator[Seen]:
+    """What the database itself finds damaged."""
+    for finding in patient.store.file_faults():
+        yield Seen("file", finding)
+
+
+def counters(patient: Patient) -> Iterator[Seen]:
+    """Counts that differ from what they count."""
+    for finding in patient.store.miscounts():
+        if patient.agent_id in (None, finding.agent_id):
+            yield Seen("counters", finding)
+
+
+def contexts(patient: Patient) -> Iterator[Seen]:
+    """Cached contexts that nobody will ask for."""
+    for finding in patient.store.stray_contexts():
+        if patient.agent_id in (None, finding.agent_id):
+            yield Seen("contexts", finding)
+
+
+# -- indexes -----------------------------------------------------------------------------------
+
+
+def wish_of(patient: Patient) -> IndexWish:
+    """What the configuration wants of the search indexes."""
+    return IndexWish(
+        dimensions=patient.providers.dimensions, analyzer=patient.settings.search.analyzer
+    )
+
+
+def indexes(patient: Patient) -> Iterator[Seen | Remark]:
+    """Ordinary indexes and those for search."""
+    states = patient.store.indexes(wish_of(patient))
+    for state in states:
+        if state.kind == "ordinary":
+            yield from _ordinary(state)
+        else:
+            yield from _search(state)
+    yield Remark("indexes", f"{sum(s.kind == 'ordinary' for s in states)} ordinary indexes stand")
+    yield from _trial(patient)
+
+
+def _ordinary(state: IndexState) -> Iterator[Seen]:
+    if state.status in ("missing", "different"):
+        # Known failure 47: the unique index was dropped, and nobody was told.
+        weight = State.PROBLEM if state.unique else None
+        kind = "unique, " if state.unique else ""
+        how = "is missing" if state.status == "missing" else "; ".join(state.differences)
+        yield Seen("indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight)
+
+
+def _search(state: IndexState) -> Iterator[Seen | Remark]:
+    match state.status:
+        case "unavailable" | "unwanted":
+            yield Remark("search-indexes", state.note)
+        case "building":
+            yield Seen("search-indexes", _index(state, "is still being built"), State.NOTE)
+        case "ready" if state.queryable:
+            return
+        case "ready":
+            yield Seen("search-indexes", _index(state, "cannot be queried"))
+        case status:
+            told = "; ".join(state.differences) or state.note
+            yield Seen("search-indexes", _index(state, f"is {status}{told and f': {told}'}"))
+
+
+def _trial(patient: Patient) -> Iterator[Seen]:
+    """A search, to see that it is answered: what an index says of itself is not enough."""
+    summary = next((each for each in patient.store.scopes() if each.facts), None)
+    if summary is None:
+        return
+    filter = FactFilter(scopes=(summary.scope,))
+    try:
+        patient.store.text_candidates(filter, ["memory"], limit=1)
+    except StoreError as error:
+        yield Seen("search-indexes", _place("text search", error.message))
+
+
+def _index(state: IndexState, detail: str) -> Finding:
+    return Finding(
+        target_type="index", target_id=state.name, detail=detail, related=(state.status,)
+    )
+
+
+def _place(where: str, detail: str) -> Finding:
+    return Finding(target_type="place", target_id=where, detail=detail)
+
+
+# -- vectors -----------------------------------------------------------------------------------
+
+
+def vectors(patient: Patient) -> Iterator[Seen | Remark]:
+    """Facts that have no vector of the configured model."""
+    embedder, dimensions = patient.providers.embedder, patient.providers.dimensions
+    if embedder is None:
+        yield Remark("vectors", "no embedding model is set up")
+        return
+    stale = patient.store.stale_facts(
+        embedder.model, dimensions=dimensions, agent_id=patient.agent_id
+    )
+    for count, fact in enumerate(stale, 1):
+        if count % 1000 == 0:
+            patient.tell("facts to be embedded", count)
+        other = fact.embedding_model
+        if other is None:
+            detail = "has no vector"
+        elif other == embedder.model:
+            detail = f"has a vector of {other} that is zeros or of another length"
+        else:
+            detail = f"has a vector of {other}, the model is {embedder.model}"
+        yield Seen("vectors", about(fact, detail))
+
+
+def vector_damage(patient: Patient) -> Iterator[Seen]:
+    """Known failure 27: zeros are stored where an embedding failed, and count as a vector."""
+    for finding in patient.store.vector_faults(agent_id=patient.agent_id):
+        yield Seen("vector-damage", finding)
+
+
+def local_model(patient: Patient) -> Iterator[Seen | Remark]:
+    """That the files of a local model are those that its name means."""
+    try:
+        checked = check_local_model(patient.settings)
+    except (ConfigError, ProviderError) as error:
+        yield Seen("local-model", _place("local model", _with_hint(error)))
+        return
+    if not checked:
+        yield Remark("local-model", "no local model is in use")
+
+
+def _with_hint(error: EdenmemError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message

@@ -1,0 +1,104 @@
+"""A healthy memory on each kind of store, and a doctor for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edenmem.engine.doctor.catalogue import CATALOGUE
+from edenmem.engine.doctor.clinic import clinic
+from edenmem.engine.doctor.report import DoctorReport, FixReport, State
+from edenmem.settings.schema import EmbeddingSettings, Settings
+from tests.support.builders import make_actor
+from tests.support.embedder import FakeEmbedder
+from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
+
+SETTINGS = Settings(embedding=EmbeddingSettings(provider="none"))
+
+
+@pytest.fixture(autouse=True)
+def _embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that the memory's vectors are of."""
+
+    def opened(settings: Settings) -> FakeEmbedder:
+        EMBEDDER.closed = False
+        return EMBEDDER
+
+    monkeypatch.setattr("edenmem.engine.doctor.providers.open_embedder", opened)
+
+
+@pytest.fixture(scope="session")
+def _sqlite_ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteWard]:
+    ward = SqliteWard(tmp_path_factory.mktemp("ward"))
+    yield ward
+    ward.close()
+
+
+@pytest.fixture(scope="session")
+def _mongo_ward(secantus_uri: str) -> Iterator[MongoWard]:
+    ward = MongoWard(secantus_uri)
+    yield ward
+    ward.close()
+
+
+@pytest.fixture
+def on_sqlite(_sqlite_ward: SqliteWard) -> SqliteWard:
+    """A healthy memory in a file of its own."""
+    _sqlite_ward.fresh()
+    return _sqlite_ward
+
+
+@pytest.fixture
+def on_mongo(_mongo_ward: MongoWard) -> MongoWard:
+    """A healthy memory in MongoDB."""
+    _mongo_ward.fresh()
+    return _mongo_ward
+
+
+@pytest.fixture(params=["sqlite", "mongo"])
+def ward(request: pytest.FixtureRequest) -> Any:
+    """A healthy memory, once on each kind of store."""
+    return request.getfixturevalue(f"on_{request.param}")
+
+
+def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
+    """What the doctor says."""
+    names = frozenset(checks) or frozenset(CATALOGUE)
+    with clinic(
+        ward.store,
+        SETTINGS,
+        names,
+        actor=make_actor("edenmem doctor"),
+        clock=lambda: TODAY,
+        **options,
+    ) as visit:
+        return visit.examine()
+
+
+def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
+    """What the doctor did, and what it says afterwards."""
+    names = frozenset(checks) or frozenset(CATALOGUE)
+    with clinic(
+        ward.store,
+        SETTINGS,
+        names,
+        actor=make_actor("edenmem doctor --fix"),
+        clock=lambda: TODAY,
+    ) as visit:
+        report = visit.examine()
+        done = visit.mend(visit.plan(report))
+        return done, visit.examine_again(report, done)
+
+
+def found(report: DoctorReport) -> dict[str, set[str]]:
+    """Check → the ids of its findings. That no language model is set up is no finding here."""
+    result = {}
+    for check in report.checks:
+        ids = {finding.target_id for finding in check.examples} - {"llm"}
+        if check.state not in (State.OK, State.SKIPPED) and ids:
+            result[check.name] = ids
+        elif check.count == 0:
+            assert check.state in (State.OK, State.SKIPPED), check
+    return result

@@ -1,0 +1,58 @@
+"""Each kind of damage is found, exactly; what is safe to mend is mended; and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from edenmem.models.memory import Fact, Reflection
+from tests.engine.doctor.conftest import examine, fix, found
+from tests.support.damage import Damage, cases
+from tests.support.ward import Ward
+
+CASES = list(cases())
+
+
+def said(ward: Ward) -> set[str]:
+    """Everything that memory says or said."""
+    contents = set()
+    for kind in ("fact", "reflection"):
+        for record in ward.store.records(kind):
+            if isinstance(record.value, Fact | Reflection):
+                contents.add(record.value.content)
+    return contents | set(_history(ward))
+
+
+def _history(ward: Ward) -> Iterator[str]:
+    """What history and the log have."""
+    for entry in ward.store.audit():
+        for document in (entry.before, entry.after):
+            if document and "content" in document:
+                yield document["content"]
+        if entry.target_type == "fact":
+            for version in ward.store.history("fact", entry.target_id):
+                yield version.content
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"), CASES, ids=[f"{kind}-{damage.name}" for kind, damage in CASES]
+)
+def test_damage_is_found_and_mended(
+    request: pytest.FixtureRequest, kind: str, damage: Damage
+) -> None:
+    ward: Ward = request.getfixturevalue(f"on_{kind}")
+    expected = damage.do(ward)
+    report = examine(ward)
+    assert found(report) == expected
+    before = said(ward) if damage.mended else set()
+
+    fixable = [check for check in report.checks if check.fixable]
+    assert bool(fixable) is damage.mended or expected.keys() & {"indexes"}
+    if not damage.mended:
+        return
+    done, after = fix(ward, *expected)
+    assert not any(repair.refused for repair in done.repairs), done
+    assert set(found(after)) <= set(damage.left)
+    assert set(found(examine(ward))) == set(damage.left)
+    assert before <= said(ward)
