@@ -40,6 +40,15 @@ _FIELDS = {
 }
 #: Names that people write, and the fields that they stand for.
 _NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
+#: The fields of each kind that are times.
+_TIMES = {
+    kind: tuple(
+        field.name
+        for field in msgspec.structs.fields(type_)
+        if field.type in (datetime, datetime | None)
+    )
+    for kind, type_ in RECORD_TYPES.items()
+}
 _OWNED = (Fact, Reflection, Consolidation, Policy)
 
 
@@ -97,7 +106,7 @@ class Parser:
             data["embedding"] = _packed(data.get("embedding"))
         self._complete(kind, data)
         record = msgspec.convert(gathered(kind, data), RECORD_TYPES[kind])
-        record = _in_utc(record)
+        record = _in_utc(record, _TIMES[kind])
         _check_ids(record)
         if isinstance(record, _OWNED):
             record = self._checked(record)
@@ -143,24 +152,22 @@ class Parser:
     # -- what is missing ---------------------------------------------------------------------
 
     def _complete(self, kind: RecordKind, data: dict[str, Any]) -> None:
-        owner = [str(data.get(name) or "") for name in ("scope", "agent_id", *OWNERS)]
         match kind:
             case RecordKind.FACT | RecordKind.REFLECTION:
                 content = _text(data, "content")
                 if not self._whole:
                     content = data["content"] = clean(content).strip()
                 data.setdefault("formed_at", self._now)
-                data.setdefault("id", derived_id("import", kind.value, *owner, content))
+                if "id" not in data:
+                    data["id"] = _derived(kind, data, content)
                 if kind is RecordKind.FACT:
                     data["hash"] = content_hash(content)
-            case RecordKind.CONSOLIDATION:
-                data.setdefault("id", derived_id("import", kind.value, *owner))
+            case RecordKind.CONSOLIDATION | RecordKind.POLICY:
+                if "id" not in data:
+                    data["id"] = _derived(kind, data)
                 data.setdefault("version", 1)
-            case RecordKind.POLICY:
-                data.setdefault("id", derived_id("import", kind.value, *owner))
-                data["version"] = data.get("version") or 1
-            case RecordKind.AGENT | RecordKind.USER:
-                data.setdefault("id", derived_id(kind.value, _text(data, "username")))
+            case RecordKind.AGENT | RecordKind.USER if "id" not in data:
+                data["id"] = derived_id(kind.value, _text(data, "username"))
 
     # -- what may be stored ------------------------------------------------------------------
 
@@ -205,6 +212,11 @@ class Parser:
             )
 
 
+def _derived(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
+    owner = [str(data.get(name) or "") for name in ("scope", "agent_id", *OWNERS)]
+    return derived_id("import", kind.value, *owner, *more)
+
+
 def _text(data: dict[str, Any], name: str) -> str:
     found = data.get(name)
     if not isinstance(found, str) or not found:
@@ -222,12 +234,8 @@ def _packed(embedding: object) -> object:
         raise InputError("its embedding is no list of numbers") from error
 
 
-def _in_utc(record: Any) -> Any:
-    times = {
-        name: as_utc(value)
-        for name in record.__struct_fields__
-        if isinstance(value := getattr(record, name), datetime)
-    }
+def _in_utc(record: Any, names: tuple[str, ...]) -> Any:
+    times = {name: as_utc(value) for name in names if (value := getattr(record, name)) is not None}
     return msgspec.structs.replace(record, **times) if times else record
 
 

@@ -223,14 +223,14 @@ class _Loader:
                 return Loaded(
                     status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin}"
                 )
-        if fact.embedding is not None:
-            try:
+        try:
+            if not self._dry_run:
+                scope_id = number or scopes.make_number(self._db, scope)
+                facts.insert_fact(self._db, fact, scope_id, to_ms(fact.recent_at))
+            elif fact.embedding is not None:
                 vectors.check_vector(fact.embedding)
-            except InputError as error:
-                return _refused(error.message)
-        if not self._dry_run:
-            scope_id = number or scopes.make_number(self._db, scope)
-            facts.insert_fact(self._db, fact, scope_id, to_ms(fact.recent_at))
+        except InputError as error:  # of the vector, before anything is written of the fact
+            return _refused(error.message)
         return _ADDED
 
     def _is_elsewhere(self, table: str, id: str) -> bool:
