@@ -1,7 +1,9 @@
 """``python -m tests.benchmarks.quality``: how well each recipe finds what it should.
 
 Measures on our own labelled set, or with ``--locomo PATH`` on LoCoMo's published file, with the
-local embedding model, in a SQLite store that is removed afterwards.
+local embedding model, in a SQLite store that is removed afterwards. With ``--rerank-path FOLDER``,
+or ``--rerank-url URL --rerank-model NAME`` (and a key in ``EDENMEM_SEARCH_RERANK_API_KEY``), also
+with a reranker.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,47 +20,67 @@ from typing import NamedTuple
 
 from edenmem.engine.eval_queries import LabelledSet, read_queries
 from edenmem.engine.evaluation import Evaluation, Evaluator, RecipeScore
-from edenmem.engine.factory import open_embedder
+from edenmem.engine.factory import open_embedder, open_reranker
 from edenmem.engine.tuning import Tuning, tune
-from edenmem.settings.schema import EmbeddingSettings, Settings
+from edenmem.search.recipes import RECIPES
+from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels, locomo
 
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
+#: Stages, each alone after the default fusion, and those that a reranker goes with.
+STAGED = ("convex+recency", "convex+mmr")
+RERANKED = ("convex+rerank", "rrf+rerank", "text+rerank")
 
 
 class Measured(NamedTuple):
-    """What came out; ``model`` is the embedding model, ``tuning`` only if it was asked for."""
+    """What came out. ``model`` is the embedding model, ``reranker`` empty if there was none;
+    ``tuning`` only if it was asked for."""
 
     labelled: LabelledSet
     facts: int
     model: str
+    reranker: str
     evaluation: Evaluation
     tuning: Tuning | None
 
 
-async def measure(data: labels.Labelled, folder: Path, *, with_tuning: bool = False) -> Measured:
-    """Measure every recipe that can run on ``data``; the store is made in ``folder``."""
-    embedder = open_embedder(SETTINGS)
+async def measure(
+    data: labels.Labelled,
+    folder: Path,
+    *,
+    search: SearchSettings = SETTINGS.search,
+    with_tuning: bool = False,
+) -> Measured:
+    """Measure the fusions and the stages after them on ``data``; the store is made in ``folder``.
+
+    The time is that at which the facts of the set are known.
+    """
+    settings = Settings(embedding=SETTINGS.embedding, search=search)
+    embedder = open_embedder(settings)
+    reranker = open_reranker(settings)
+    recipes = (*RECIPES, *STAGED, *(RERANKED if reranker else ()))
     store = SqliteStore(folder / "quality.db")
     try:
         await labels.fill(store, data.facts, embedder)
         labelled = read_queries(store, data.lines())
         assert not labelled.unknown, labelled.unknown
-        evaluator = Evaluator(store, SETTINGS, embedder=embedder)
+        evaluator = Evaluator(
+            store, settings, embedder=embedder, reranker=reranker, clock=lambda: labels.NOW
+        )
         return Measured(
             labelled=labelled,
             facts=len(data.facts),
             model=embedder.model if embedder else "none",
-            evaluation=await evaluator.evaluate(labelled.queries),
-            tuning=await tune(evaluator, labelled.queries, SETTINGS.search)
-            if with_tuning
-            else None,
+            reranker=reranker.model if reranker else "",
+            evaluation=await evaluator.evaluate(labelled.queries, recipes=recipes),
+            tuning=await tune(evaluator, labelled.queries, search) if with_tuning else None,
         )
     finally:
         store.close()
-        if embedder is not None:
-            await embedder.close()
+        for provider in (embedder, reranker):
+            if provider is not None:
+                await provider.close()
 
 
 def report(measured: Measured) -> str:
@@ -66,7 +89,8 @@ def report(measured: Measured) -> str:
     answered = len(labelled.queries) - labelled.unanswerable
     parts = [
         f"{measured.facts:,} facts, {answered:,} queries with an answer, "
-        f"{labelled.unanswerable:,} without one; embedding model {measured.model}. "
+        f"{labelled.unanswerable:,} without one; embedding model {measured.model}"
+        f"{f', reranker {measured.reranker}' if measured.reranker else ''}. "
         "Silent: queries without an answer for which nothing was found.",
         _overall(evaluation),
         f"nDCG@10 by kind of query:\n\n{_by_kind(evaluation)}",
@@ -134,13 +158,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="what is a fact in LoCoMo (default: observations)",
     )
     parser.add_argument("--tune", action="store_true", help="also look for better settings")
+    parser.add_argument("--rerank-path", type=Path, metavar="FOLDER", help="an ONNX cross-encoder")
+    parser.add_argument("--rerank-url", default="", metavar="URL", help="or an endpoint of one")
+    parser.add_argument("--rerank-model", default="", metavar="NAME", help="and its model")
     options = parser.parse_args(arguments)
+    search = SearchSettings(
+        rerank_path=str(options.rerank_path or ""),
+        rerank_url=options.rerank_url,
+        rerank_model=options.rerank_model,
+        rerank_api_key=os.environ.get("EDENMEM_SEARCH_RERANK_API_KEY", ""),
+    )
     try:
         data = locomo.load(options.locomo, unit=options.unit) if options.locomo else labels.own()
     except (OSError, locomo.LocomoError) as error:
         parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:
-        measured = asyncio.run(measure(data, Path(folder), with_tuning=options.tune))
+        measured = asyncio.run(measure(data, Path(folder), search=search, with_tuning=options.tune))
     sys.stdout.write(report(measured) + "\n")
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from edenmem.engine.eval_queries import read_queries
 from edenmem.models.scope import ScopeKind
+from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol import Store
 from edenmem.text import word_count
 from tests.benchmarks import labels, locomo, quality
+from tests.support.cross_encoder import cross_encoder
 from tests.support.embedder import FakeEmbedder
 
 OWN = labels.own()
@@ -81,10 +83,24 @@ async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     measured = await quality.measure(few, tmp_path)
     text = quality.report(measured)
     assert "323 facts, 37 queries with an answer, 3 without one" in text
-    for name in ("convex", "rrf", "semantic", "text"):
+    for name in ("convex", "rrf", "semantic", "text", "convex+recency", "convex+mmr"):
         assert f"| {name} | " in text
+    assert "rerank" not in text
     assert "| typo | " in text
     assert "nan" not in text
+
+
+async def test_a_reranker_is_measured_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
+    few = labels.Labelled(facts=OWN.facts, queries=OWN.queries[:5])
+    folder = cross_encoder(tmp_path / "tiny")
+    search = SearchSettings(rerank_path=str(folder), rerank_depth=5)
+    text = quality.report(await quality.measure(few, tmp_path, search=search))
+    assert "reranker tiny" in text
+    for name in ("convex+rerank", "rrf+rerank", "text+rerank"):
+        assert f"| {name} | " in text
 
 
 def sample(**fields: Any) -> dict[str, Any]:
