@@ -136,11 +136,16 @@ class Searcher:
                 self._store, self._embedder, filter, texts, vectors, vector_model
             )
         depth = plan.depth(self._settings, count)
-        lists = await self._lists(
-            plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
-        )
+        asked: list[Coroutine[Any, Any, Any]] = [
+            self._lists(
+                plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
+            )
+        ]
+        if plan.semantic:  # asked with the lists: it takes no longer than they do
+            asked.append(self._not_yet_embedded(filter, model))
+        lists, *said = await together(asked)
         if plan.semantic and any(lists["semantic"]):
-            notices += await self._not_yet_embedded(filter, model)
+            notices += said[0]
         elif plan.semantic:
             notices += await self._why_no_vectors(filter, ability, model)
         with clock.stage("fusion"):
