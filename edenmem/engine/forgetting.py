@@ -35,7 +35,7 @@ from edenmem.engine.query_vectors import QueryShelf
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.records import AuditEntry
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store, batched
@@ -131,9 +131,14 @@ class Forgetter:
             await in_thread(self._shelf.clear)
         kept = {mention.key for mention in _kept(plan, decisions)}
         probe = await self._prober.probe(plan, kept)
-        counts = {kind: number for kind, number in removed.items() if number}
+        # What an earlier run that was cut off removed counts, too: it was counted when that began.
+        counts = {
+            kind: number
+            for kind in {**begun.counts, **removed}
+            if (number := max(begun.counts.get(kind, 0), removed[kind]))
+        }
         finished = self._clock()
-        await in_thread(self._close, plan.subject, finished, counts)
+        await in_thread(self._close, plan.subject, begun, finished, counts)
         compaction = await in_thread(self._store.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
@@ -161,6 +166,7 @@ class Forgetter:
                 id=plan.subject.id,
                 kind=plan.subject.kind,
                 begun_at=self._clock(),
+                counts=plan.counts,
                 blocks=(*survey.blocks(plan), *called),
             )
         )
@@ -200,10 +206,12 @@ class Forgetter:
 
         return sum(self._store.redact(part) for part in batched(doomed(), _AT_ONCE))
 
-    def _close(self, subject: Subject, at: datetime, counts: dict[str, int]) -> None:
+    def _close(
+        self, subject: Subject, begun: Forgetting, at: datetime, counts: dict[str, int]
+    ) -> None:
         entry = AuditEntry(
-            id=new_id(at),
-            change_set_id=new_id(at),
+            id=derived_id("forgotten", subject.id, begun.begun_at.isoformat()),
+            change_set_id=subject.id,
             at=at,
             actor=self._actor,
             action="forget",

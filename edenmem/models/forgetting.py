@@ -68,7 +68,8 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
 
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
     """A forgetting as the store keeps it: ``blocks`` are hashes (see `block`) of what nothing may
-    bring back, and of what the subject was called by whoever asked."""
+    bring back, and of what the subject was called by whoever asked. ``counts`` is what there was
+    when it began, and once it is closed what was removed."""
 
     id: str
     kind: SubjectKind

@@ -16,6 +16,9 @@ from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.history import audit_document
 from edenmem.store.protocol import batched
 
+#: Every document, by the index of ids.
+ALL: Filter = {"_id": {"$ne": None}}
+
 #: Keys in one ``$in``.
 _KEYS = 500
 
@@ -27,15 +30,15 @@ class ForgettingsPart(Connected):
         """See `edenmem.store.erasure_protocol.Erasing.begin_forgetting`."""
         key, now = {"_id": object_id(forgetting.id)}, utc_now()
         known = self._forgettings.find_one(key)
-        begun = (
-            {} if known and known.get("closed_at") is None else {"begun_at": forgetting.begun_at}
-        )
+        is_open = known is not None and known.get("closed_at") is None
+        new = {"begun_at": forgetting.begun_at, "counts": forgetting.counts}
+        begun = {} if is_open else new
         found = self._forgettings.find_and_update(
             key,
             {
                 "$set": {"kind": forgetting.kind, "closed_at": None, "updatedAt": now, **begun},
                 "$addToSet": {"blocks": {"$each": list(forgetting.blocks)}},
-                "$setOnInsert": {"counts": {}, "createdAt": now},
+                "$setOnInsert": {"createdAt": now},
             },
             upsert=True,
         )
@@ -44,7 +47,7 @@ class ForgettingsPart(Connected):
 
     def forgettings(self) -> list[Forgetting]:
         """See `edenmem.store.erasure_protocol.Erasing.forgettings`."""
-        found = [_forgetting(document) for document in self._forgettings.find({})]
+        found = [_forgetting(document) for document in self._forgettings.find(ALL)]
         found.sort(key=lambda one: (-one.begun_at.timestamp(), one.id))
         return sorted(found, key=lambda one: one.closed_at is not None)
 

@@ -13,6 +13,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import BATCH, Collection, Document
 from edenmem.store.mongo.filters import Filter, id_parts
+from edenmem.store.mongo.forgettings import ALL
 from edenmem.store.mongo.formations import formation_from
 from edenmem.store.mongo.history import audit_from, history_from
 from edenmem.store.mongo.host_codec import sub_document
@@ -77,7 +78,7 @@ UNCACHED: Filter = {
 
 def _whole(collection: Collection, projection: Filter) -> Iterator[Document]:
     """All documents in the order of their ids, in pages without a cursor between them."""
-    after: Filter = {}
+    after = ALL
     while True:
         page = list(collection.find(after, projection or None, sort=(("_id", 1),), limit=BATCH))
         yield from page

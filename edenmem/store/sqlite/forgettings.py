@@ -46,10 +46,16 @@ class Forgettings(Part):
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
         with self._db.writing() as connection:
             connection.execute(
-                "INSERT INTO forgettings (id, kind, begun_at, counts) VALUES (?1, ?2, ?3, '{}')"
+                "INSERT INTO forgettings (id, kind, begun_at, counts) VALUES (?1, ?2, ?3, ?4)"
                 " ON CONFLICT (id) DO UPDATE SET"
-                " begun_at = iif(closed_at IS NULL, begun_at, ?3), closed_at = NULL",
-                (forgetting.id, forgetting.kind, to_ms(forgetting.begun_at)),
+                " begun_at = iif(closed_at IS NULL, begun_at, ?3),"
+                " counts = iif(closed_at IS NULL, counts, ?4), closed_at = NULL",
+                (
+                    forgetting.id,
+                    forgetting.kind,
+                    to_ms(forgetting.begun_at),
+                    msgspec.json.encode(forgetting.counts).decode(),
+                ),
             )
             connection.executemany(
                 "INSERT OR IGNORE INTO forgetting_blocks VALUES (?, ?)",
