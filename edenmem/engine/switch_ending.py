@@ -6,7 +6,7 @@ None of them asks a model. Each may be cut off and called again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -76,7 +76,7 @@ class SwitchEnder:
         if switch is None:
             raise NotFoundError(
                 "no switch of the embedding model is under way",
-                hint="'edenmem embed backfill --switch' begins one",
+                hint="'edenmem embed backfill --model NAME' begins one",
             )
         if switch.phase not in phases:
             raise ConflictError(
@@ -184,11 +184,14 @@ class SwitchEnder:
                 self._store.update_index(state.name, wish)
             elif state.status == "missing":
                 self._store.create_index(state.name, wish)
-        tell("indexing", 0)
         seen = wait_for_indexes(
-            states, timeout=self._timeout, clock=self._monotonic, sleep=self._sleep
+            states,
+            tell=lambda seen: tell("building the search index", 0) if _building(seen) else None,
+            timeout=self._timeout,
+            clock=self._monotonic,
+            sleep=self._sleep,
         )
-        wrong = [s for s in seen if s.status in ("building", "failed", "different")]
+        wrong = [*_building(seen), *(s for s in seen if s.status in ("failed", "different"))]
         if wrong:
             raise StoreError(
                 f"the search index {wrong[0].name} is {wrong[0].status}"
@@ -210,3 +213,7 @@ class SwitchEnder:
             raise StoreError(
                 f"after {self._timeout:,.0f} s {why}", hint="run the same command again"
             )
+
+
+def _building(states: Sequence[IndexState]) -> list[IndexState]:
+    return [state for state in states if state.status == "building"]

@@ -86,7 +86,7 @@ class ModelSwitcher:
         """
         model = self._embedder.model
         under_way = await in_thread(self._store.vector_switch)
-        dimensions = await self._dimensions()
+        dimensions = await self._dimensions(under_way)
         backfill = await in_thread(self._backfiller.plan)
         if under_way is None:
             previous = _commonest(backfill.status.total.others)
@@ -219,10 +219,12 @@ class ModelSwitcher:
         plan = await self.plan()
         return _joined([first, await self.fill(plan, concurrency=concurrency)])
 
-    async def _dimensions(self) -> int:
+    async def _dimensions(self, under_way: VectorSwitch | None) -> int:
         try:
             return self._embedder.dimensions
-        except ConfigError:  # only an answer of the model tells
+        except ConfigError:  # only an answer of the model tells, or told when the switch began
+            if under_way is not None and under_way.model == self._embedder.model:
+                return under_way.dimensions
             answer = await self._embedder.embed(["dimensions"])
             return len(answer.vectors[0]) // 4
 

@@ -102,8 +102,8 @@ def is_beside(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
 
 #: Phase → what can be done about a switch in it.
 WAY_ON: dict[SwitchPhase, str] = {
-    "filling": "'edenmem embed backfill --switch' goes on with it, 'edenmem embed switch abandon' "
-    "takes it back",
+    "filling": "the command that began it goes on with it, 'edenmem embed switch abandon' takes it "
+    "back",
     "switched": "'edenmem embed switch drop-old' ends it, 'edenmem embed switch back' undoes it",
     "settling": "'edenmem embed switch drop-old' goes on with it",
     "clearing": "'edenmem embed switch drop-old' goes on with it",

@@ -75,6 +75,6 @@ def end_switch(
         nonlocal last
         if (what, done // _TOLD) != last:
             last = (what, done // _TOLD)
-            run.out.progress(f"{what} … {done:,} facts")
+            run.out.progress(f"{what} … {done:,} facts" if done else f"{what} …")
 
     tell_ending(run, way.go(ender, told))

@@ -1,0 +1,198 @@
+"""What a switch of the embedding model means for a file: its schema, its queries, its codes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edenmem.models.changes import RemoveFact, ReviseFact
+from edenmem.models.indexes import IndexWish
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.models.switch import VectorSwitch
+from edenmem.store import migrations
+from edenmem.store.sqlite import SqliteStore
+from tests.store.sqlite.test_sqlite_plans import full_scans
+from tests.support.builders import NOW, make_fact
+from tests.support.embedder import FakeEmbedder
+from tests.support.memory import add_facts, apply
+from tests.support.vectors import random_unit
+
+SCOPE = Scope.agent("1" * 24)
+MINE = FactFilter(scopes=(SCOPE,))
+OLD, NEW = FakeEmbedder(model="old", dimensions=16), FakeEmbedder(model="new", dimensions=24)
+SWITCH = VectorSwitch(model="new", dimensions=24, previous="old", begun_at=NOW)
+WISH = IndexWish(dimensions=16, analyzer="lucene.english")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    yield store
+    store.close()
+
+
+def known(text: str, embedder: FakeEmbedder = OLD) -> dict[str, object]:
+    return {"embedding": embedder.vector(text), "embedding_model": embedder.model}
+
+
+def fill(store: SqliteStore) -> None:
+    stale = list(store.stale_facts("new", dimensions=24))
+    vectors = {fact.id: (fact.hash, NEW.vector(fact.content)) for fact in stale}
+    store.set_vectors(vectors, model="new", beside=True)
+
+
+def codes(store: SqliteStore) -> tuple[str, ...]:
+    (state,) = (one for one in store.indexes(WISH) if one.name == "vector_codes")
+    return state.differences
+
+
+def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
+    add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
+    statements: set[str] = set()
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(statements.add)
+    opened.begin_switch(SWITCH)
+    fill(opened)
+    for since in (None, NOW):
+        filter = FactFilter(scopes=(SCOPE,), since=since)
+        for prepared in (False, True):
+            model = NEW if prepared else OLD
+            opened.semantic_candidates(
+                filter, [model.vector("1")], model=model.model, limit=2, prepared=prepared
+            )
+    opened.vector_counts("new", dimensions=24)
+    opened.unsearchable([SCOPE], model="new")
+    opened.vectors_of(["f" * 24], model="new")
+    with opened._db.reading() as connection:
+        connection.set_trace_callback(None)
+        scans = [found for one in sorted(statements) for found in full_scans(connection, one)]
+    assert scans == []
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add new", "revise", "remove", "fill", "commit", "back"]),
+            st.integers(0, 5),
+        ),
+        max_size=25,
+    )
+)
+def test_whatever_happens_every_fact_ends_with_the_one_vector_of_its_text(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    """Additions, edits and removals by processes of either model, fills and switches, in any
+    order: at each moment both models find all that they have, and the index agrees."""
+    store = SqliteStore(tmp_path_factory.mktemp("switch") / "memory.db")
+    store.initialise()
+    add_facts(store, make_fact(SCOPE, "first", **known("first")))
+    store.begin_switch(SWITCH)
+    for place, (step, which) in enumerate(steps):
+        facts = sorted(store.facts(MINE), key=lambda fact: fact.content)
+        fact = facts[which % len(facts)] if facts else None
+        match step:
+            case "add" | "add new":
+                text, model = f"text {place}", OLD if step == "add" else NEW
+                add_facts(store, make_fact(SCOPE, text, **known(text, model)))
+            case "revise" if fact is not None:
+                change = ReviseFact(
+                    scope=SCOPE,
+                    fact_id=fact.id,
+                    expected_version=fact.version,
+                    content=f"anew {place}",
+                    at=NOW,
+                    **known(f"anew {place}", NEW if which % 2 else OLD),  # type: ignore[arg-type]
+                )
+                apply(store, change)
+            case "remove" if fact is not None:
+                version = fact.version
+                apply(
+                    store,
+                    RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=version, at=NOW),
+                )
+            case "fill":
+                fill(store)
+            case "commit":
+                store.move_switch("new", before="filling", after="switched", at=NOW)
+            case "back":
+                store.move_switch("new", before="switched", after="filling", at=NOW)
+        all_found(store)
+    fill(store)
+    store.move_switch("new", before="filling", after="switched", at=NOW)
+    store.move_switch("new", before="switched", after="settling", at=NOW)
+    list(store.settle_vectors())
+    store.move_switch("new", before="settling", after="clearing", at=NOW)
+    assert list(store.clear_beside()) == []
+    assert store.end_switch("new")
+    for fact in store.facts(MINE, with_vectors=True):
+        assert (fact.embedding_model, fact.embedding) == ("new", NEW.vector(fact.content))
+    assert codes(store) == ()
+    store.close()
+
+
+def all_found(store: SqliteStore) -> None:
+    facts = {fact.id: fact for fact in store.facts(MINE)}
+    for model in (OLD, NEW):
+        having = store.vectors_of(list(facts), model=model.model)
+        assert all(model.vector(facts[id].content) == vector for id, vector in having.items())
+        if having:
+            (found,) = store.semantic_candidates(
+                MINE, [random_unit(1, model.dimensions)], model=model.model, limit=99, prepared=True
+            )
+            assert {one.fact_id for one in found} == set(having)
+    assert codes(store) == ()
+
+
+def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
+    add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
+    opened.begin_switch(SWITCH)
+    fill(opened)
+    with opened._db.writing() as connection:
+        connection.execute("DELETE FROM vector_codes")
+    assert codes(opened) == ("10 facts are not in it",)
+    opened.update_index("vector_codes", WISH)
+    all_found(opened)
+
+
+def test_models_keep_their_numbers_when_the_schema_goes_on_and_back(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.initialise()
+    add_facts(store, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(3)))
+    store.begin_switch(SWITCH)
+    fill(store)
+    add_facts(store, make_fact(SCOPE, "long", embedding=random_unit(1, 20), embedding_model="old"))
+    store.close()
+    (migration,) = (one for one in migrations.migrations() if one.number == 7)
+    connection = sqlite3.connect(tmp_path / "memory.db", isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+
+    def run(step: object) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        step(connection)  # type: ignore[operator]
+        connection.execute("COMMIT")
+
+    def models() -> list[tuple[str, int]]:
+        return connection.execute(
+            "SELECT m.name, count(*) FROM facts f JOIN embedding_models m USING (model_id)"
+            " GROUP BY m.name ORDER BY m.name"
+        ).fetchall()
+
+    run(migration.load().down_sqlite)
+    assert models() == [("old", 1), ("old (16)", 3)]
+    assert connection.execute("SELECT count(*) FROM vector_codes").fetchone() == (4,)
+    run(migration.load().up_sqlite)
+    assert models() == [("old", 1), ("old (16)", 3)]
+    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    connection.close()
+    again = SqliteStore(tmp_path / "memory.db")
+    assert again.vector_switch() is None
+    assert codes(again) == ()
+    again.close()
