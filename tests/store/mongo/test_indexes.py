@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, get_args
@@ -34,9 +35,11 @@ from edenmem.models.formation import FormationStatus, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import PresenceKind, RecordKind
+from edenmem.models.memory import Fact
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.protocol import Store
 from tests.store.mongo.conftest import OpenMongo
@@ -73,6 +76,8 @@ RESIDUAL = {
         "embedding_model",
         "embedding",
         "embedding.0",
+        "embedding_next_model",
+        "$expr",
         "user_id",
         "group_id",
         "shard",
@@ -403,6 +408,34 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     list(store.quiet_sessions(before=LATER, rules="r"))
     store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
     _look_at_integrity(store, scopes, ids)
+    _switch_models(store, scopes, ids)
+
+
+def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
+    switch = VectorSwitch(model="next", dimensions=6, previous="m", begun_at=NOW)
+    store.begin_switch(switch)
+    vectors = {id: (fact.hash, random_unit(1, 6)) for id, fact in _facts(store, fact_ids).items()}
+    store.set_vectors(vectors, model="next", beside=True)
+    store.vector_counts("next", dimensions=6)
+    list(store.stale_facts("next", dimensions=6))
+    store.unsearchable(scopes, model="next")
+    for filter in (FactFilter(scopes=tuple(scopes)), FactFilter(scopes=tuple(scopes), since=NOW)):
+        store.semantic_candidates(filter, [random_unit(1, 6)], model="next", limit=3, prepared=True)
+    store.vectors_of(fact_ids, model="next")
+    store.switch_index()
+    store.finds_vectors("next")
+    phases: tuple[SwitchPhase, ...] = ("filling", "switched", "settling", "clearing")
+    for before, after in itertools.pairwise(phases):
+        store.move_switch("next", before=before, after=after, at=LATER)
+        list(store.settle_vectors())
+    store.drop_switch_index()
+    list(store.clear_beside())
+    assert store.end_switch("next")
+
+
+def _facts(store: Store, fact_ids: Sequence[str]) -> dict[str, Fact]:
+    found = {fact_id: store.fact(fact_id) for fact_id in fact_ids}
+    return {fact_id: fact for fact_id, fact in found.items() if fact is not None}
 
 
 def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
