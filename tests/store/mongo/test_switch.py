@@ -1,0 +1,96 @@
+"""A switch of the embedding model beside a platform, and processes, that know nothing of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from edenmem.models.changes import ReviseFact
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.models.switch import VectorSwitch
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.filters import object_id
+from tests.store.mongo.conftest import OpenMongo
+from tests.support.builders import NOW
+from tests.support.memory import add_fact, applied
+from tests.support.vectors import random_unit
+
+SCOPE = Scope.agent("1" * 24)
+MINE = FactFilter(scopes=(SCOPE,))
+SWITCH = VectorSwitch(model="new", dimensions=6, previous="old", begun_at=NOW)
+OLD = {"embedding": random_unit(1, 4), "embedding_model": "old"}
+
+
+@pytest.fixture
+def store(open_mongo: OpenMongo) -> MongoStore:
+    store = open_mongo()
+    store.initialise()
+    return store
+
+
+def stale(store: MongoStore) -> list[str]:
+    return [fact.content for fact in store.stale_facts("new", dimensions=6)]
+
+
+def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
+    """Known failures 19 and 37: changed text kept the old vector, under any model's name."""
+    fact = add_fact(store, SCOPE, "as it was", **OLD)
+    store.begin_switch(SWITCH)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    assert stale(store) == []
+    anew = {"content": "by the platform", "hash": content_hash("by the platform")}
+    store._facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
+    assert stale(store) == ["by the platform"]
+    assert store.vectors_of([fact.id], model="new") == {}
+    for before, after in (("filling", "switched"), ("switched", "settling")):
+        store.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
+    assert sum(store.settle_vectors()) == 0  # and it takes the place of none
+    stored = store.fact(fact.id, with_vector=True)
+    assert stored is not None
+    assert stored.embedding_model == "old"
+
+
+def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
+    open_mongo: OpenMongo, store: MongoStore
+) -> None:
+    late = MongoStore(store._uri, store._settings, client=store._given_client)
+    late._known_switch = (math.inf, None)  # as it stays for a few seconds
+    fact = add_fact(store, SCOPE, "first", **OLD)
+    store.begin_switch(SWITCH)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    store.move_switch("new", before="filling", after="switched", at=NOW)
+    new = {"embedding": random_unit(3, 6), "embedding_model": "new"}
+    add_fact(late, SCOPE, "put where nobody looks", **new)
+    assert stale(store) == ["put where nobody looks"]
+    (found,) = late.semantic_candidates(MINE, [random_unit(2, 6)], model="new", limit=9)
+    assert [one.fact_id for one in found] == [fact.id]
+
+    late._known_switch = (math.inf, store.vector_switch())
+    missing = list(store.stale_facts("new", dimensions=6))
+    store.set_vectors({f.id: (f.hash, random_unit(3, 6)) for f in missing}, model="new")
+    store.move_switch("new", before="switched", after="settling", at=NOW)
+    assert sum(store.settle_vectors()) == 1
+    store.move_switch("new", before="settling", after="clearing", at=NOW)
+    assert sum(store.clear_beside()) == 2
+    assert store.end_switch("new")
+    revision = ReviseFact(
+        scope=SCOPE, fact_id=fact.id, expected_version=1, content="anew", at=NOW, **new
+    )
+    applied(late, revision)
+    assert stale(store) == ["anew"]
+    (found,) = late.semantic_candidates(MINE, [random_unit(3, 6)], model="new", limit=9)
+    assert [one.fact_id for one in found] == [missing[0].id]
+
+
+def test_a_document_holds_no_vector_of_the_switch_when_it_is_over(store: MongoStore) -> None:
+    fact = add_fact(store, SCOPE, "first", **OLD)
+    before = store._facts.find_one({"_id": object_id(fact.id)})
+    store.begin_switch(SWITCH)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    store.move_switch("new", before="filling", after="abandoning", at=NOW)
+    assert sum(store.clear_beside()) == 1
+    assert store.end_switch("new")
+    assert store._facts.find_one({"_id": object_id(fact.id)}) == before
