@@ -32,6 +32,7 @@ _STEPS = (
     CREATE INDEX IF NOT EXISTS reflections_session ON reflections (session_id)
         WHERE session_id IS NOT NULL
     """,
+    "CREATE INDEX IF NOT EXISTS history_scope ON history (scope_id)",
     """
     CREATE INDEX IF NOT EXISTS reflections_propagated ON reflections (reflection_no)
         WHERE propagated_from IS NOT NULL
@@ -45,7 +46,7 @@ def up_sqlite(connection: Any) -> None:
 
 
 def down_sqlite(connection: Any) -> None:
-    for index in ("reflections_session", "reflections_propagated"):
+    for index in ("reflections_session", "reflections_propagated", "history_scope"):
         connection.execute(f"DROP INDEX IF EXISTS {index}")
     for table in ("forgetting_blocks", "forgettings"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")

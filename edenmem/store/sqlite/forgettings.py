@@ -77,7 +77,8 @@ class Forgettings(Part):
                 " WHERE id = ? AND closed_at IS NULL",
                 (to_ms(at), msgspec.json.encode(counts).decode(), forgetting_id),
             ).rowcount
-            if closed:
+            told = connection.execute("SELECT 1 FROM audit WHERE id = ?", (entry.id,)).fetchone()
+            if closed and told is None:
                 log.add_audit(
                     connection,
                     entry.id,

@@ -109,18 +109,26 @@ class Passages(Part):
                 )
 
     def _context_passages(self) -> Iterator[Passage]:
-        for _, session_id, agent_id, xml in self._rows_of(
-            "c.session_id, c.agent_id, c.xml",
-            "cached_contexts c",
-            f"c.session_id || '{_AND}' || c.agent_id",
-        ):
-            yield Passage(
-                place="context",
-                id=f"{session_id}{_AND}{agent_id}",
-                target_type="session",
-                target_id=session_id,
-                text=xml,
-            )
+        last = ("", "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+                    " WHERE (c.session_id, c.agent_id) > (?, ?)"
+                    " ORDER BY c.session_id, c.agent_id LIMIT ?",
+                    (*last, BATCH),
+                ).fetchall()
+            for session_id, agent_id, xml in rows:
+                yield Passage(
+                    place="context",
+                    id=f"{session_id}{_AND}{agent_id}",
+                    target_type="session",
+                    target_id=session_id,
+                    text=xml,
+                )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][:2]
 
     # -- emptying ----------------------------------------------------------------------------
 
@@ -130,6 +138,12 @@ class Passages(Part):
             ids = list(dict.fromkeys(p.id for p in passages if p.place == place))
             with self._db.writing() as connection:
                 emptied += connection.execute(statement, (json_array(ids),)).rowcount
+        contexts = [tuple(p.id.split(_AND)) for p in passages if p.place == "context"]
+        with self._db.writing() as connection:
+            for place in contexts:
+                emptied += connection.execute(
+                    "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", place
+                ).rowcount
         changed = {p.scope for p in passages if p.place == "previous" and p.scope is not None}
         with self._db.writing() as connection:
             for number in scopes.numbers_of(connection, changed).values():
@@ -175,5 +189,4 @@ _EMPTYING = {
     "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {_AMONG}",
     "audit": f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE id {_AMONG}",
     "formation": f"UPDATE formations SET decisions = '[]', error = NULL WHERE id {_AMONG}",
-    "context": f"DELETE FROM cached_contexts WHERE session_id || '{_AND}' || agent_id {_AMONG}",
 }
