@@ -80,9 +80,10 @@ class Rollback:
         self._actor = msgspec.structs.replace(actor, run_id=new_id())
         self._clock = clock
         # Texts and accounts come last: of a text all versions of the run must be known, and an
-        # account goes only when it has no memory any more. Versions: after, before, entry.
+        # account goes only when it has no memory and no agents any more. Versions: after, before,
+        # entry.
         self._texts: dict[Scope, list[tuple[int, int, str]]] = {}
-        self._accounts: list[str] = []
+        self._accounts: dict[str, list[str]] = {"add_agent": [], "add_user": []}
         self._removed: dict[str, int] = {}
         self._kept: list[KeptChange] = []
         self._kept_total = 0
@@ -108,9 +109,10 @@ class Rollback:
             tell(looked)
         for scopes in batched(self._texts, _BATCH):
             self._take_back_texts(scopes, dry_run=dry_run)
-        for ids in batched(self._accounts, _BATCH):
-            found = self._store.audit_entries(ids)
-            self._take_back([found[id] for id in ids if id in found], dry_run=dry_run)
+        for accounts in self._accounts.values():
+            for ids in batched(accounts, _BATCH):
+                found = self._store.audit_entries(ids)
+                self._take_back([found[id] for id in ids if id in found], dry_run=dry_run)
         if not dry_run:
             now = self._clock()
             run = msgspec.structs.replace(
@@ -132,8 +134,8 @@ class Rollback:
             if entry.action == "write_consolidation" and entry.scope is not None:
                 versions = _version(entry), int((entry.before or {}).get("version") or 0)
                 self._texts.setdefault(entry.scope, []).append((*versions, entry.id))
-            elif entry.action in ("add_agent", "add_user"):
-                self._accounts.append(entry.id)
+            elif entry.action in self._accounts:
+                self._accounts[entry.action].append(entry.id)
             else:
                 now.append(entry)
         return now

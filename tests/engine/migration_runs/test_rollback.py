@@ -154,7 +154,7 @@ def test_what_was_changed_since_is_kept_and_listed(
 
 
 def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock) -> None:
-    people = [V1Person(id=AGENT, username="mira", known=True)]
+    people = [V1Person(id=AGENT, username="mira", owner=USER, known=True)]
     accounts = [V1Person(id=USER, username="anna", known=True)]
     plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
     run = migrator(sqlite_store, clock)(plan).run

@@ -1,0 +1,285 @@
+"""Whatever a v1 database looks like: nothing lost, nothing invented, repeatable, reversible, and
+the same however often it was killed on the way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edenmem.engine.factory import open_v1_plan
+from edenmem.engine.migration.rollback import roll_back
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.models.v1 import Disposition, V1Item, V1Options
+from edenmem.settings.schema import Settings, StoreSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.protocol import Store
+from tests.engine.migration_runs.conftest import migrator
+from tests.engine.migration_runs.databases import databases, options
+from tests.support import stores
+from tests.support.builders import FixedClock, make_actor
+from tests.support.mongo_server import mongomock_client
+from tests.support.v1_files import Database, write_dump
+
+Opened = AbstractContextManager[Store]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def memory(store: Store) -> dict[str, Any]:
+    """What is remembered, without what tells when and by which run."""
+    scopes = sorted(summary.scope for summary in store.scopes())
+    facts = store.facts(FactFilter(scopes=scopes)) if scopes else iter(())
+    return {
+        "facts": sorted(
+            (f.home.key, f.content, f.formed_at, f.session_id or "", f.source_message_ids)
+            for f in facts
+        ),
+        "reflections": sorted(
+            (r.home.key, r.content, r.formed_at, r.absorbed) for r in store.reflections(scopes)
+        ),
+        "pending": {scope.key: [r.content for r in store.pending(scope)] for scope in scopes},
+        "texts": {
+            scope.key: (text.consolidated_content, text.version, text.updated_at)
+            for scope, text in store.consolidations(scopes).items()
+            if text.consolidated_content
+        },
+        "earlier": {
+            scope.key: [
+                (v.version, v.content) for v in store.history("consolidation", "", scope=scope)
+            ]
+            for scope in scopes
+        },
+        "policies": {s.key: p.active for s, p in store.policies(scopes).items()},
+        "toggles": {a.id: a.agent_memory_enabled for a in store.agents()},
+    }
+
+
+@contextmanager
+def dumped(database: Database, wanted: dict[str, Any]) -> Iterator[Any]:
+    with TemporaryDirectory() as folder:
+        write_dump(Path(folder), database)
+        with open_v1_plan(Settings(), folder, V1Options(**wanted)) as plan:
+            yield plan
+
+
+def prove(open_store: Callable[[], Opened], database: Database, wanted: dict[str, Any]) -> None:
+    clock = FixedClock()
+    with dumped(database, wanted) as plan, open_store() as store:
+        items = list(plan.items())
+        migrate = migrator(store, clock)
+        first = migrate(plan)
+        assert first.verification is not None
+        assert first.verification.complete, first.verification
+        assert first.verification.documents == sum(plan.totals.values())
+        assert "failed" not in first.run.counts, first.run.problems
+        arrived = memory(store)
+        nothing_lost(items, arrived)
+        nothing_invented(items, plan, arrived)
+        again = migrate(plan)
+        assert memory(store) == arrived
+        assert not {"migrated", "merged"} & set(again.run.counts)
+        for run in (again.run, first.run):
+            report = roll_back(store, run.id, actor=make_actor("migrate rollback"), clock=clock)
+            assert report.kept == ()
+        empty = memory(store)
+        assert not empty["facts"]
+        assert not empty["reflections"]
+        assert not empty["texts"]
+        assert not empty["policies"]
+
+
+def nothing_lost(items: list[V1Item], arrived: dict[str, Any]) -> None:
+    """Each target is there, in the order of the plan, and what has none says why."""
+    contents = {(key, content) for key, content, *_ in arrived["facts"] + arrived["reflections"]}
+    order: dict[str, list[str]] = {}
+    for item in items:
+        match item.target:
+            case None:
+                assert item.reason
+                assert item.disposition in (Disposition.LEFT_BEHIND, Disposition.BAD)
+            case target if hasattr(target, "fact"):
+                assert (target.fact.home.key, target.fact.content) in contents
+            case target if hasattr(target, "reflection"):
+                made = target.reflection
+                assert (made.home.key, made.content) in contents
+                if not made.absorbed:
+                    order.setdefault(made.home.key, []).append(made.content)
+            case target if hasattr(target, "content"):
+                assert arrived["texts"][target.scope.key][0] == target.content
+                assert arrived["texts"][target.scope.key][2] == target.last_updated_at
+    for key, wanted in order.items():
+        assert arrived["pending"][key] == wanted
+
+
+def nothing_invented(items: list[V1Item], plan: Any, arrived: dict[str, Any]) -> None:
+    """Each fact and reflection is the text of a document of v1, of its own agent."""
+    texts = {
+        (item.agent_id, (plan.source_text(ref) or "").strip())
+        for item in items
+        for ref in item.sources
+    }
+    for key, content, *_ in arrived["facts"] + arrived["reflections"]:
+        assert (key.split(":")[1], content.strip()) in texts
+    wanted = {scope_key(item) for item in items if item.kind == "text" and item.target}
+    assert set(arrived["texts"]) == wanted
+
+
+def scope_key(item: V1Item) -> str:
+    scope: Scope = item.target.scope  # type: ignore[union-attr]
+    return scope.key
+
+
+@given(database=databases(), wanted=options())
+@settings(max_examples=25)
+def test_into_sqlite(database: Database, wanted: dict[str, Any]) -> None:
+    @contextmanager
+    def opened() -> Iterator[Store]:
+        with TemporaryDirectory() as folder, stores.sqlite_store(Path(folder)) as store:
+            yield store
+
+    prove(opened, database, wanted)
+
+
+@given(database=databases(), wanted=options())
+@settings(max_examples=3)
+def test_into_a_server(secantus_uri: str, database: Database, wanted: dict[str, Any]) -> None:
+    prove(lambda: stores.secantus_store(secantus_uri), database, wanted)
+
+
+# -- killed anywhere -----------------------------------------------------------------------------
+
+
+class Dying:
+    """A driver's collection in a process that dies at one of its writes, before or after it."""
+
+    def __init__(self, raw: Any, next_write: Callable[[], int], at: int, *, late: bool) -> None:
+        self._raw, self._next, self._at, self._late = raw, next_write, at, late
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._raw, name)
+        writes = ("insert_", "update_", "delete_", "bulk_", "find_one_and_")
+        if not name.startswith(writes):
+            return method
+
+        def command(*args: Any, **named: Any) -> Any:
+            dies = self._next() == self._at
+            if dies and not self._late:
+                raise Killed
+            found = method(*args, **named)
+            if dies:
+                raise Killed
+            return found
+
+        return command
+
+
+class MortalMongo(MongoStore):
+    """A store in such a process; ``at`` 0: it lives."""
+
+    at = 0
+    late = False
+
+    def begin(self, at: int, *, late: bool) -> None:
+        self._count = itertools.count(1)
+        self.at, self.late = at, late
+
+    def _collection(self, name: str) -> Collection:
+        raw = self._database[name]
+        if not self.at:
+            return Collection(raw, "test")
+        dying = Dying(raw, lambda: next(self._count), self.at, late=self.late)
+        return Collection(dying, "test")
+
+
+@given(
+    database=databases(),
+    wanted=options(),
+    deaths=st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=3),
+)
+@settings(max_examples=12)
+def test_killed_at_any_write_of_a_server_it_ends_the_same(
+    database: Database, wanted: dict[str, Any], deaths: list[tuple[int, bool]]
+) -> None:
+    clock = FixedClock()
+    with dumped(database, wanted) as plan:
+        with stores.mongomock_store() as whole:
+            expected = migrator(whole, clock)(plan).run.counts
+            unbroken = memory(whole)
+        store = MortalMongo("mongodb://mock", StoreSettings(), client=mongomock_client())
+        store.initialise()
+        for at, late in deaths:
+            store.begin(at, late=late)
+            try:
+                migrator(store, clock)(plan)
+            except Killed:
+                clock.advance(minutes=5)
+        store.begin(0, late=False)
+        report = migrator(store, clock)(plan)
+        assert report.verification is not None
+        assert report.verification.complete
+        assert memory(store) == unbroken
+        if len(store.migration_runs()) == 1 and report.run.resumed:
+            assert report.run.counts == expected
+        store.close()
+
+
+@given(
+    database=databases(),
+    wanted=options(),
+    deaths=st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=3),
+)
+@settings(max_examples=12)
+def test_killed_at_any_step_of_a_file_it_ends_the_same(
+    database: Database, wanted: dict[str, Any], deaths: list[tuple[int, bool]]
+) -> None:
+    clock = FixedClock()
+    with dumped(database, wanted) as plan, TemporaryDirectory() as folder:
+        with stores.sqlite_store(Path(folder)) as whole:
+            expected = migrator(whole, clock)(plan).run.counts
+            unbroken = memory(whole)
+        (Path(folder) / "other").mkdir()
+        with stores.sqlite_store(Path(folder) / "other") as store:
+            for at, late in deaths:
+                with pytest.MonkeyPatch.context() as patch:
+                    _die(patch, store, at, late=late)
+                    try:
+                        migrator(store, clock)(plan)
+                    except Killed:
+                        clock.advance(minutes=5)
+            report = migrator(store, clock)(plan)
+            assert report.verification is not None
+            assert report.verification.complete
+            assert memory(store) == unbroken
+            if len(store.migration_runs()) == 1 and report.run.resumed:
+                assert report.run.counts == expected
+
+
+def _die(patch: pytest.MonkeyPatch, store: Store, at: int, *, late: bool) -> None:
+    count = itertools.count(1)
+
+    def mortal(do: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def step(given: Any) -> Any:
+            dies = next(count) == at
+            if dies and not late:
+                raise Killed
+            found = do(given)
+            if dies:
+                raise Killed
+            return found
+
+        return step
+
+    for name in ("apply", "put_migration_run"):
+        patch.setattr(store, name, mortal(getattr(store, name)))
