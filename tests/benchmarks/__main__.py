@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.benchmarks import machine
 from tests.benchmarks.measure import Bench, Row
-from tests.benchmarks.subjects import SUBJECTS
+from tests.benchmarks.subjects import ON_REQUEST, SUBJECTS
 from tests.benchmarks.table import render
 
 
@@ -44,7 +44,7 @@ def main() -> None:
         )
         rows: list[Row] = []
         for name in SUBJECTS:
-            if not options.names or name in options.names:
+            if name in (options.names or SUBJECTS.keys() - ON_REQUEST):
                 begin = time.perf_counter()
                 try:
                     rows += SUBJECTS[name](bench)

@@ -12,6 +12,7 @@ from tests.benchmarks import (
     finding,
     forming,
     importing,
+    migrating,
     searching,
     start_up,
 )
@@ -28,4 +29,8 @@ SUBJECTS: dict[str, Callable[[Bench], Sequence[Row]]] = {
     "import": importing.measure,
     "formation": forming.measure,
     "cold": cold.measure,
+    "migrate": migrating.measure,
 }
+
+#: Those that take minutes at full size: only when they are named.
+ON_REQUEST = frozenset({"migrate"})
