@@ -101,8 +101,9 @@ def change_text(
     dry_run: bool,
     write: Callable[[str, bool], EditReport],
     tell: Callable[[EditReport], None],
-) -> None:
+) -> EditReport | None:
     """Have a text changed: from what was given or in the editor, shown as a diff, asked, written.
+    What was written; None if nothing was.
 
     ``write`` gets the new text and whether it is only to be tried, which comes first: nobody is
     asked about a text that would be refused. If it is, the text of the editor is kept in a file
@@ -113,16 +114,19 @@ def change_text(
     with _kept_if_refused(after, edited.path if edited else None, name):
         if after == before:
             out.note("the text is as it was; nothing to do")
-            return
+            return None
         tried = write(after, True)
         if not (yes and out.is_data):
             show_diff(out, before, after)
         if dry_run:
             tell(tried)
         elif confirm("Write this?", yes=yes):
-            tell(write(after, False))
+            written = write(after, False)
+            tell(written)
+            return written
         else:
             out.note("nothing was changed")
+    return None
 
 
 @contextlib.contextmanager

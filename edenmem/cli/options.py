@@ -75,6 +75,13 @@ File = Annotated[
 ]
 Private = Annotated[bool, typer.Option("--private", help="Never propagate it to a wider scope.")]
 AllowLong = Annotated[bool, typer.Option("--allow-long", help="Let it be over the word limit.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Wait until search finds it: on Atlas it does a little later."),
+]
+WaitTimeout = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="With --wait: no longer than this.")
+]
 Hex = Annotated[
     str | None, typer.Option("--id", metavar="HEX", help="Its id, 24 hex digits; else a new one.")
 ]

@@ -138,6 +138,38 @@ def test_a_fact_can_be_waited_for(atlas_inside: Inside, atlas: AtlasServer) -> N
     assert "is stored" in late.err
 
 
+def test_an_edit_and_a_restored_version_can_be_waited_for(
+    atlas_inside: Inside, atlas: AtlasServer
+) -> None:
+    """Known failure 32: the index has the fact, and in it the text that was corrected."""
+    atlas_inside("index", "create", "text").ok()
+    add = ("fact", "add", "--agent", "mira", "--format", "json")
+    fact = atlas_inside(*add, "The ferry brings lanterns.", "--wait").ok().data[0]["id"]
+
+    def found(word: str) -> bool:
+        return fact in atlas_inside("search", word, "--agent", "mira", *_TEXT, "--format=json").out
+
+    edit = ("fact", "edit", fact, "--yes", "--content")
+    noted = atlas_inside(*edit, "The ferry brings candles.").ok()
+    assert "--wait waits for them" in noted.err
+    atlas.lag = 6
+    atlas_inside(*edit, "The ferry brings torches.", "--wait").ok()
+    assert found("torches")
+    assert not found("candles")
+    atlas_inside("fact", "restore", fact, "--version", "1", "--wait").ok()
+    assert found("lanterns")
+    atlas_inside("fact", "delete", fact, "--yes").ok()
+    atlas.lag = 6
+    atlas_inside("fact", "restore", fact, "--wait").ok()
+    assert found("lanterns")
+    atlas.lag = 1000
+    late = atlas_inside(*edit, "The ferry brings flares.", "--wait", "--timeout", "0.3s")
+    assert late.code == 1
+    assert "is stored" in late.err
+    same = atlas_inside(*edit, "The ferry brings flares.", "--wait").ok()
+    assert "nothing to do" in same.err
+
+
 def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) -> None:
     assert atlas_inside("doctor", "--atlas").code == 2
     report = atlas_inside("doctor", "--atlas", "--yes").ok()
@@ -170,6 +202,9 @@ def test_without_search_commands_it_says_why(
     assert inside("index", "create", "text").code == 5
     assert inside("doctor", "--atlas", "--yes").code == 5
     inside("fact", "add", "--agent", "mira", "Found at once.", "--wait").ok()
+    (fact,) = inside.json("fact", "list", "--agent", "mira")
+    edited = inside("fact", "edit", fact["id"], "--content", "At once.", "--yes", "--wait").ok()
+    assert "search" not in edited.err
 
 
 def test_on_sqlite_they_are_reported_and_made_anew(cli: Cli) -> None:

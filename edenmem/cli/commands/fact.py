@@ -148,13 +148,8 @@ def add(
     file: options.File = None,
     allow_long: options.AllowLong = False,
     private: options.Private = False,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait until search finds it: on Atlas it does a little later."),
-    ] = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="With --wait: no longer than this.")
-    ] = "60s",
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -194,6 +189,8 @@ def edit(
     private: Annotated[
         bool | None, typer.Option("--private/--no-private", help="Whether it may be propagated.")
     ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -205,6 +202,7 @@ def edit(
     edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
     """
     run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
     found = _existing(run, fact)
     new = given_text(content, file)
     if private is not None:
@@ -230,7 +228,7 @@ def edit(
             embed=not only_try,
         )
 
-    change_text(
+    written = change_text(
         run.out,
         found.content,
         name=f"fact-{found.id}",
@@ -240,6 +238,8 @@ def edit(
         write=write,
         tell=lambda report: tell_edit(run, report),
     )
+    if written is not None:
+        await_search(run, found.id, wait=wait, seconds=seconds)
 
 
 @app.command("delete", cls=Command)
@@ -295,6 +295,8 @@ def restore(
     version: Annotated[
         int | None, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
     ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -304,6 +306,7 @@ def restore(
     edenmem fact restore 65a1f0 --version 1
     """
     run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
     fact_id = run.resolver.fact_id(fact)
     report = run.edit(
         lambda editor: editor.restore_fact(
@@ -312,6 +315,8 @@ def restore(
         embed=not dry_run,
     )
     tell_edit(run, report, verbs=("restore", "restored"))
+    if not dry_run:
+        await_search(run, fact_id, wait=wait, seconds=seconds)
 
 
 app.command("dedup", cls=Command)(dedup)

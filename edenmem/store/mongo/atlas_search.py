@@ -21,6 +21,7 @@ from edenmem.store.mongo.atlas_filters import text_filter, vector_filter
 from edenmem.store.mongo.collection import Collection, Document
 from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.filters import fact_filters
+from edenmem.store.mongo.indexed import as_it_is
 from edenmem.store.mongo.scan import check_models
 from edenmem.store.mongo.search_definitions import differences_of, vector_field
 from edenmem.text import clean
@@ -34,6 +35,8 @@ _BELIEVED = 60.0
 #: Words of a query that are asked for. Lucene refuses more than 1,024 clauses, and each word may
 #: become several.
 _MOST_WORDS = 64
+#: The score of a vector with itself, but for rounding.
+_SAME = 0.9999
 
 Together = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
 
@@ -170,7 +173,7 @@ class AtlasSearch:
         """Whether both indexes have the fact as it is now: they follow a little later."""
         moment = _moment_of(fact)
         self._check_text()
-        by_text = self._searched({"filter": text_filter(moment)}, _MOST)
+        by_text = self._searched(as_it_is(fact, text_filter(moment)), _MOST)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:
@@ -178,11 +181,11 @@ class AtlasSearch:
         return self.finds_vector(fact, fact.embedding, fact.embedding_model, OWN)
 
     def finds_vector(self, fact: Fact, vector: bytes, model: str, slot: VectorSlot) -> bool:
-        """Whether the index of ``slot`` has this vector of the fact."""
+        """Whether the index of ``slot`` has this vector of the fact, and not an earlier one."""
         self._check_vectors([vector], slot)
         admitted = vector_filter(_moment_of(fact), model, slot)
         found = self._nearest(admitted, vector, _MOST, True, slot)
-        return fact.id in {one.fact_id for one in found}
+        return any(one.fact_id == fact.id and one.score >= _SAME for one in found)
 
     # -- the indexes -------------------------------------------------------------------------
 
