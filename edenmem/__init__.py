@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from edenmem.engine.editing import Editor
-    from edenmem.engine.factory import open_embedder, open_llm, open_store
+    from edenmem.engine.factory import open_embedder, open_llm, open_reranker, open_store
     from edenmem.engine.importing import import_sessions
     from edenmem.engine.references import Resolver
     from edenmem.engine.reports import (
@@ -85,6 +85,7 @@ _HOMES = {
     "new_id": "models.ids",
     "open_embedder": "engine.factory",
     "open_llm": "engine.factory",
+    "open_reranker": "engine.factory",
     "open_store": "engine.factory",
 }
 
@@ -128,6 +129,7 @@ __all__ = [
     "new_id",
     "open_embedder",
     "open_llm",
+    "open_reranker",
     "open_store",
 ]
 
