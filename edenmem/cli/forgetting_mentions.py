@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from edenmem.cli.asking import ask_choice, confirm, person_is_there
+from edenmem.cli.asking import ask_choice, confirm
 from edenmem.cli.editing import Edited, show_diff
 from edenmem.cli.invocation import Invocation
 from edenmem.engine.forgetting_reports import ForgetPlan, Mention, MentionDecision
@@ -41,19 +41,14 @@ class Deciding:
         self.failed: list[str] = []
 
     def decide(self, mode: MentionMode) -> list[MentionDecision]:
-        """A decision for each mention.
+        """A decision for each mention; those without one are kept.
 
         Raises:
-            UsageError: somebody is to be asked, and nobody is there.
+            UsageError: a model is to write and none is configured.
         """
         mentions = self._plan.mentions
         if not mentions or mode is MentionMode.KEEP:
             return []
-        if mode is MentionMode.ASK and not person_is_there():
-            raise UsageError(
-                "nobody is there to ask about texts that mention it",
-                hint="say --mentions keep or --mentions rewrite",
-            )
         decide = self._asked if mode is MentionMode.ASK else self._rewritten
         return [found for mention in mentions if (found := decide(mention)) is not None]
 
@@ -112,7 +107,11 @@ class Deciding:
             case "remove":
                 return MentionDecision(mention=mention, treatment="remove"), False
             case "rewrite":
-                decision = self._drafted(mention)
+                try:
+                    decision = self._drafted(mention)
+                except UsageError as error:  # no model is configured
+                    self._run.out.note(error.message)
+                    return None, True
                 if decision is None:
                     self._run.out.note(self.failed.pop())
                     return None, True

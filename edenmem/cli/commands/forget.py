@@ -87,6 +87,11 @@ def forget(
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # tells what to add
+    if mentions is MentionMode.ASK and not person_is_there():
+        raise UsageError(
+            "nobody is there to ask about mentions in texts of others",
+            hint="say --mentions keep or --mentions rewrite",
+        )
     file = ReceiptFile(receipt) if receipt else None
     subject = find_subject(
         run.store, user=user, session=session, group=group, agent=agent, names=name or ()
