@@ -8,6 +8,7 @@ from typing import Literal
 
 from edenmem.engine.migration.items import (
     Done,
+    Forgotten,
     Outcome,
     Rounds,
     changes_of,
@@ -47,6 +48,7 @@ class Applier:
         self._store = store
         self._actor = actor
         self._rounds = rounds
+        self._forgotten = Forgotten(store.forgettings())
         self._on_conflict = on_conflict
         self._clock = clock
         # A run that goes on may have applied some items without having noted it.
@@ -59,7 +61,10 @@ class Applier:
             StoreError: the database cannot be used.
         """
         now = self._clock()
-        changes = [changes_of(item, self._rounds.of(item), at=now) for item in items]
+        changes = [
+            [] if self._forgotten.has(item) else changes_of(item, self._rounds.of(item), at=now)
+            for item in items
+        ]
         results = self._apply_all([one for each in changes for one in each])
         mine = self._made_by_this_run(results)
         done = []
@@ -67,6 +72,8 @@ class Applier:
             if own:
                 last = results[own[-1].id]
                 done.append(self._judged(item, last, own_before=last.change_id in mine))
+            elif item.target is not None:
+                done.append(Done(item, Outcome.LEFT_BEHIND, Forgotten.reason))
             else:
                 done.append(Done(item, unmoved(item)))
         return done

@@ -23,9 +23,10 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
+from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import derived_id
 from edenmem.models.migration import MigrationRun, RunState
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     Disposition,
     V1Fact,
@@ -82,6 +83,28 @@ class Rounds:
     def of(self, item: V1Item) -> int:
         """The round that the item is in."""
         return self._everybody + self._agents.get(item.agent_id, 0)
+
+
+class Forgotten:
+    """Whose memory was forgotten here, and so does not come back out of v1."""
+
+    reason = "whose it is was forgotten here"
+
+    def __init__(self, forgettings: Iterable[Forgetting]) -> None:
+        self._ids = {forgetting.id for forgetting in forgettings}
+
+    def has(self, item: V1Item) -> bool:
+        """Whether the item's target is of somebody, or of a whole agent, that was forgotten."""
+        scope = target_scope(item)
+        if not self._ids or scope is None:
+            return False
+        subjects = [Subject(kind="agent", agent_id=scope.agent_id)]
+        if scope.kind is ScopeKind.USER:
+            subjects.append(Subject(kind="user", owner=scope.owner))
+            subjects.append(Subject(kind="user", owner=scope.owner, agent_id=scope.agent_id))
+        elif scope.kind is ScopeKind.SESSION:
+            subjects.append(Subject(kind="session", owner=scope.owner))
+        return any(subject.id in self._ids for subject in subjects)
 
 
 def change_id(item: V1Item, round: int, part: str = "") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.migration.applying import stands_in_the_way
-from edenmem.engine.migration.items import Rounds, change_id, target_scope
+from edenmem.engine.migration.items import Forgotten, Rounds, change_id, target_scope
 from edenmem.engine.migration.people import has_own_accounts, is_addable, strangers_notice
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
@@ -75,12 +75,17 @@ def make_plan(
     there = store if info.initialised else None
     sums = _Sums()
     rounds = Rounds(there.migration_runs() if there else ())
+    forgotten = Forgotten(there.forgettings() if there else ())
     total, looked = plan.item_total(), 0
     for items in batched(plan.items(), _BATCH):
         already = _already(there, items, rounds)
         standing = stands_in_the_way(there, items) if there else set()
         for item in items:
-            _count(sums, plan, item, item.key in already, standing)
+            if forgotten.has(item):
+                sums.row(item).left_behind += len(item.sources)
+                sums.left_behind[Forgotten.reason] += len(item.sources)
+            else:
+                _count(sums, plan, item, item.key in already, standing)
         looked += len(items)
         tell(looked, total)
     names = {person.id: person.username or "" for person in plan.agents()}

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
-from edenmem.engine.migration.items import Rounds, change_id, named
+from edenmem.engine.migration.items import Forgotten, Rounds, change_id, named
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import Unaccounted, Verification
 from edenmem.errors import ConflictError
@@ -120,6 +120,7 @@ def verify(
     if run.state is RunState.ROLLED_BACK:
         raise ConflictError(f"the run {run.id} was rolled back: there is nothing to verify")
     rounds = Rounds(store.migration_runs())
+    forgotten = Forgotten(store.forgettings())
     seen = array("Q")
     missing: list[Unaccounted] = []
     changed = kept = looked = 0
@@ -133,7 +134,7 @@ def verify(
             if item.key in gone:
                 if item.key in logged:
                     changed += 1
-                elif found.stands_for_itself(item):
+                elif found.stands_for_itself(item) or forgotten.has(item):
                     kept += 1
                     rank = _LEFT
                 else:

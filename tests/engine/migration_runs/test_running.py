@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from edenmem.engine.migration.applying import APPENDED
-from edenmem.engine.migration.reports import MigrationReport
+from edenmem.engine.migration.items import Forgotten
+from edenmem.engine.migration.planning import make_plan
+from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
+from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import new_id
 from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import Disposition, V1Person
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
@@ -286,6 +290,23 @@ def test_documents_of_several_items_count_by_what_moved_them_furthest(
     assert report.verification is not None
     assert report.verification.by_disposition == {"migrated": 1}
     assert (report.verification.documents, report.verification.complete) == (1, True)
+
+
+def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
+    store: Store, migrate: Migrate
+) -> None:
+    """Known failure 49: erasing a user left copies, and what reads copies brings them back."""
+    forgotten = Subject(kind="user", owner=USER)
+    store.begin_forgetting(Forgetting(id=forgotten.id, kind="user", begun_at=NOW))
+    plan = whole_plan()
+    preview = make_plan(store, Settings(), plan, RunOptions())
+    assert preview.left_behind[Forgotten.reason] == 6
+    report = migrate(plan)
+    assert store.pending(USERS) == []
+    assert USERS not in store.consolidations([USERS])
+    assert report.run.counts["left_behind"] == 7
+    assert report.verification is not None
+    assert report.verification.complete
 
 
 def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -> None:
