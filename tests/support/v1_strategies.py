@@ -1,8 +1,14 @@
-"""Databases of v1 for hypothesis: small, and with all the dirt that there is."""
+"""Databases of v1 for hypothesis: small, and with all the dirt that there is.
+
+Sizes are hypothesis' to choose and to shrink; what is in the documents comes of a seed, since
+drawing each field by itself would take most of the time of the tests.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 from bson import ObjectId
@@ -21,122 +27,111 @@ AGENTS = [_oid(number) for number in range(1, 4)]
 USERS = [_oid(number) for number in range(11, 15)]
 MEMORIES = [_oid(number) for number in range(101, 131)]
 SHARDS = [_oid(number) for number in range(201, 206)]
-
-#: Mostly as they should be, so that dirt meets what is clean.
-_NOTHING = st.sampled_from([None, ""])
+NOWHERE = _oid(999)
 
 
-def _rarely(strategy: st.SearchStrategy[Any], clean: st.SearchStrategy[Any]) -> Any:
-    return st.one_of(clean, clean, clean, clean, clean, strategy)
+class _Dirty:
+    """Draws values, each of them dirty now and then."""
 
+    def __init__(self, seed: int) -> None:
+        self._rng = Random(seed)
+        self.one_of = self._rng.choice
 
-def ids(values: list[ObjectId]) -> st.SearchStrategy[Any]:
-    """One of these, now and then as text, as a dict, or not at all."""
-    clean = st.sampled_from(values)
-    odd = st.one_of(clean.map(str), clean.map(lambda each: {"$oid": str(each)}), _NOTHING)
-    return _rarely(odd, clean)
+    def is_rare(self) -> bool:
+        """One time in six."""
+        return self._rng.random() < 1 / 6
 
+    def id(self, values: Sequence[ObjectId]) -> Any:
+        """One of these, now and then as text, as a dict, or not at all."""
+        clean = self.one_of(values)
+        if not self.is_rare():
+            return clean
+        return self.one_of([str(clean), {"$oid": str(clean)}, None, ""])
 
-def lists(values: list[ObjectId]) -> st.SearchStrategy[Any]:
-    """A list of these with repetitions, now and then as a dict, or with nonsense in it."""
-    clean = st.lists(st.sampled_from(values), max_size=6)
-    odd = st.one_of(
-        st.none(),
-        clean.map(lambda each: {str(place): value for place, value in enumerate(each)}),
-        st.lists(st.one_of(st.sampled_from(values).map(str), st.just(7)), max_size=3),
-    )
-    return _rarely(odd, clean)
+    def ids(self, values: Sequence[ObjectId], most: int = 6) -> Any:
+        """A list of these with repetitions, now and then as a dict, or with nonsense in it."""
+        clean = [self.one_of(values) for _ in range(self._rng.randint(0, most))]
+        if not self.is_rare():
+            return clean
+        as_dict = {str(place): value for place, value in enumerate(clean)}
+        return self.one_of([None, as_dict, [str(value) for value in clean], [*clean, 7]])
 
+    def time(self) -> Any:
+        """A time, now and then as text with or without a zone, as a number, or not at all."""
+        clean = START + timedelta(hours=self._rng.randint(0, 500))
+        if not self.is_rare():
+            return clean
+        naive = clean.replace(tzinfo=None)
+        odd = [clean.isoformat(), naive.isoformat(), int(clean.timestamp() * 1000), None, "soon"]
+        return self.one_of(odd)
 
-def times() -> st.SearchStrategy[Any]:
-    """A time, now and then as text with or without a zone, as a number, or not at all."""
-    clean = st.integers(0, 500).map(lambda hours: START + timedelta(hours=hours))
-    odd = st.one_of(
-        clean.map(lambda each: each.isoformat()),
-        clean.map(lambda each: each.replace(tzinfo=None).isoformat()),
-        clean.map(lambda each: int(each.timestamp() * 1000)),
-        st.none(),
-        st.just("yesterday"),
-    )
-    return _rarely(odd, clean)
+    def text(self, owner: str) -> Any:
+        """A text that says whose it is, now and then hostile, empty or no text."""
+        clean = f"{owner} says {self._rng.randint(0, 20)}"
+        if not self.is_rare():
+            return clean
+        return self.one_of([f"  {clean}\x00\x1b[0m ", "", "   ", None, 5, "VERSION: 9\n"])
 
+    def memory(self, key: ObjectId) -> Document:
+        """One of ``memory_sessions``."""
+        kind = self.one_of(["episode", "directive", "directive", "fact", "fact", "suggestion"])
+        document = {
+            "_id": str(key) if self.is_rare() else key,
+            "agent_id": self.id(AGENTS),
+            "source_session_id": self.id([_oid(301), _oid(302)]),
+            "memory_type": self.one_of(["insight", None, "FACT"]) if self.is_rare() else kind,
+            # Facts of several documents may be the same.
+            "content": self.text("fact" if kind == "fact" else f"{kind} {key}"),
+            "source_message_ids": self.ids([_oid(401), _oid(402), _oid(403)]),
+            "related_users": self.ids(USERS, 2) if self.is_rare() else [self.one_of(USERS)],
+            "shard_id": None if self.is_rare() else self.one_of(SHARDS),
+            "createdAt": self.time(),
+            "updatedAt": self.time(),
+        }
+        if self.is_rare():
+            del document[self.one_of(sorted(document.keys() - {"_id"}))]
+        if self.is_rare():
+            document["mood"] = "fine"
+        return document
 
-def texts(owner: str) -> st.SearchStrategy[Any]:
-    """A text that says whose it is, now and then hostile, empty or no text."""
-    clean = st.integers(0, 20).map(lambda number: f"{owner} says {number}")
-    odd = st.one_of(
-        clean.map(lambda each: f"  {each}\x00\x1b[0m "),
-        st.sampled_from(["", "   ", None, 5, "VERSION: 9\n"]),
-    )
-    return _rarely(odd, clean)
+    def user_text(self, number: int) -> Document:
+        """One of ``memory_user``."""
+        content = self.text(f"text {number}")
+        version = self.one_of(["", "VERSION: 3\n", "version: 12\n\n"])
+        return {
+            "_id": _oid(500 + number),
+            "agent_id": self.id(AGENTS),
+            "user_id": self.id(USERS),
+            "content": version + content if isinstance(content, str) else content,
+            "unabsorbed_memory_ids": self.ids([*MEMORIES, NOWHERE], 12),
+            "last_updated_at": self.time(),
+            "createdAt": self.time(),
+        }
 
-
-@st.composite
-def _memory(draw: st.DrawFn, key: ObjectId) -> Document:
-    kinds = ["episode", "directive", "directive", "fact", "suggestion"]
-    kind = draw(_rarely(st.sampled_from(["insight", None, "FACT"]), st.sampled_from(kinds)))
-    agent = draw(ids(AGENTS))
-    users = draw(_rarely(lists(USERS), st.sampled_from(USERS).map(lambda user: [user])))
-    document = {
-        "_id": draw(_rarely(st.just(str(key)), st.just(key))),
-        "agent_id": agent,
-        "source_session_id": draw(ids([_oid(301), _oid(302)])),
-        "memory_type": kind,
-        "content": draw(texts(f"{kind} {key}")),
-        "source_message_ids": draw(lists([_oid(401), _oid(402), _oid(403)])),
-        "related_users": users,
-        "shard_id": draw(_rarely(_NOTHING, st.sampled_from(SHARDS))),
-        "createdAt": draw(times()),
-        "updatedAt": draw(times()),
-    }
-    for name in draw(
-        _rarely(st.sets(st.sampled_from(sorted(document.keys() - {"_id"}))), st.just(set()))
-    ):
-        del document[name]
-    return document | draw(_rarely(st.just({"mood": "fine"}), st.just({})))
-
-
-@st.composite
-def _text(draw: st.DrawFn, number: int) -> Document:
-    agent, user = draw(ids(AGENTS)), draw(ids(USERS))
-    version = draw(st.sampled_from(["", "VERSION: 3\n", "version: 12\n\n"]))
-    content = draw(texts(f"text {number}"))
-    return {
-        "_id": _oid(500 + number),
-        "agent_id": agent,
-        "user_id": user,
-        "content": version + content if isinstance(content, str) else content,
-        "unabsorbed_memory_ids": draw(lists([*MEMORIES, _oid(999)])),
-        "last_updated_at": draw(times()),
-        "createdAt": draw(times()),
-    }
-
-
-@st.composite
-def _shard(draw: st.DrawFn, key: ObjectId) -> Document:
-    content = draw(texts(f"shard {key}"))
-    return {
-        "_id": key,
-        "agent_id": draw(ids(AGENTS)),
-        "shard_name": draw(_rarely(_NOTHING, st.sampled_from(["Walk", "Fair", "Fold"]))),
-        "extraction_prompt": draw(_rarely(st.none(), st.just("Remember it."))),
-        "is_active": draw(_rarely(st.none(), st.booleans())),
-        "content": content,
-        "unabsorbed_memory_ids": draw(lists([*MEMORIES, _oid(999)])),
-        "facts": draw(lists([*MEMORIES, _oid(999)])),
-        "max_facts_per_shard": draw(st.sampled_from([50, None, 0, "many"])),
-        "last_updated_at": draw(times()),
-        "createdAt": draw(times()),
-    }
+    def shard(self, key: ObjectId) -> Document:
+        """One of ``memory_agent``."""
+        return {
+            "_id": key,
+            "agent_id": self.id(AGENTS),
+            "shard_name": None if self.is_rare() else self.one_of(["Walk", "Fair", "Fold"]),
+            "extraction_prompt": None if self.is_rare() else "Remember it.",
+            "is_active": None if self.is_rare() else self.one_of([True, True, False]),
+            "content": self.text(f"shard {key}"),
+            "unabsorbed_memory_ids": self.ids([*MEMORIES, NOWHERE], 12),
+            "facts": self.ids([*MEMORIES, NOWHERE], 12),
+            "max_facts_per_shard": self.one_of([50, None, 0, "many"]),
+            "last_updated_at": self.time(),
+            "createdAt": self.time(),
+        }
 
 
 @st.composite
 def v1_databases(draw: st.DrawFn) -> Database:
     """A database of up to three agents and four users."""
-    memories = draw(st.lists(st.sampled_from(MEMORIES), unique=True, max_size=14))
-    shards = draw(st.lists(st.sampled_from(SHARDS), unique=True, max_size=4))
+    memories, texts, shards = (draw(st.integers(0, most)) for most in (30, 6, 5))
+    dirty = _Dirty(draw(st.integers(0, 2**32)))
     return {
-        "memory_sessions": [draw(_memory(key)) for key in memories],
-        "memory_user": [draw(_text(number)) for number in range(draw(st.integers(0, 4)))],
-        "memory_agent": [draw(_shard(key)) for key in shards],
+        "memory_sessions": [dirty.memory(key) for key in MEMORIES[:memories]],
+        "memory_user": [dirty.user_text(number) for number in range(texts)],
+        "memory_agent": [dirty.shard(key) for key in SHARDS[:shards]],
     }

@@ -38,6 +38,17 @@ _STRICT: CodecOptions[dict[str, Any]] = CodecOptions(
 _LENIENT = _STRICT.with_options(unicode_decode_error_handler="replace")
 
 
+#: What a stream raises that is damaged in its own right, such as a gzip.
+UNREADABLE = (EOFError, OSError, zlib.error)
+
+
+def read_some(stream: BinaryIO) -> bytes:
+    """What comes next; empty at the end. What a damaged gzip still gives is not lost."""
+    read1 = getattr(stream, "read1", stream.read)
+    chunk: bytes = read1(_CHUNK)
+    return chunk
+
+
 class Frame(NamedTuple):
     """``raw`` is one whole document, unless ``problem`` says why it is none."""
 
@@ -120,8 +131,8 @@ class _Framing:
 
     def _read(self) -> bytes:
         try:
-            chunk = self._stream.read(_CHUNK)
-        except (EOFError, OSError, zlib.error) as error:  # a damaged gzip
+            chunk = read_some(self._stream)
+        except UNREADABLE as error:
             self._failure = f"the file cannot be read any further: {error}"
             chunk = b""
         self._ended = not chunk

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -188,7 +187,7 @@ def _refuse_archive(path: Path) -> None:
     with _opened(path) as stream:
         try:
             beginning = stream.read(4)
-        except (OSError, EOFError, zlib.error):
+        except bson_stream.UNREADABLE:
             return  # read later, and reported with all that can still be read
     if beginning == _ARCHIVE:
         raise InputError(
@@ -256,7 +255,7 @@ def _collection_of_metadata(path: Path, name: str) -> str | None:
         try:
             with _opened(beside) as stream:
                 metadata = json.loads(stream.read())
-        except (ValueError, OSError, EOFError, zlib.error):
+        except (ValueError, *bson_stream.UNREADABLE):
             return None  # the data are what counts
         if isinstance(metadata, dict):
             return _collection_named(str(metadata.get("collectionName", "")))

@@ -7,16 +7,17 @@ beginning of a document.
 
 from __future__ import annotations
 
-import io
+import codecs
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from bson import json_util
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
+
+from edenmem.store.v1 import bson_stream
 
 _CHUNK = 1024 * 1024
 #: No document is longer; what goes on for longer without an end is damaged.
@@ -55,7 +56,8 @@ def _hook(pairs: list[tuple[str, Any]]) -> Any:
 
 class _Reading:
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape")
+        self._stream = stream
+        self._characters = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._decoder = json.JSONDecoder(object_pairs_hook=_hook, strict=False)
         self._text = ""
         self._at = 0
@@ -101,14 +103,23 @@ class _Reading:
         if self._ended:
             return False
         rest = self._text[self._at :]
+        parts = [rest]
+        wanted = max(_CHUNK, len(rest))
+        while wanted > 0 and not self._ended:
+            part = self._read()
+            parts.append(part)
+            wanted -= len(part)
+        self._text, self._at = "".join(parts), 0
+        return len(self._text) > len(rest)
+
+    def _read(self) -> str:
+        raw = b""
         try:
-            chunk = self._stream.read(max(_CHUNK, len(rest)))
-        except (EOFError, OSError, zlib.error) as error:  # a damaged gzip
+            raw = bson_stream.read_some(self._stream)
+        except bson_stream.UNREADABLE as error:
             self._failure = f"the file cannot be read any further: {error}"
-            chunk = ""
-        self._ended = not chunk
-        self._text, self._at = rest + chunk, 0
-        return bool(chunk)
+        self._ended = not raw
+        return self._characters.decode(raw, final=self._ended)
 
     def _may_go_on(self, error: Exception) -> bool:
         """Whether the document may only not be there whole yet."""

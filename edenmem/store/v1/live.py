@@ -54,12 +54,18 @@ class LiveSource:
             self._client[database] if database else self._client.get_default_database(default)
         )
         self._accounts = settings.users_collection
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def _look(self) -> None:
         with mapped(self.location):
             present = set(self._database.list_collection_names())
         self._present = [name for name in V1_COLLECTIONS if name in present]
         self._has_accounts = self._accounts in present
         if not self._present:
-            self.close()
             raise InputError(
                 f"{self.location} has no memory of v1 in its database "
                 f"{self._database.name!r}: none of {', '.join(V1_COLLECTIONS)}",

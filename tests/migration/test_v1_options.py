@@ -1,0 +1,262 @@
+"""What the options make of the same memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edenmem.models.host import User
+from edenmem.models.memory import Policy
+from edenmem.models.scope import ScopeKind
+from edenmem.models.v1 import (
+    Disposition,
+    V1Fact,
+    V1Item,
+    V1Policy,
+    V1Reflection,
+    V1Text,
+    V1Toggles,
+)
+from tests.support.v1_plans import items_of, items_of_database, plan_of
+from tests.support.v1_world import (
+    EXAMPLE,
+    FAIR,
+    LENA,
+    LIGHTS,
+    MIRA,
+    OTTO,
+    PRIYA,
+    PRIYA_ON_DISCORD,
+    WALK,
+    at,
+    memory,
+    oid,
+    shard,
+    user_text,
+    world,
+)
+
+
+def texts(items: list[V1Item]) -> dict[str, V1Text]:
+    return {
+        item.target.scope.key.replace(str(MIRA), "mira").replace(str(OTTO), "otto"): item.target
+        for item in items
+        if isinstance(item.target, V1Text)
+    }
+
+
+def policies(items: list[V1Item]) -> dict[str | None, Policy]:
+    return {
+        item.target.policy.shard: item.target.policy
+        for item in items
+        if isinstance(item.target, V1Policy) and item.agent_id == str(MIRA)
+    }
+
+
+def facts(items: list[V1Item], shard: str | None) -> list[str]:
+    return sorted(
+        item.target.fact.content
+        for item in items
+        if isinstance(item.target, V1Fact)
+        and item.agent_id == str(MIRA)
+        and item.target.fact.shard == shard
+    )
+
+
+class TestMerging:
+    def test_one_text_with_a_section_for_each_active_shard(self) -> None:
+        text = texts(items_of(EXAMPLE))["agent:mira"]
+        assert text.content == (
+            "## Lantern Walk\n\nThe walk starts at the ferry hall at 17:30.\n"
+            "About 400 people come.\n\n"
+            "## Workshop\n\nSix volunteers fold on Thursdays.\n\n"
+            "## Lantern Walk (2)\n\nMade by a second click."
+        )
+        assert (text.version, text.last_updated_at) == (7, at(41))
+        assert (text.words, text.word_limit) == (29, 1200)
+
+    def test_instructions_go_with_it(self) -> None:
+        policy = policies(items_of(EXAMPLE))[None]
+        assert policy.scope is ScopeKind.AGENT
+        assert policy.memory_instructions is not None
+        assert policy.memory_instructions.count("## ") == 3
+        assert (policy.fact_buffer_max, policy.consolidate_at) == (None, None)
+
+    def test_a_paused_shard_stays_one(self) -> None:
+        """Known failure 46: facts of paused shards were migrated, and their texts were not."""
+        items = items_of(EXAMPLE)
+        assert not policies(items)["Harbour fair"].active
+        assert texts(items)["shard:mira:Harbour fair"].version == 2
+        assert facts(items, "Harbour fair") == ["The fair of 2025 had 61 stalls."]
+        waiting = [
+            item.target.reflection.shard
+            for item in items
+            if isinstance(item.target, V1Reflection)
+            and item.target.reflection.content == "Move the fair to May."
+        ]
+        assert waiting == ["Harbour fair"]
+        assert "fair" not in texts(items)["agent:mira"].content
+
+    @pytest.mark.parametrize(("active", "enabled"), [(True, True), (False, False)])
+    def test_agent_memory_is_on_if_a_shard_is(
+        self, tmp_path: Path, active: bool, enabled: bool
+    ) -> None:
+        shards = [
+            shard(WALK, "Walk", "VERSION: 1\nWalk.", is_active=active),
+            shard(FAIR, "Fair", "VERSION: 1\nFair.", is_active=False),
+        ]
+        items = items_of_database(tmp_path, {"memory_agent": shards})
+        assert [item.target for item in items if item.kind == "toggles"] == [
+            V1Toggles(agent_id=str(MIRA), agent_memory_enabled=enabled)
+        ]
+
+
+class TestKeeping:
+    def test_each_shard_is_a_scope_with_its_settings(self) -> None:
+        items = items_of(EXAMPLE, shards="keep")
+        found = policies(items)
+        assert set(found) == {"Lantern Walk", "Lantern Walk (2)", "Workshop", "Harbour fair"}
+        walk = found["Lantern Walk"]
+        assert walk == Policy(
+            id=str(WALK),
+            scope=ScopeKind.SHARD,
+            agent_id=str(MIRA),
+            shard="Lantern Walk",
+            memory_instructions="Remember what matters for: Lantern Walk",
+            consolidate_at=16,
+            fact_buffer_max=50,
+        )
+        assert "agent:mira" not in texts(items)
+        text = texts(items)["shard:mira:Lantern Walk"]
+        assert (text.version, text.word_limit) == (7, 1000)
+
+    def test_a_fact_in_two_shards_is_in_both(self) -> None:
+        items = items_of(EXAMPLE, shards="keep")
+        assert "The ferry hall opens at 16:00." in facts(items, "Lantern Walk")
+        assert "The ferry hall opens at 16:00." in facts(items, "Workshop")
+        ids = [
+            item.target.fact.id
+            for item in items
+            if isinstance(item.target, V1Fact) and "ferry hall opens" in item.target.fact.content
+        ]
+        assert len(set(ids)) == 2
+        assert str(oid(121, 12.1)) not in ids, "neither of them is the document alone"
+
+
+class TestTheOthers:
+    def test_provenance(self) -> None:
+        without, with_it = items_of(EXAMPLE), items_of(EXAMPLE, provenance=True)
+        key = f"memory_sessions/{oid(103, 10.3)}"
+        (left,) = (item for item in without if item.key.endswith(key))
+        assert (left.disposition, left.reason) == (
+            Disposition.LEFT_BEHIND,
+            "what is in a text already",
+        )
+        assert not any(item.key.endswith(key) for item in with_it)
+        (target,) = (
+            item.target.reflection
+            for item in with_it
+            if isinstance(item.target, V1Reflection) and item.target.reflection.absorbed
+            if item.agent_id == str(MIRA)
+        )
+        assert (target.content, target.formed_at) == ("Never round amounts for Tomas.", at(10.3))
+        assert target.absorbed_at == at(40)
+
+    def test_episodes(self) -> None:
+        left = [item for item in items_of(EXAMPLE) if item.kind == "episode"]
+        assert {item.reason for item in left} == {"episodes"}
+        kept = [item for item in items_of(EXAMPLE, episodes="keep") if item.kind == "episode"]
+        assert [item.key for item in left] == [item.key for item in kept]
+        sessions = {
+            item.target.reflection.session_id
+            for item in kept
+            if isinstance(item.target, V1Reflection)
+        }
+        assert sessions == {str(oid(1014))}
+
+    def test_only_some_agents(self) -> None:
+        with plan_of(EXAMPLE, agents=(str(OTTO),)) as plan:
+            items = list(plan.items())
+            assert {item.agent_id for item in items} == {"", str(OTTO)}
+            assert [agent.username for agent in plan.agents()] == ["otto"]
+            refs = {(ref.collection, ref.id) for item in items for ref in item.sources}
+            told = Counter(collection for collection, _ in refs)
+            assert dict(plan.totals) == {**dict.fromkeys(plan.totals, 0), **told}
+            assert plan.not_asked["memory_agent"] == 4
+
+    def test_words_beyond_a_limit_are_told(self) -> None:
+        (item,) = (
+            item
+            for item in items_of(EXAMPLE, user_words=3)
+            if item.user_id == str(LENA) and item.kind == "text" and item.agent_id == str(MIRA)
+        )
+        assert isinstance(item.target, V1Text)
+        assert item.target.word_limit == 3
+        assert "10 words, the limit is 3" in item.problems[-1].detail
+
+    def test_accounts_are_told_by_the_store_if_the_source_does_not_know(
+        self, tmp_path: Path
+    ) -> None:
+        from edenmem.engine.factory import open_v1_plan
+        from edenmem.models.v1 import V1Options
+        from edenmem.settings.schema import Settings
+        from tests.support.v1_files import write_dump
+
+        database = {name: each for name, each in world().items() if name != "users3"}
+        dump = str(write_dump(tmp_path, database))
+        person = User(id=str(PRIYA_ON_DISCORD), username="p", eden_user_id=str(PRIYA))
+        with open_v1_plan(Settings(), dump, V1Options(), users=[person]) as plan:
+            assert str(PRIYA) in {user.id for user in plan.users()}
+            assert {user.known for user in plan.users()} == {None}
+            assert not [each for each in plan.problems() if each.kind == "unknown_user"]
+
+
+class TestActivity:
+    def test_only_scopes_with_something_new(self, tmp_path: Path) -> None:
+        """The last that was written to the text, or about its owner, counts."""
+        old = {"last_updated_at": at(1), "createdAt": at(0), "updatedAt": at(1)}
+        database: Any = {
+            "memory_user": [
+                user_text(30, LENA, "VERSION: 1\nAn old text with a new episode.", **old),
+                user_text(31, PRIYA, "VERSION: 1\nAn old text.", **old),
+            ],
+            "memory_agent": [
+                shard(WALK, "Walk", "VERSION: 1\nAn old shard with a new fact.", **old),
+                shard(LIGHTS, "Lights", "VERSION: 1\nAn old shard.", agent_id=OTTO, **old),
+            ],
+            "memory_sessions": [
+                memory(1, "episode", "New.", users=[LENA], days=30),
+                memory(2, "fact", "New.", shard=WALK, days=30),
+            ],
+        }
+        items = items_of_database(tmp_path, database, active_since=at(20))
+        assert set(texts(items)) == {"agent:mira", f"user:mira:{LENA}"}
+        quiet = [item for item in items if item.reason == "nothing new since 2026-09-21"]
+        assert {item.disposition for item in quiet} == {Disposition.LEFT_BEHIND}
+        assert {item.kind for item in quiet} == {"toggles", "policy", "text"}
+
+    def test_no_active_pairs_is_an_empty_plan(self) -> None:
+        """Known failure 45: no active pairs became None, and None meant no filter."""
+        items = items_of(EXAMPLE, active_since=at(1000), provenance=True, episodes="keep")
+        assert [item for item in items if item.target is not None] == []
+        assert {ref for item in items for ref in item.sources} == {
+            ref for item in items_of(EXAMPLE) for ref in item.sources
+        }
+
+    def test_the_moment_itself_counts(self, tmp_path: Path) -> None:
+        database: Any = {"memory_user": [user_text(30, LENA, "VERSION: 1\nText.")]}
+        assert texts(items_of_database(tmp_path, database, active_since=at(40)))
+        later = at(40) + timedelta(milliseconds=1)
+        assert not texts(items_of_database(tmp_path, database, active_since=later))
+
+
+def test_source_texts_can_be_looked_up() -> None:
+    with plan_of(EXAMPLE) as plan:
+        item = next(item for item in plan.items() if item.user_id == str(LENA))
+        before = plan.source_text(item.sources[0])
+    assert before is not None
+    assert before.startswith("VERSION: 4\nLena runs")

@@ -1,0 +1,214 @@
+"""What holds for the plan of any database of v1, however dirty."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edenmem.engine.migration.shards import versioned
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import ScopeKind
+from edenmem.models.v1 import (
+    V1_COLLECTIONS,
+    Disposition,
+    V1Fact,
+    V1Item,
+    V1Reflection,
+    V1Text,
+)
+from edenmem.models.v1_documents import V1Memory, V1Read, V1UserText
+from edenmem.store.v1 import documents
+from edenmem.text import clean
+from tests.support.v1_files import Database, count, write_dump, write_ejson
+from tests.support.v1_plans import items_of, plan_of
+from tests.support.v1_strategies import v1_databases
+from tests.support.v1_world import world
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "shards": st.sampled_from(["merge", "keep"]),
+        "provenance": st.booleans(),
+        "episodes": st.sampled_from(["leave", "keep"]),
+    }
+)
+FEW = settings(max_examples=50)
+
+
+def planned(database: Database, **options: Any) -> list[V1Item]:
+    with tempfile.TemporaryDirectory() as name:
+        return items_of(write_dump(Path(name), database), **options)
+
+
+def read(database: Database) -> dict[tuple[str, str], V1Read]:
+    """The documents as they are read, by collection and id."""
+    found = {}
+    for collection in V1_COLLECTIONS:
+        for raw in database[collection]:
+            assert not isinstance(raw, bytes)
+            one = documents.read(collection, raw, "")
+            found[collection, one.id] = one
+    return found
+
+
+def targets(items: list[V1Item], kind: type[Any]) -> Iterator[tuple[V1Item, Any]]:
+    for item in items:
+        if isinstance(item.target, kind):
+            yield item, item.target
+
+
+@FEW
+@given(v1_databases(), OPTIONS)
+def test_every_document_is_accounted_for(database: Database, options: dict[str, Any]) -> None:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        plan_of(write_dump(Path(name), database), **options) as plan,
+    ):
+        items = list(plan.items())
+        totals = dict(plan.totals)
+        assert plan.item_total() == len(items)
+    assert totals == count(database, V1_COLLECTIONS)
+    told = {(ref.collection, ref.id) for item in items for ref in item.sources}
+    assert told == read(database).keys()
+    for item in items:
+        assert item.sources
+        assert item.reason
+        moved = item.disposition in (Disposition.MIGRATED, Disposition.MERGED)
+        assert moved == (item.target is not None)
+        assert (item.disposition is Disposition.MERGED) <= (len(item.sources) > 1)
+
+
+@FEW
+@given(v1_databases(), OPTIONS)
+def test_keys_and_ids_are_unique_and_in_order(database: Database, options: dict[str, Any]) -> None:
+    items = planned(database, **options)
+    keys = [item.key for item in items]
+    assert keys == sorted(set(keys))
+    facts = [target.fact for _, target in targets(items, V1Fact)]
+    reflections = [target.reflection for _, target in targets(items, V1Reflection)]
+    for made in (facts, reflections):
+        assert [each for each, times in Counter(one.id for one in made).items() if times > 1] == []
+    same = Counter((fact.home, fact.hash) for fact in facts)
+    assert set(same.values()) <= {1}
+    scopes = Counter(target.scope for _, target in targets(items, V1Text))
+    assert set(scopes.values()) <= {1}
+
+
+@FEW
+@given(v1_databases(), OPTIONS)
+def test_nothing_is_invented(database: Database, options: dict[str, Any]) -> None:
+    """Contents, times and messages are those of the sources."""
+    known = read(database)
+    for item in planned(database, **options):
+        sources: list[Any] = [known[ref.collection, ref.id].document for ref in item.sources]
+        match item.target:
+            case V1Fact(fact=one) | V1Reflection(reflection=one):
+                assert {one.content} == {clean(each.content).strip() for each in sources}
+                assert one.formed_at == min(each.created_at for each in sources)
+                messages = {message for each in sources for message in each.message_ids}
+                assert set(one.source_message_ids) == messages
+                if isinstance(item.target, V1Fact):
+                    assert one.hash == content_hash(one.content)
+            case V1Text() as text:
+                written = [versioned(each.content) for each in sources]
+                contents = [each.content for each in written if each.content]
+                if text.scope.kind is ScopeKind.AGENT:
+                    sections = re.split(r"(?:\A|\n\n)## [^\n]+\n\n", text.content)
+                    assert sorted(sections) == sorted(["", *contents])
+                elif text.scope.kind is ScopeKind.SHARD:
+                    assert [text.content] == contents
+                else:
+                    kept = {text.content} | {each.content for each in text.earlier}
+                    assert kept == set(contents)
+                assert text.version in {each.version for each in written}
+
+
+@FEW
+@given(v1_databases(), OPTIONS)
+def test_nobody_sees_anothers_memory(database: Database, options: dict[str, Any]) -> None:
+    """Known failures 2, 5 and 8: a memory comes only to its agent, and what is personal only to
+    one of its people or to its session."""
+    known = read(database)
+    for item in planned(database, **options):
+        if item.target is None:
+            continue
+        for ref in item.sources:
+            source = known[ref.collection, ref.id].document
+            assert source is not None
+            assert source.agent_id in (item.agent_id, "")
+            if isinstance(source, V1UserText):
+                assert item.user_id == source.user_id
+            if isinstance(source, V1Memory) and item.user_id:
+                assert not source.users or item.user_id in source.users
+            if isinstance(source, V1Memory) and source.memory_type in ("directive", "episode"):
+                assert isinstance(item.target, V1Reflection)
+                kind = item.target.reflection.scope
+                assert kind is (
+                    ScopeKind.USER if source.memory_type == "directive" else ScopeKind.SESSION
+                )
+
+
+@FEW
+@given(v1_databases())
+def test_what_waits_keeps_its_order(database: Database) -> None:
+    """Each list comes in its own order, whatever the times say, and no part of it is lost."""
+    items = planned(database)
+    known = read(database)
+    texts = [one.document for one in known.values() if isinstance(one.document, V1UserText)]
+    by_pair = Counter((each.agent_id, each.user_id) for each in texts)
+    for text in texts:
+        if not text.agent_id or not text.user_id or by_pair[text.agent_id, text.user_id] > 1:
+            continue
+        wanted = []
+        for listed in dict.fromkeys(text.pending):
+            one = known.get(("memory_sessions", listed))
+            memory = one.document if one else None
+            if (
+                isinstance(memory, V1Memory)
+                and memory.agent_id == text.agent_id
+                and memory.memory_type in ("directive", "suggestion", "fact", "")
+                and (not memory.users or text.user_id in memory.users)
+                and clean(memory.content).strip()
+            ):
+                wanted.append(listed)
+        found = [
+            item.sources[0].id
+            for item, target in targets(items, V1Reflection)
+            if (item.agent_id, item.user_id) == (text.agent_id, text.user_id)
+            and known["memory_sessions", item.sources[0].id].document.agent_id  # type: ignore[union-attr]
+        ]
+        assert found == wanted
+
+
+@settings(max_examples=15)
+@given(v1_databases(), OPTIONS, st.randoms())
+def test_it_does_not_matter_how_it_is_stored(
+    database: Database, options: dict[str, Any], rng: random.Random
+) -> None:
+    """Neither the kind of the source nor the order of its documents."""
+    expected = planned(database, **options)
+    shuffled = {name: rng.sample(each, len(each)) for name, each in database.items()}
+    with tempfile.TemporaryDirectory() as name:
+        stored = write_ejson(Path(name), shuffled, canonical=rng.random() < 0.5)
+        items = items_of(stored, **options)
+    assert [item.key for item in items] == [item.key for item in expected]
+    assert [item.target for item in items] == [item.target for item in expected]
+    assert [item.sources for item in items] == [item.sources for item in expected]
+
+
+def test_a_plan_can_be_taken_up_after_any_item(tmp_path: Path) -> None:
+    database = {**world(), "memory_agent": world()["memory_agent"][:4]}  # without the longest text
+    with plan_of(write_dump(tmp_path, database), provenance=True, episodes="keep") as plan:
+        items = list(plan.items())
+        for place, item in enumerate(items):
+            assert list(plan.items(after=item.key)) == items[place + 1 :]
+        agent_id = items[-1].agent_id
+        of_one = [item for item in items if item.agent_id == agent_id]
+        assert list(plan.items(agent_id=agent_id)) == of_one
