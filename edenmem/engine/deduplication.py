@@ -135,11 +135,9 @@ class Deduplicator:
                 queries,
                 model=model,
                 limit=self._settings.dedup_neighbours,
+                floor=self._settings.dedup_floor,
             )
-            near = [
-                [one.fact_id for one in found if one.score >= self._settings.dedup_floor]
-                for found in lists
-            ]
+            near = [[one.fact_id for one in found] for found in lists]
             ids = tuple({fact_id for found in near for fact_id in found})
             existing = self._store.facts_by_ids((scope,), ids) if ids else {}
             return {

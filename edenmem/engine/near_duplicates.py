@@ -95,13 +95,10 @@ def _near(
         model=model,
         limit=NEIGHBOURS + 1,  # it finds itself too
         exact=True,
+        floor=floor,
     )
     return {
-        fact.id: tuple(
-            (one.fact_id, one.score)
-            for one in found
-            if one.fact_id != fact.id and one.score >= floor
-        )
+        fact.id: tuple((one.fact_id, one.score) for one in found if one.fact_id != fact.id)
         for fact, found in zip(having, lists, strict=True)
     }
 

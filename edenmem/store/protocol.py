@@ -476,10 +476,12 @@ class Store(
         model: str,
         limit: int,
         exact: bool = False,
+        floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
         """For each vector the nearest facts with vectors of ``model``, best first, at most
-        ``limit``; the filter holds before the limit. Equal scores are ordered by id.
+        ``limit``, none with a score under ``floor``; the filter holds before the limit. Equal
+        scores are ordered by id.
         ``prepared``: also of a model that a switch is being prepared to.
 
         Raises:

@@ -65,6 +65,7 @@ class SearchPart(ReferencesPart):
         model: str,
         limit: int,
         exact: bool = False,
+        floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
         """See `edenmem.store.protocol.Store.semantic_candidates`."""
@@ -90,7 +91,7 @@ class SearchPart(ReferencesPart):
             else:
                 now = switch if any(found) else self.vector_switch()
                 if now == switch:
-                    return found
+                    return [[one for one in nearest if one.score >= floor] for nearest in found]
             switch = now  # somebody moved it on: where the vectors were, there are none
 
     def text_candidates(

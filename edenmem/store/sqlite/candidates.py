@@ -19,7 +19,7 @@ from edenmem.store.sqlite.part import Part, json_array
 from edenmem.store.sqlite.switching import switch_of
 
 if TYPE_CHECKING:
-    from edenmem.store.sqlite.nearest import CodeCache
+    from edenmem.store.sqlite.nearest import CodeCache, Nearest
 
 _BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
@@ -51,6 +51,7 @@ class Candidates(Part):
         model: str,
         limit: int,
         exact: bool = False,
+        floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
         for vector in vectors_:
@@ -65,9 +66,9 @@ class Candidates(Part):
             known = vectors.model_of(connection, model, dimensions) if model else None
             if known is not None:
                 of_model = (known, dimensions)
-                found = self._nearest(connection, numbers, of_model, filter, vectors_, limit, exact)
-                if found is not None:
-                    return found
+                search = self._search(connection, numbers, of_model, filter)
+                if search is not None:
+                    return search.best(vectors_, limit, exact=exact, floor=floor)
             stored = _another_model(connection, numbers, filter, known)
         if stored is None:
             return [[] for _ in vectors_]
@@ -78,16 +79,14 @@ class Candidates(Part):
             current=f"{model} ({dimensions:,} dimensions)",
         )
 
-    def _nearest(
+    def _search(
         self,
         connection: sqlite3.Connection,
         numbers: Sequence[int],
         model: tuple[int, int],
         filter: FactFilter,
-        queries: Sequence[bytes],
-        limit: int,
-        exact: bool,
-    ) -> list[list[Candidate]] | None:
+    ) -> Nearest | None:
+        """What searches the codes of these scopes; None if there are none of the model."""
         from edenmem.store.sqlite import nearest
 
         if self._codes is None:
@@ -103,7 +102,7 @@ class Candidates(Part):
             allowed = [number for (number,) in rows]
         blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
         search = nearest.Nearest(connection, blocks, model, allowed)
-        return search.best(queries, limit, exact=exact) if search.total else None
+        return search if search.total else None
 
 
 def _another_model(

@@ -112,6 +112,17 @@ def test_exact_candidates_are_those_of_brute_force(store: Store) -> None:
         assert_best_first(found)
 
 
+def test_nothing_under_the_floor_is_a_candidate(store: Store) -> None:
+    facts = [make_embedded(SCOPE, seed) for seed in range(60)]
+    add_facts(store, *facts)
+    queries = [facts[7].embedding or b"", random_unit(1000, DIMENSIONS)]
+    plain = store.semantic_candidates(MINE, queries, model="m", limit=9)
+    floor = plain[1][4].score
+    above = store.semantic_candidates(MINE, queries, model="m", limit=9, floor=floor)
+    assert above == [[one for one in found if one.score >= floor] for found in plain]
+    assert len(above[1]) == 5
+
+
 def test_equal_scores_are_ordered_by_id(store: Store) -> None:
     facts = [make_embedded(SCOPE, 1, f"fact {n}") for n in range(12)]
     add_facts(store, *reversed(facts))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edenmem.errors import EmbeddingModelMismatch, InputError
-from edenmem.models.changes import AddFact, ReviseFact
+from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
@@ -217,3 +220,78 @@ def test_kept_codes_are_bounded(opened: SqliteStore) -> None:
         assert cache.block(connection, 2, 1) is not blocks[1]
         tiny = CodeCache(limit=1)
         assert len(tiny.block(connection, 1, 1).facts) == 1
+
+
+@pytest.mark.parametrize("dimensions", [100, 384])
+def test_a_floor_costs_nothing_that_is_above_it(opened: SqliteStore, dimensions: int) -> None:
+    stored = clustered(3000, dimensions, seed=5)
+    add_facts(
+        opened,
+        *(
+            make_fact(SCOPE, f"fact {n}", embedding=vector, embedding_model="m")
+            for n, vector in enumerate(stored)
+        ),
+    )
+    queries = [*clustered(30, dimensions, seed=6), *(random_unit(s, dimensions) for s in range(9))]
+    for floor in (0.55, 0.7, 0.9, 1.0):
+        above = opened.semantic_candidates(MINE, queries, model="m", limit=5, floor=floor)
+        plain = opened.semantic_candidates(MINE, queries, model="m", limit=5)
+        assert above == [[one for one in found if one.score >= floor] for found in plain]
+
+
+class CodesInMemory(RuleBasedStateMachine):
+    """Whatever is added, changed and removed in whatever order, also by another process: what a
+    store finds with codes that it has kept is what one finds that has kept none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        path = Path(self.folder.name) / "memory.db"
+        self.keeps, self.other = SqliteStore(path), SqliteStore(path)
+        self.keeps.initialise()
+        self.path = path
+        self.seed = 0
+        self.facts: list[Fact] = []
+
+    def teardown(self) -> None:
+        self.keeps.close()
+        self.other.close()
+        self.folder.cleanup()
+
+    def vector(self) -> bytes:
+        self.seed += 1
+        return random_unit(self.seed, 16)
+
+    @rule(embedded=st.booleans())
+    def add(self, embedded: bool) -> None:
+        vector = {"embedding": self.vector(), "embedding_model": "m"} if embedded else {}
+        fact = make_fact(SCOPE, f"fact {self.seed} {len(self.facts)} {new_id()}", **vector)
+        self.other.apply(change_set(AddFact(fact=fact)))
+        self.facts.append(fact)
+
+    @precondition(lambda self: self.facts)
+    @rule(place=st.integers(0, 99))
+    def embed(self, place: int) -> None:
+        fact = self.facts[place % len(self.facts)]
+        self.other.set_vectors({fact.id: (fact.hash, self.vector())}, model="m")
+
+    @precondition(lambda self: self.facts)
+    @rule(place=st.integers(0, 99))
+    def remove(self, place: int) -> None:
+        fact = self.facts.pop(place % len(self.facts))
+        removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
+        self.other.apply(change_set(removal))
+
+    @invariant()
+    def the_same_is_found(self) -> None:
+        fresh = SqliteStore(self.path)
+        found, expected = (
+            store.semantic_candidates(MINE, [random_unit(0, 16)], model="m", limit=99)
+            for store in (self.keeps, fresh)
+        )
+        fresh.close()
+        assert found == expected
+
+
+CodesInMemory.TestCase.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestCodesInMemory = CodesInMemory.TestCase
