@@ -60,6 +60,7 @@ HOMES = {
     "tokenizers": {"onnx"},
     "jinja2": {"engine"},
     "platformdirs": {"settings", "engine"},
+    "yaml": {"engine"},
     "plotext": {"cli"},
     "pygal": {"engine"},
 }
@@ -78,6 +79,7 @@ HEAVY = (
     "plotext",
     "pygal",
     "questionary",
+    "yaml",
 )
 
 

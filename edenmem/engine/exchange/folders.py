@@ -1,0 +1,209 @@
+"""Writing memory as a folder of Markdown."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
+from edenmem.engine.exchange.names import file_names
+from edenmem.engine.exchange.writing import ExportRequest
+from edenmem.engine.overview import names
+from edenmem.errors import ConflictError, InputError, UsageError
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol import Store
+
+_FOLDERS = {
+    ScopeKind.AGENT: "agent",
+    ScopeKind.SHARD: "shards",
+    ScopeKind.GROUP: "groups",
+    ScopeKind.USER: "users",
+    ScopeKind.SESSION: "sessions",
+}
+README = """\
+# Memory, to be read and edited
+
+One folder for each agent, one in it for each scope. `text.md` is the consolidated text of the
+scope, `facts.md` and `reflections.md` (those that wait to be consolidated) are lists.
+
+- Edit a text or an item in place. Leave the comment at the end of an item and the front matter as
+  they are: they say which memory it is, and of which version.
+- Write a new item without a comment: `- Anna lives in Lisbon.`
+- Take the line of an item away to delete it (`import --delete`).
+
+`edenmem import FOLDER` shows what would change, asks, and does it; what somebody else has changed
+meanwhile is told and left alone. `edenmem undo` takes it back.
+"""
+
+
+class FolderReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written: files, and what stands in them."""
+
+    files: int
+    scopes: int
+    texts: int
+    facts: int
+    reflections: int
+    removed: int = 0
+
+
+class FolderExporter:
+    """Writes the memory of one store into a folder."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, target: Path, request: ExportRequest, *, force: bool = False) -> FolderReport:
+        """Write all files. A new folder appears when it is complete; in one that is there
+        (``force``) each file is replaced whole, and those that nothing belongs to any more go.
+
+        Raises:
+            ConflictError: the folder is there.
+            UsageError: a filter means nothing here.
+            InputError: the folder cannot be written.
+        """
+        if request.types or request.since is not None:
+            raise UsageError("Markdown has all of a scope; leave --type and --since out")
+        there = target.exists()
+        if there and not target.is_dir():
+            raise ConflictError(f"{target} is a file", hint="name a folder")
+        if there and not force and any(target.iterdir()):
+            raise ConflictError(f"{target} is not empty", hint="name another, or add --force")
+        counts = dict.fromkeys(("files", "scopes", "texts", "facts", "reflections"), 0)
+        try:
+            if there:
+                written = self._fill(target, request, counts)
+                removed = _sweep(target, written)
+                return FolderReport(**counts, removed=removed)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
+                inner = Path(made) / "new"
+                inner.mkdir(mode=0o700)
+                self._fill(inner, request, counts)
+                inner.rename(target)
+        except OSError as error:
+            raise InputError(f"{target} cannot be written: {error.strerror}") from error
+        return FolderReport(**counts)
+
+    def _fill(self, folder: Path, request: ExportRequest, counts: dict[str, int]) -> set[Path]:
+        written = {_put(folder / "README.md", README)}
+        root = folder.resolve()
+        for scope, place, head in self._places(request):
+            if not (folder / place).resolve().is_relative_to(root):
+                raise InputError(f"{folder / place} leads out of the folder")
+            pages = list(self._pages(scope, head))
+            for content, page in pages:
+                written.add(_put(folder / place / FILES[content], render(page)))
+                counts["texts" if content == "text" else content] += len(page.items) or 1
+            counts["scopes"] += bool(pages)
+        counts["files"] = len(written)
+        return written
+
+    def _places(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
+        """The scopes that are wanted, with their folders and what their files say of them."""
+        agent_ids = request.agent_ids or tuple(
+            dict.fromkeys(summary.scope.agent_id for summary in self._store.scopes())
+        )
+        agents = file_names(_labels(self._store, agent_ids))
+        known = names(self._store, agent_ids)
+        for agent_id in sorted(agent_ids):
+            scopes = [
+                summary.scope
+                for summary in self._store.scopes(
+                    agent_id=agent_id, kinds=request.scopes, user_id=request.user_id
+                )
+            ]
+            people = names(self._store, scopes)
+            for kind in ScopeKind:
+                owners = [scope.owner for scope in scopes if scope.kind is kind]
+                folders = file_names({owner: people.get(owner, owner) for owner in owners})
+                for owner in sorted(owners):
+                    scope = Scope(kind, agent_id, owner)
+                    place = Path(agents[agent_id]) / _FOLDERS[kind] / folders[owner]
+                    if kind is ScopeKind.AGENT:
+                        place = Path(agents[agent_id])
+                    yield scope, place, _head(scope, known.get(agent_id), people.get(owner))
+
+    def _pages(self, scope: Scope, head: dict[str, Any]) -> Iterator[tuple[Content, Page]]:
+        text = self._store.consolidations([scope]).get(scope)
+        if text is not None and text.version:
+            own = {"id": text.id, "version": text.version, "updated_at": text.updated_at}
+            yield "text", Page(head=_of("text", head, own), text=text.consolidated_content)
+        pending = self._store.pending(scope)
+        if pending:
+            yield "reflections", _listed("reflections", head, pending)
+        facts = list(self._store.facts(FactFilter(scopes=(scope,))))
+        if facts:
+            yield "facts", _listed("facts", head, facts)
+
+
+def _labels(store: Store, ids: Sequence[str]) -> dict[str, str]:
+    known = names(store, ids)
+    return {id: known.get(id, id) for id in ids}
+
+
+def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "agent": agent,
+        "agent_id": scope.agent_id,
+        "scope": scope.kind.value,
+        "user_id": scope.user_id,
+        "group_id": scope.group_id,
+        "shard": scope.shard_name,
+        "session_id": scope.session_id,
+    }
+    if scope.kind in (ScopeKind.USER, ScopeKind.SESSION):
+        fields[scope.kind.value] = owner
+    return owner_head(fields)
+
+
+def _of(content: Content, head: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return {"content": content, **head, **more}
+
+
+def _listed(content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]) -> Page:
+    """A list, oldest first, so that what is new stands at its end."""
+    latest: datetime = max(one.updated_at or one.formed_at for one in memories)
+    return Page(
+        head=_of(content, head, {"updated_at": latest}),
+        items=tuple(
+            Item(id=one.id, content=one.content, version=one.version, private=one.private)
+            for one in sorted(memories, key=lambda one: (one.formed_at, one.id))
+        ),
+    )
+
+
+def _put(path: Path, text: str) -> Path:
+    """Write a file whole, or not at all, and not at all if it says the same already."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    raw = text.encode()
+    if path.is_symlink() or not path.is_file() or path.read_bytes() != raw:
+        descriptor, name = tempfile.mkstemp(prefix=".edenmem-", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(raw)
+        Path(name).replace(path)
+    return path
+
+
+def _sweep(folder: Path, written: set[Path]) -> int:
+    """Remove files of an earlier export to which nothing belongs any more; how many."""
+    removed = 0
+    for path in sorted(folder.rglob("*.md")):
+        if path in written or path.is_symlink() or path.name not in FILES.values():
+            continue
+        try:
+            ours = parse(path.read_text(encoding="utf-8")) is not None
+        except (InputError, UnicodeDecodeError):
+            ours = False
+        if ours:
+            path.unlink()
+            removed += 1
+    return removed
