@@ -12,8 +12,8 @@ from edenmem.engine.migration.items import Forgotten, Rounds, change_id, target_
 from edenmem.engine.migration.people import has_own_accounts, is_addable, strangers_notice
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
+from edenmem.engine.migration.room import facts_by_scope, room_notices
 from edenmem.engine.migration.running import resumable
-from edenmem.engine.overview import defaults_of
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
@@ -199,25 +199,7 @@ def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums)
         ]
         if strangers:
             notices.append(strangers_notice(strangers))
-        full = _over_retention(store, settings, sums.facts_of)
-        if full:
-            notices.append(
-                f"{len(full)} scopes will have more facts than their fact_buffer_max keeps, and "
-                "the next formation there lets go of the oldest, which are the migrated ones: "
-                f"raise it first ('edenmem scope policy'): {', '.join(full[:5])}"
-            )
+        agents = {scope.agent_id for scope in sums.facts_of}
+        there_already = Counter(facts_by_scope(store, sorted(agents)))
+        notices += room_notices(store, settings, there_already + sums.facts_of)
     return notices
-
-
-def _over_retention(store: Store, settings: Settings, facts: Counter[Scope]) -> list[str]:
-    """The scopes whose limit of facts, if they have one, what comes would exceed."""
-    full = []
-    for scopes in batched(facts, _BATCH):
-        policies = store.policies(scopes)
-        for scope in scopes:
-            policy = policies.get(scope)
-            own = policy.fact_buffer_max if policy is not None else None
-            limit = own if own is not None else defaults_of(settings, scope.kind).fact_buffer_max
-            if limit and facts[scope] > limit:
-                full.append(scope.key)
-    return full

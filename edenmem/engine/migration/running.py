@@ -27,6 +27,7 @@ from edenmem.engine.migration.lease import held
 from edenmem.engine.migration.people import add_people
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
+from edenmem.engine.migration.room import facts_by_scope, room_notices
 from edenmem.engine.migration.verifying import verify
 from edenmem.engine.offload import in_thread
 from edenmem.errors import EdenmemError, StoreError
@@ -174,6 +175,7 @@ class _Run:
             await self._condenser.condense(done)
             await in_thread(self._note, done)
             tell("moving", self._run.done, self._run.total)
+        self._notices += await in_thread(self._room)
         embedding = await self._embed(tell) if self._options.embed else None
         await in_thread(self._finish)
         verification = await in_thread(
@@ -188,6 +190,11 @@ class _Run:
             verification=verification,
             notices=tuple(self._notices),
         )
+
+    def _room(self) -> list[str]:
+        agents = [person.id for person in self._runner._plan.agents()]
+        facts = facts_by_scope(self._store, agents)
+        return room_notices(self._store, self._runner._settings, facts)
 
     async def _embed(self, tell: Tell) -> BackfillReport | None:
         runner = self._runner

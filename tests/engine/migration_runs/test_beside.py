@@ -1,0 +1,188 @@
+"""What a run does beside moving: plans, shorter texts, vectors."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from edenmem.engine.migration.planning import make_plan
+from edenmem.engine.migration.reports import MigrationPlan, RunOptions
+from edenmem.errors import ProviderAuthError, ProviderTimeout
+from edenmem.models.changes import WriteConsolidation, WritePolicy
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import V1Problem, V1ProblemKind
+from edenmem.settings.schema import EmbeddingSettings, Settings
+from edenmem.store.protocol import Store
+from edenmem.store.sqlite import SqliteStore
+from tests.engine.migration_runs import listed
+from tests.engine.migration_runs.conftest import Migrate
+from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
+from tests.support.builders import NOW, change_set, make_policy
+from tests.support.embedder import FakeEmbedder
+from tests.support.llm import FakeLLM
+
+AGENTS, USERS = Scope.agent(AGENT), Scope.user(AGENT, USER)
+LONG = " ".join(f"word{n}" for n in range(40))
+SHORT = " ".join(f"word{n}" for n in range(8))
+
+
+def planned(store: Store, plan: ListedPlan, **options: Any) -> MigrationPlan:
+    return make_plan(store, Settings(), plan, RunOptions(**options))
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_tells_everything_and_writes_nothing(store: Store, migrate: Migrate) -> None:
+    live = WriteConsolidation(
+        scope=USERS, expected_version=0, content="Live.", word_limit=300, at=NOW
+    )
+    store.apply(change_set(live))
+    problem = V1Problem(
+        collection="memory_user",
+        document_id="1",
+        agent_id=AGENT,
+        kind=V1ProblemKind.DANGLING,
+        detail="there is no memory 9",
+    )
+    items = [*whole_plan().listed, listed.fact(AGENTS, "Odd.", problems=(problem,))]
+    before = list(store.audit())
+    plan = planned(store, ListedPlan(items))
+    assert list(store.audit()) == before
+    assert store.migration_runs() == []
+    (row,) = plan.rows
+    assert (row.facts, row.reflections, row.texts, row.policies) == (3, 6, 2, 1)
+    assert (row.left_behind, row.bad, row.conflicts) == (1, 1, 1)
+    assert plan.left_behind == {"episodes are left behind": 1}
+    assert (plan.problems_by_kind, plan.problems) == ({"dangling": 1}, (problem,))
+    assert {sample.kind for sample in plan.samples} == {"text", "fact", "reflection"}
+    assert all(sample.before.startswith("text of memory_") for sample in plan.samples)
+    assert plan.tokens > 0
+    migrate(ListedPlan(items))
+    again = planned(store, ListedPlan(items))
+    assert again.rows[0].already == 12
+    assert (again.facts, again.samples[0].kind) == (0, "text")  # the text of v2 stands
+
+
+def test_a_plan_is_made_before_there_is_a_store(tmp_path: Any) -> None:
+    path = tmp_path / "none.db"
+    plan = planned(SqliteStore(path), whole_plan())
+    assert "edenmem init" in plan.notices[0]
+    assert not path.exists()
+
+
+def test_facts_that_the_next_formation_would_let_go_of_are_said(
+    store: Store, migrate: Migrate
+) -> None:
+    small = make_policy(AGENTS, fact_buffer_max=1)
+    store.apply(change_set(WritePolicy(policy=small, expected_version=0, at=NOW)))
+    plan = ListedPlan([listed.fact(AGENTS, f"fact {n}") for n in range(3)])
+    assert "fact_buffer_max" in planned(store, plan).notices[0]
+    assert "fact_buffer_max" in migrate(plan).notices[0]
+
+
+def test_the_price_of_vectors_is_known_before(sqlite_store: Store) -> None:
+    embedder = FakeEmbedder()
+    prices = {embedder.model: 2.0}
+    settings = Settings(embedding=EmbeddingSettings(model=embedder.model, prices=prices))
+    plan = make_plan(sqlite_store, settings, whole_plan(), RunOptions(), embedder=embedder)
+    assert plan.cost == pytest.approx(plan.tokens * 2 / 1_000_000)
+    assert make_plan(sqlite_store, Settings(), whole_plan(), RunOptions()).cost is None
+
+
+# -- shorter texts -------------------------------------------------------------------------------
+
+
+def long_plan() -> ListedPlan:
+    return ListedPlan([listed.text(USERS, LONG, version=5, word_limit=10)])
+
+
+def test_a_long_text_is_kept_whole_and_said(store: Store, migrate: Migrate) -> None:
+    report = migrate(long_plan())
+    assert store.consolidations([USERS])[USERS].consolidated_content == LONG
+    assert "40 words, the limit is 10" in report.kept_whole[0]
+
+
+def test_a_model_shortens_it_and_the_whole_is_in_history(
+    store: Store, migrate: Migrate, llm: FakeLLM
+) -> None:
+    llm.script("shorten", {"text": SHORT})
+    report = migrate(long_plan(), llm=llm, condense=True)
+    assert (report.condensed, report.kept_whole) == (1, ())
+    assert [usage.calls for usage in report.usage] == [1]
+    text = store.consolidations([USERS])[USERS]
+    assert (text.consolidated_content, text.version) == (SHORT, 6)
+    history = store.history("consolidation", "", scope=USERS)
+    assert [(version.version, version.content) for version in history] == [(5, LONG), (6, SHORT)]
+    assert report.verification is not None
+    assert report.verification.complete
+    again = migrate(long_plan(), llm=llm, condense=True)
+    assert again.run.counts == {"already": 1}
+    assert llm.tasks == ["shorten"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"text": ""},
+        {"text": LONG},
+        {"text": "word"},
+        ProviderTimeout("late"),
+        ProviderAuthError(""),
+    ],
+    ids=["blank", "as long", "nothing left", "late", "refused"],
+)
+def test_known_failure_11_a_poor_answer_changes_nothing(
+    sqlite_store: Store, clock: Any, llm: FakeLLM, script: Any
+) -> None:
+    """Known failure 11: a blank answer of the model overwrote the text."""
+    from tests.engine.migration_runs.conftest import migrator
+
+    llm.script("shorten", script)
+    report = migrator(sqlite_store, clock)(long_plan(), llm=llm, condense=True)
+    assert sqlite_store.consolidations([USERS])[USERS].consolidated_content == LONG
+    assert (report.condensed, len(report.kept_whole)) == (0, 1)
+
+
+# -- vectors -------------------------------------------------------------------------------------
+
+
+def test_facts_get_their_vectors_at_the_end(store: Store, migrate: Migrate) -> None:
+    other = Scope.agent(OTHER)
+    plan = ListedPlan([listed.fact(AGENTS, "One."), listed.fact(other, "Two.", agent_id=OTHER)])
+    embedder = FakeEmbedder()
+    report = migrate(plan, embedder=embedder, embed=True)
+    assert report.embedding is not None
+    assert report.embedding.embedded == 2
+    assert store.vector_models() == {embedder.model: 2}
+
+
+def test_without_a_model_facts_wait_for_a_backfill(store: Store, migrate: Migrate) -> None:
+    report = migrate(whole_plan(), embed=True)
+    assert report.embedding is None
+    assert any("no embedding model" in notice for notice in report.notices)
+    assert set(store.vector_models()) == {""}
+
+
+def test_progress_tells_the_truth(sqlite_store: Store, clock: Any) -> None:
+    import asyncio
+
+    from edenmem.engine.migration.running import V1Runner
+    from tests.support.builders import make_actor
+
+    told: list[tuple[str, int, int]] = []
+    runner = V1Runner(
+        sqlite_store,
+        Settings(),
+        whole_plan(),
+        RunOptions(batch_size=5),
+        actor=make_actor("migrate v1"),
+        clock=clock,
+    )
+    asyncio.run(runner.run(tell=lambda *step: told.append(step)))
+    moving = [(done, total) for step, done, total in told if step == "moving"]
+    assert moving == [(0, 14), (5, 14), (10, 14), (14, 14)]
+    for step, found in itertools.groupby(told, key=lambda one: one[0]):
+        assert list(found)[-1] == (step, 14, 14)
