@@ -153,7 +153,6 @@ class Forgetter:
             probe=probe,
             compaction=compaction,
             unfinished=tuple(unfinished),
-            usage=tuple(self._rewriter.spent),
         )
 
     # -- steps -------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import msgspec
 
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Compaction, Subject, Traces
-from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
 
@@ -102,7 +101,6 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     probe: Probe
     compaction: Compaction
     unfinished: tuple[str, ...] = ()
-    usage: tuple[CallUsage, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -12,11 +12,11 @@ from edenmem.engine.drafting import without_version
 from edenmem.engine.editing import Editor
 from edenmem.engine.forgetting_reports import Mention, MentionDecision
 from edenmem.engine.mentions import Names
+from edenmem.engine.spending import keep_usage
 from edenmem.errors import ConflictError, EdenmemError, NotFoundError, ProviderError, UsageError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Subject
-from edenmem.models.formation import CallUsage
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
@@ -49,7 +49,8 @@ class Rewriter:
             Editor(store, settings, embedder=one, actor=actor, clock=clock)
             for one in ([embedder, None] if embedder is not None else [None])
         ]
-        self.spent: list[CallUsage] = []
+        self._store = store
+        self._clock = clock
 
     async def draft(self, subject: Subject, mention: Mention) -> MentionDecision:
         """What a model makes of a mention: its text without the subject, or its removal if nothing
@@ -81,7 +82,8 @@ class Rewriter:
                 word_limit=limit,
             )
         finally:
-            self.spent += asker.spent
+            agent_id = mention.scope.agent_id if mention.scope is not None else ""
+            await keep_usage(self._store, agent_id, "forgetting", asker.spent, at=self._clock())
         written = without_version(clean(answer.text)).strip()
         if not written and mention.removable:
             return MentionDecision(mention=mention, treatment="remove")

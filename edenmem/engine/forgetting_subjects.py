@@ -8,6 +8,8 @@ from edenmem.engine.references import Resolver
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.forgetting import Subject, SubjectKind, block
 from edenmem.models.host import Agent
+from edenmem.models.ids import is_id
+from edenmem.models.scope import Scope
 from edenmem.store.protocol import Store
 
 
@@ -41,21 +43,21 @@ def find_subject(
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other")
     resolver = Resolver(store)
+    of = resolver.agent(agent) if agent else None
     try:
-        of = resolver.agent(agent) if agent else None
         if user:
             return _user(store, resolver, user, of, names)
         if session:
             if of is not None:
                 raise UsageError("--session is forgotten by all agents", hint="leave out --agent")
-            return _session(resolver, session, names)
+            return _session(store, resolver, session, names)
         if group:
             if of is None:
                 raise UsageError("--group needs --agent", hint="add --agent")
             owner = resolver.group(of, group)
             return Subject(kind="group", owner=owner, agent_id=of.id, names=_once((owner, *names)))
     except NotFoundError:
-        known = _known(store, user or session or "", names)
+        known = _known(store, user or session or group or "", names)
         if known is None:
             raise
         return known
@@ -90,10 +92,24 @@ def _user(
     )
 
 
-def _session(resolver: Resolver, text: str, names: Sequence[str]) -> Subject:
-    session = resolver.session(text)
+def _session(store: Store, resolver: Resolver, text: str, names: Sequence[str]) -> Subject:
+    try:
+        session = resolver.session(text)
+    except NotFoundError:
+        if not _left_behind(store, text):
+            raise
+        return Subject(kind="session", owner=text, names=_once((*names, text)))
     called = (session.name,) if session.name else ()
     return Subject(kind="session", owner=session.id, names=_once((*called, *names, session.id)))
+
+
+def _left_behind(store: Store, session_id: str) -> bool:
+    """Whether a session that is gone left memory of its own."""
+    if not is_id(session_id):
+        return False
+    scopes = [Scope.session(agent_id, session_id) for agent_id in store.known_agents()]
+    reflections = store.reflections(scopes, limit=1)
+    return next(iter(reflections), None) is not None or bool(store.consolidations(scopes))
 
 
 def _known(store: Store, text: str, names: Sequence[str]) -> Subject | None:

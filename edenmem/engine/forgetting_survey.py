@@ -6,6 +6,7 @@ Everything here reads and blocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -36,7 +37,8 @@ class Survey:
         """All that there is to be said before anything is done."""
         subject, traces = self._subject, self.traces()
         conversations = self._store.count_conversations(traces)
-        former = [passage.text for passage in self._store.trace_texts(traces)]
+        texts = islice(self._store.trace_texts(traces), MOST_FORMER)
+        former = [passage.text for passage in texts]
         derived = self.derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))

@@ -52,6 +52,7 @@ _BEYOND = (
     "the server's oplog and journal, until they are overwritten",
     "backups and snapshots of the cluster (Atlas keeps its own), and exports",
     "search indexes on Atlas, for the seconds until they have followed",
+    "memory of v1 that the platform keeps (memory_user, memory_agent, memory_sessions)",
     "files of the server, whose space is reused and not overwritten",
 )
 

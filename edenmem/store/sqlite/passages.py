@@ -140,9 +140,9 @@ class Passages(Part):
                 emptied += connection.execute(statement, (json_array(ids),)).rowcount
         contexts = [tuple(p.id.split(_AND)) for p in passages if p.place == "context"]
         with self._db.writing() as connection:
-            for place in contexts:
+            for cached in contexts:
                 emptied += connection.execute(
-                    "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", place
+                    "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", cached
                 ).rowcount
         changed = {p.scope for p in passages if p.place == "previous" and p.scope is not None}
         with self._db.writing() as connection:
