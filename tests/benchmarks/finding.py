@@ -25,7 +25,7 @@ _TARGET = Target("figure", 0.995, at_least=True)
 
 def measure(bench: Bench) -> list[Row]:
     """On the vectors of real sentences, if the local model is installed, and on synthetic ones."""
-    return [*_real(bench), *_synthetic(bench)]
+    return [*_real(bench), *synthetic(bench)]
 
 
 def _real(bench: Bench) -> list[Row]:
@@ -80,7 +80,8 @@ def _fact(number: int, text: str, vector: bytes) -> Fact:
     )
 
 
-def _synthetic(bench: Bench) -> list[Row]:
+def synthetic(bench: Bench) -> list[Row]:
+    """On the vectors of the biggest scope of the data."""
     store = SqliteStore(bench.world.edenmem)
     scope = Scope.agent(agent_id(0))
     stored = store.facts(FactFilter(scopes=(scope,)), with_vectors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as runner
+from tests.benchmarks import growth
 from tests.benchmarks.data import DIMENSIONS, facts, questions, unit
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, p95
 from tests.benchmarks.subjects import SUBJECTS
@@ -111,3 +113,27 @@ def test_the_runner_prints_a_table_and_the_machine(
     assert "| size on disk, 50 facts" in printed
     assert "SQLite" in printed
     assert not list(tmp_path.iterdir())
+
+
+def test_growth_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(size: int) -> list[Row]:
+        subjects = [("hybrid search, warm", "ms p50"), ("hybrid search, warm", "ms p95")]
+        subjects += [("hybrid search, new process", "ms"), ("size on disk", "MiB")]
+        subjects += [("recall@10", "share")]
+        made = [
+            Row(f"{subject}, {size:,} facts", unit, size / 100, who, size / 50)
+            for subject, unit in subjects
+            for who in ("LanceDB", "a script")
+        ]
+        return [*made, Row(f"hybrid search, warm, {size:,}, accesses counted", "ms p50", 1e9)]
+
+    kept, drawn = tmp_path / "growth.json", tmp_path / "growth.svg"
+    measured = {str(size): growth.figures(rows(size)) for size in (1000, 10_000)}
+    kept.write_text(json.dumps(measured))
+    growth.main(["--sizes", "1000,10000", "--json", str(kept), "--plot", str(drawn)])
+    told = capsys.readouterr().out
+    assert json.loads(kept.read_text()) == measured  # nothing is measured twice
+    lines = [line for line in told.splitlines() if "warm, ms p50" in line]
+    assert [line.split("|")[2].strip() for line in lines] == ["edenmem", "LanceDB", "a script"]
+    assert [cell.strip() for cell in lines[0].split("|")[3:5]] == ["10", "100"]
+    assert drawn.read_text().count("a script, new process") >= 1

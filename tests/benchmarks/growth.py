@@ -1,0 +1,145 @@
+"""``python -m tests.benchmarks.growth [--sizes 1000,10000,100000] [--plot FILE] [--json FILE]``:
+how time, recall and size on disk grow with the number of facts.
+
+A figure that is there in the JSON file of an earlier run is not measured again, so that sizes can
+be measured one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from tests.benchmarks import disk, finding, machine, searching
+from tests.benchmarks.measure import Bench, Row
+
+#: Subjects in the order of the table, by the beginnings of their rows' names, with the unit.
+_SUBJECTS = (
+    ("hybrid search, warm", "ms p50"),
+    ("hybrid search, warm", "ms p95"),
+    ("hybrid search, new process", "ms"),
+    ("recall@10", "share"),
+    ("size on disk", "MiB"),
+)
+_LEFT_OUT = ("accesses counted", ": time")
+_EDENMEM = "edenmem"
+
+Figures = dict[str, dict[str, float]]  # "subject, unit" → who → figure
+
+
+def measure(bench: Bench) -> Figures:
+    """The figures of one size, of edenmem and of each baseline."""
+    rows = [*searching.measure(bench), *finding.synthetic(bench), *disk.measure(bench)]
+    return figures(rows)
+
+
+def figures(rows: Iterable[Row]) -> Figures:
+    """The rows that grow with the data, by subject and unit."""
+    found: Figures = {}
+    for row in rows:
+        for subject, unit in _SUBJECTS:
+            wanted = row.subject.startswith(subject) and row.unit == unit
+            if not wanted or any(words in row.subject for words in _LEFT_OUT):
+                continue
+            own = found.setdefault(f"{subject}, {unit}", {_EDENMEM: row.figure})
+            if row.baseline_figure is not None:
+                own[row.baseline] = row.baseline_figure
+    return found
+
+
+def table(sizes: dict[int, Figures]) -> str:
+    """A Markdown table: a line for each subject and who did it, a column for each size."""
+    lines = []
+    for subject in next(iter(sizes.values())):
+        people = dict.fromkeys(who for each in sizes.values() for who in each[subject])
+        for who in people:
+            cells = [each[subject].get(who) for each in sizes.values()]
+            lines.append([subject, who, *("" if c is None else f"{c:,.4g}" for c in cells)])
+    headers = ["", "", *(f"{size:,} facts" for size in sizes)]
+    return tabulate(lines, headers, tablefmt="github", disable_numparse=True)
+
+
+def plot(sizes: dict[int, Figures], path: Path) -> None:
+    """Draw the time of a hybrid search against the number of facts, both axes logarithmic.
+
+    The page behind it may be light or dark: everything is drawn in colours that show on both.
+    """
+    from pygal import Line
+    from pygal.style import Style
+
+    gray = "#808890"
+    style = Style(
+        background="transparent",
+        plot_background="transparent",
+        foreground=gray,
+        foreground_strong=gray,
+        foreground_subtle=gray,
+        guide_stroke_color=f"{gray}55",
+        major_guide_stroke_color=f"{gray}55",
+        colors=("#1f8a70", "#1f8a70", "#d9822b", "#d9822b", "#5b7fd1", "#5b7fd1"),
+        font_family="sans-serif",
+    )
+    chart = Line(
+        style=style,
+        js=(),
+        width=860,
+        height=420,
+        logarithmic=True,
+        legend_at_bottom=True,
+        legend_at_bottom_columns=2,
+        truncate_legend=-1,
+        title="Hybrid search, milliseconds (dashed: in a new process)",
+        show_dots=True,
+        dots_size=3,
+        value_formatter=lambda value: f"{value:,.0f}",
+    )
+    chart.uuid = "growth"
+    chart.x_labels = [f"{size:,} facts" for size in sizes]
+    subjects = ("hybrid search, warm, ms p50", "hybrid search, new process, ms")
+    people = dict.fromkeys(who for each in sizes.values() for who in each[subjects[0]])
+    for who in people:
+        for subject, dashes in zip(subjects, (None, "6, 5"), strict=True):
+            row = [each[subject].get(who) for each in sizes.values()]
+            stroke: dict[str, Any] = {"width": 2.5} | ({"dasharray": dashes} if dashes else {})
+            title = f"{who}{', new process' if dashes else ', warm'}"
+            chart.add(title, row, stroke_style=stroke)
+    path.write_bytes(chart.render())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what is missing, and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.growth", description=__doc__)
+    parser.add_argument("--sizes", default="1000,10000,100000", help="numbers of facts")
+    parser.add_argument("--effort", type=float, default=1.0, help="share of the repetitions")
+    parser.add_argument("--plot", type=Path, help="an SVG file to write")
+    parser.add_argument("--json", type=Path, help="figures of this run and of earlier ones")
+    options = parser.parse_args(arguments)
+    known: dict[str, Figures] = {}
+    if options.json and options.json.exists():
+        known = json.loads(options.json.read_text())
+    sizes = [int(text) for text in options.sizes.split(",")]
+    for size in sizes:
+        if str(size) in known:
+            continue
+        with tempfile.TemporaryDirectory(prefix="edenmem-growth-") as folder:
+            known[str(size)] = measure(Bench(Path(folder), size, effort=options.effort))
+        sys.stderr.write(f"{size:,} facts are measured\n")
+        if options.json:
+            options.json.write_text(json.dumps(known, indent=1))
+    chosen = {size: known[str(size)] for size in sizes}
+    sys.stdout.write(table(chosen) + "\n\n")
+    for line in machine.facts():
+        sys.stdout.write(f"- {line}\n")
+    if options.plot:
+        plot(chosen, options.plot)
+
+
+if __name__ == "__main__":
+    main()
