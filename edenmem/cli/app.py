@@ -56,6 +56,8 @@ COMMANDS: dict[str, Entry] = {
             "Consolidated texts: list, show, edit, history, diff, restore.",
             True,
         ),
+        Entry(_MEMORY, "log", "Who changed what, when and why."),
+        Entry(_MEMORY, "undo", "Take back a change, or all of a run."),
         Entry(_WORK, "search", "Find facts by meaning and by words."),
         Entry(_WORK, "eval", "How well search finds what it should, on your own queries."),
         Entry(_WORK, "context", "The memory that goes into an agent's prompt.", True),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edenmem.cli.output import Output, OutputFormat
 from edenmem.errors import UsageError, WriteRefused
 from edenmem.models.changes import Actor
+from edenmem.settings.paths import has_password
+from edenmem.models.ids import new_id
 
 if TYPE_CHECKING:
     import typer
@@ -50,6 +52,7 @@ class Invocation:
                 key, equals, setting = text.partition("=")
                 if not equals or not key:
                     raise UsageError(f"--set {text!r}: write KEY=VALUE, such as search.top_k=5")
+                _refuse_secret(key.strip())
                 self.overrides[key.strip()] = setting
         else:
             setattr(self, name, value)
@@ -87,6 +90,11 @@ class Invocation:
         overrides = dict(self.overrides)
         if self.uri is not None:
             overrides["store.uri"] = self.uri
+            if has_password(self.uri):
+                self.out.note(
+                    "warning: every user of this machine can see the password in --uri;"
+                    " EDENMEM_URI or a configuration file keeps it to you"
+                )
         if self.read_only:
             overrides["store.read_only"] = "true"
         loaded = load_settings(
@@ -130,7 +138,10 @@ class Invocation:
 
     @cached_property
     def actor(self) -> Actor:
-        """Who acts, for the audit entries: ``EDENMEM_ACTOR`` or the user of the machine."""
+        """Who acts, for the audit entries: ``EDENMEM_ACTOR`` or the user of the machine.
+
+        All that one process changes is of one run, which can be taken back as a whole.
+        """
         import getpass
         import socket
 
@@ -138,7 +149,7 @@ class Invocation:
             name = os.environ.get("EDENMEM_ACTOR") or getpass.getuser()
         except (KeyError, OSError):  # a container without an entry for its user
             name = f"uid {os.getuid()}"
-        return Actor(name=name, host=socket.gethostname(), command=self.command)
+        return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
 
     def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
         """Run async work on the service; with ``llm`` it may ask a language model.
@@ -217,6 +228,23 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     return asyncio.run(main)
+
+
+def _refuse_secret(key: str) -> None:
+    """Words of a command can be seen by every user of a machine, and stay in a shell's history.
+
+    Raises:
+        UsageError: the setting is a secret.
+    """
+    from edenmem.settings.keys import environment_names
+    from edenmem.settings.schema import SECRETS
+
+    if key in SECRETS:
+        name = next(name for name, named in environment_names().items() if named == key)
+        raise UsageError(
+            f"--set {key}: every user of this machine could see it",
+            hint=f"set {name}, or write it into a configuration file that only you may read",
+        )
 
 
 def invocation(ctx: typer.Context) -> Invocation:

@@ -266,6 +266,7 @@ class Consolidator:
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in taken),
             propagate=state.propagates,
+            reason=f"consolidated by {state.model}",
         )
         (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
         return result

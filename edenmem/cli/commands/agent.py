@@ -85,6 +85,8 @@ def add(
     \b
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
     """
+    from edenmem.engine.accounts import add_account
+
     run = invocation(ctx)
     agent = Agent(
         id=options.checked_id(hex_id),
@@ -93,7 +95,7 @@ def add(
         persona=persona,
         created_at=utc_now(),
     )
-    if not run.store.add_agent(agent):
+    if not add_account(run.store, agent, actor=run.actor, at=utc_now()):
         raise ConflictError(
             f"the username {username!r} or the id is taken",
             hint="'edenmem agent list' shows those there are",

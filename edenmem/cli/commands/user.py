@@ -77,12 +77,14 @@ def add(
     \b
     edenmem user add lena
     """
+    from edenmem.engine.accounts import add_account
+
     run = invocation(ctx)
     user = User(
         id=options.checked_id(hex_id),
         username=options.checked_username(username),
         created_at=utc_now(),
     )
-    if not run.store.add_user(user):
+    if not add_account(run.store, user, actor=run.actor, at=utc_now()):
         raise ConflictError(f"the username {username!r} or the id is taken")
     run.out.record(user, [("added user", user.username), ("id", user.id)])

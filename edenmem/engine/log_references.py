@@ -1,0 +1,33 @@
+"""Ids in the log by what a person types: whole, or their beginnings."""
+
+from __future__ import annotations
+
+from edenmem.errors import AmbiguousReference, NotFoundError
+from edenmem.store.audit_protocol import AuditKey
+from edenmem.store.protocol import Store
+
+_WHAT: dict[AuditKey, str] = {
+    "entry": "entry in the log",
+    "target": "thing that was ever changed",
+    "run": "run that changed anything",
+}
+
+
+def logged_id(store: Store, key: AuditKey, text: str) -> str:
+    """The whole id of an entry, of what was changed (even if it is gone), or of a run.
+
+    Raises:
+        NotFoundError: none begins so.
+        AmbiguousReference: several do.
+    """
+    wanted = text.strip().lower()
+    found = store.find_audited(key, wanted)
+    if wanted in found or len(found) == 1:
+        return wanted if wanted in found else found[0]
+    if not found:
+        raise NotFoundError(
+            f"there is no {_WHAT[key]} {text!r}",
+            hint="'edenmem log' lists the latest; 4 digits of an id are enough if no other "
+            "begins with them",
+        )
+    raise AmbiguousReference(_WHAT[key], text, list(found))
