@@ -15,6 +15,7 @@ from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.switch import VectorSwitch
 from edenmem.settings.schema import ScopeSettings, Settings
 from edenmem.store.protocol import Store, StoreInfo, batched
 
@@ -53,7 +54,8 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     ``vector_models`` counts facts by the model of their vector; "" are those without one.
     ``unfinished`` and ``failed`` are the latest such formations, ``formations`` counts them all.
-    ``usage`` adds up what models cost, by model, failed tries included.
+    ``usage`` adds up what models cost, by model, failed tries included. ``switch`` is where a
+    switch to another embedding model stands, if one is under way.
     """
 
     store: StoreInfo
@@ -64,6 +66,7 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     vector_models: dict[str, int] = msgspec.field(default_factory=dict)
     usage: tuple[ModelUsage, ...] = ()
     search: str = ""
+    switch: VectorSwitch | None = None
     notices: tuple[str, ...] = ()
 
 
@@ -210,6 +213,7 @@ def store_overview(
         vector_models=store.vector_models(),
         usage=model_usage(store, now or utc_now(), agent_id=agent_id),
         search=ability.kind,
+        switch=store.vector_switch(),
         notices=(ability.notice,) if ability.notice else (),
     )
 

@@ -8,7 +8,7 @@ the new model are kept beside the others, and `set_vectors` puts them there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -37,22 +37,27 @@ class ModelSwitches(Protocol):
         process sees; False if it is not in the phase ``before``, or not there."""
 
     def end_switch(self, model: str) -> bool:
-        """Forget the switch, which must be clearing or abandoning, with its search index."""
+        """Forget the switch, which must be clearing or abandoning; False if it is not."""
 
     def switch_index(self) -> IndexState | None:
         """How the search index of the new vectors is; None where none is needed."""
 
+    def drop_switch_index(self) -> bool:
+        """Drop the search index of the new vectors; whether it is gone, which may take a while."""
+
     def finds_vectors(self, model: str) -> bool:
-        """Whether search by this model finds the vectors that were written last. At once on most
-        stores; on Atlas, whose indexes follow what is written, a little later."""
+        """Whether search by this model finds the vectors that were written last: beside the others
+        or, once they are settling, in their place. At once on most stores; on Atlas, whose indexes
+        follow what is written, a little later."""
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
         """Fact id → its vector of this model, for those that have one."""
 
-    def settle_vectors(self, *, limit: int) -> int:
-        """Put up to ``limit`` new vectors in the place of the old ones; how many facts that was,
-        0 when none is left. Only while the switch is settling or clearing."""
+    def settle_vectors(self) -> Iterator[int]:
+        """Put the new vectors in the place of the old ones, a page with each step; of how many
+        facts. What is written meanwhile may be left to another pass, and a pass without a step
+        says that nothing is left. Only while the switch is settling or clearing."""
 
-    def clear_beside(self, *, limit: int) -> int:
-        """Take away up to ``limit`` vectors that are beside others; how many, 0 when none is left.
-        Only while the switch is clearing or abandoning."""
+    def clear_beside(self) -> Iterator[int]:
+        """Take away the vectors that are beside others, in the same way. Only while the switch is
+        clearing or abandoning."""

@@ -9,6 +9,7 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
+from edenmem.cli.switch_views import standing
 from edenmem.cli.tables import Column
 from edenmem.engine.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
@@ -61,6 +62,10 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("search", overview.search),
         ("holds", ", ".join(f"{count} {name}" for name, count in info.counts.items() if count)),
         ("vectors", vectors),
+        (
+            "switch",
+            f"to {overview.switch.model}: {standing(overview.switch)}" if overview.switch else "",
+        ),
         (
             "formations",
             ", ".join(f"{n} {_STATES[state]}" for state, n in overview.formations.items()),

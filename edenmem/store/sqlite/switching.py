@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from edenmem.models.indexes import IndexState
@@ -21,6 +21,8 @@ _BESIDE = (
     "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM vectors_beside b"
     " JOIN facts f USING (fact_no) ORDER BY b.fact_no LIMIT ?"
 )
+#: Facts in one transaction: none is so long that another writer would notice.
+_PAGE = 200
 
 
 class Switching(Part):
@@ -88,11 +90,18 @@ class Switching(Part):
                 )
         return found
 
-    def settle_vectors(self, *, limit: int) -> int:
+    def drop_switch_index(self) -> bool:
+        return True
+
+    def settle_vectors(self) -> Iterator[int]:
+        while settled := self._settle():
+            yield settled
+
+    def _settle(self) -> int:
         with self._db.writing() as connection:
             if not _is_in(connection, "settling", "clearing"):
                 return 0
-            rows = connection.execute(_BESIDE, (limit,)).fetchall()
+            rows = connection.execute(_BESIDE, (_PAGE,)).fetchall()
             for number, scope_id, own, model_id, vector in rows:
                 vectors.drop_beside(connection, number, scope_id)
                 vectors.drop_vector(connection, number, scope_id, own)
@@ -103,11 +112,15 @@ class Switching(Part):
             _touch(connection, rows)
         return len(rows)
 
-    def clear_beside(self, *, limit: int) -> int:
+    def clear_beside(self) -> Iterator[int]:
+        while cleared := self._clear():
+            yield cleared
+
+    def _clear(self) -> int:
         with self._db.writing() as connection:
             if not _is_in(connection, "clearing", "abandoning"):
                 return 0
-            rows = connection.execute(_BESIDE, (limit,)).fetchall()
+            rows = connection.execute(_BESIDE, (_PAGE,)).fetchall()
             for number, scope_id, *_ in rows:
                 vectors.drop_beside(connection, number, scope_id)
             _touch(connection, rows)
