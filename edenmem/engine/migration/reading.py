@@ -116,13 +116,8 @@ class StagedPlan:
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
         """The users with a text, each once."""
-        agents = self._agents if agent_id is None else [agent_id]
-        seen = set[str]()
-        for agent in agents:
-            for user_id in self._stage.user_ids(agent):
-                if user_id not in seen:
-                    seen.add(user_id)
-                    yield self._person(user_id, is_agent=False)
+        for user_id in self._stage.user_ids(self._agents if agent_id is None else [agent_id]):
+            yield self._person(user_id, is_agent=False)
 
     def _person(self, person_id: str, *, is_agent: bool) -> V1Person:
         account = self._stage.account(person_id)

@@ -80,12 +80,13 @@ class V1Questions:
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
         return self._documents(query, (agent_id, USER_TEXTS))
 
-    def user_ids(self, agent_id: str) -> Iterator[str]:
+    def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
         """The users with a text."""
+        wanted = msgspec.json.encode(list(agents)).decode()
         for row in self._db.execute(
-            "SELECT DISTINCT owner FROM documents WHERE agent = ? AND collection = ? AND NOT bad"
-            " ORDER BY owner",
-            (agent_id, USER_TEXTS),
+            "SELECT DISTINCT owner FROM documents WHERE collection = ? AND NOT bad"
+            " AND agent IN (SELECT value FROM json_each(?)) ORDER BY owner",
+            (USER_TEXTS, wanted),
         ):
             yield row[0]
 

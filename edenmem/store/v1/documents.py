@@ -158,6 +158,8 @@ def _user_text(
 def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str]) -> V1Shard:
     created, updated = _times(raw, document_id, notes)
     content = values.text(raw.get("content"), "content", notes)
+    if raw.get("is_active") is None:
+        notes.add(Kind.WRONG_SHAPE, "is_active is missing; the shard is taken to be active")
     return V1Shard(
         id=document_id,
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),

@@ -81,8 +81,8 @@ class V1Stage(Protocol):
     def user_texts(self, agent_id: str) -> Iterator[V1Staged]:
         """The texts of an agent's users, by user; of one user the oldest first."""
 
-    def user_ids(self, agent_id: str) -> Iterator[str]:
-        """The users with a text, in order."""
+    def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
+        """The users with a text of one of these agents, in order, each once."""
 
     def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1Staged]]:
         """Facts in use as (scope, number of lists that have it, number of scopes that use it,
