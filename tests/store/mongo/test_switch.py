@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.support.vectors import random_unit
 SCOPE = Scope.agent("1" * 24)
 MINE = FactFilter(scopes=(SCOPE,))
 SWITCH = VectorSwitch(model="new", dimensions=6, previous="old", begun_at=NOW)
-OLD = {"embedding": random_unit(1, 4), "embedding_model": "old"}
+OLD: dict[str, Any] = {"embedding": random_unit(1, 4), "embedding_model": "old"}
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     store.begin_switch(SWITCH)
     store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
     store.move_switch("new", before="filling", after="switched", at=NOW)
-    new = {"embedding": random_unit(3, 6), "embedding_model": "new"}
+    new: dict[str, Any] = {"embedding": random_unit(3, 6), "embedding_model": "new"}
     add_fact(late, SCOPE, "put where nobody looks", **new)
     assert stale(store) == ["put where nobody looks"]
     (found,) = late.semantic_candidates(MINE, [random_unit(2, 6)], model="new", limit=9)
