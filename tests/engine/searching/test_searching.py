@@ -327,6 +327,22 @@ class TestKnownFailures:
         assert len(report.hits) == 15
 
 
+class TestGivenVectors:
+    async def test_the_model_of_the_facts_is_taken_without_counting_them(
+        self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        add(store, embedder, TEXTS)
+
+        def refuse(*_: object) -> dict[str, int]:
+            raise AssertionError("every fact was counted")
+
+        monkeypatch.setattr(store, "vector_models", refuse)
+        report = await Searcher(store, LOW_FLOOR, embedder=None).search(
+            ["Miso"], [SCOPE], vectors=[embedder.vector("Anna has a grey cat called Miso.")]
+        )
+        assert contents(report)[0] == "Anna has a grey cat called Miso."
+
+
 class TestBadRequests:
     @pytest.mark.parametrize(
         ("queries", "options"),
