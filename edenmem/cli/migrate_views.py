@@ -148,7 +148,7 @@ def _embedding(plan: MigrationPlan) -> str:
 def _tell_samples(run: Invocation, plan: MigrationPlan) -> None:
     for sample in plan.samples:
         run.out.line()
-        run.out.safe(f"{sample.kind} of {sample.scope}, from {sample.source}")
+        run.out.indented("", f"{sample.kind} of {sample.scope}, from {sample.source}")
         run.out.indented("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
         run.out.indented("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from edenmem.models.migration import RunState
+from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Inside
 
-_SIZE = 600
+EXAMPLE = Path(__file__).parents[2] / "examples" / "v1_dump"
+_SIZE = 500
 
 
 @pytest.fixture(scope="module")
@@ -22,22 +28,29 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def new_cli(empty_cli: Cli) -> Cli:
-    empty_cli("init", "--yes").ok()
-    return empty_cli
+def new_cli(
+    empty_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inside:
+    """Commands on a new store, in this process: only what is about processes needs others."""
+    monkeypatch.chdir(empty_cli.cwd)
+    inside = Inside(empty_cli, monkeypatch, capsys)
+    inside("init", "--yes").ok()
+    return inside
 
 
-def counts(cli: Cli) -> dict[str, int]:
+def counts(cli: Inside) -> dict[str, int]:
     found: dict[str, int] = cli.json("status")[0]["store"]["counts"]
     return found
 
 
-def test_a_migration_from_its_plan_to_its_way_back(new_cli: Cli, dump: Path) -> None:
+def test_a_migration_from_its_plan_to_its_way_back(
+    new_cli: Inside, dump: Path, tmp_path: Path
+) -> None:
     (plan,) = new_cli.json("migrate", "v1", "--from", str(dump), "--dry-run")
     assert plan["dry_run"]
     assert sum(plan["documents"].values()) == _SIZE
     assert not any(counts(new_cli).values())
-    report = new_cli.cwd / "report.json"
+    report = tmp_path / "report.json"
     command = ("migrate", "v1", "--from", str(dump), "--yes", "--report", str(report))
     done = new_cli(*command).ok()
     assert f"all {_SIZE} documents are accounted for" in done.out
@@ -74,9 +87,11 @@ def test_a_migration_from_its_plan_to_its_way_back(new_cli: Cli, dump: Path) -> 
     assert new_cli("migrate", "verify", run_id).code == 4
 
 
-def test_verify_ends_with_1_when_something_is_missing(new_cli: Cli, dump: Path) -> None:
+def test_verify_ends_with_1_when_something_is_missing(
+    new_cli: Inside, dump: Path, tmp_path: Path
+) -> None:
     new_cli("migrate", "v1", "--from", str(dump), "--yes", "--no-embed").ok()
-    file = sqlite3.connect(new_cli.cwd / "new.db")
+    file = sqlite3.connect(tmp_path / "new.db")
     (fact, change) = file.execute(
         "SELECT f.id, a.id FROM facts f JOIN audit a ON a.target_id = f.id LIMIT 1"
     ).fetchone()
@@ -87,11 +102,11 @@ def test_verify_ends_with_1_when_something_is_missing(new_cli: Cli, dump: Path) 
     run_id = new_cli.json("migrate", "status")[0]["runs"][0]["id"]
     found = new_cli("migrate", "verify", run_id)
     assert found.code == 1
-    assert "1 of 600 documents are missing" in found.out
+    assert "1 of 500 documents are missing" in found.out
     assert "memory_sessions/" in found.out
 
 
-def test_one_agent_alone_and_other_ways_of_asking(new_cli: Cli, dump: Path) -> None:
+def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -> None:
     (plan,) = new_cli.json("migrate", "v1", "--from", str(dump), "--dry-run")
     agent = plan["rows"][0]["agent_id"]
     options = ("--agent", agent, "--shards", "keep", "--provenance", "--episodes", "keep")
@@ -104,27 +119,31 @@ def test_one_agent_alone_and_other_ways_of_asking(new_cli: Cli, dump: Path) -> N
     assert new_cli.json("migrate", "verify", run_id)[0]["complete"]
 
 
-def test_known_failure_42_nothing_skips_the_question(new_cli: Cli, dump: Path) -> None:
+def test_known_failure_42_nothing_skips_the_question(
+    new_cli: Inside, empty_cli: Cli, dump: Path
+) -> None:
     """Known failure 42: one option skipped the confirmation of another."""
     for options in ((), ("--report", "r.json"), ("--no-embed",), ("--format", "json")):
         refused = new_cli("migrate", "v1", "--from", str(dump), *options)
         assert refused.code == 2
         assert "--yes" in refused.err
     assert not any(counts(new_cli).values())
-    asked = new_cli.on_terminal(
+    asked = empty_cli.on_terminal(
         "migrate", "v1", "--from", str(dump), answers=[(f"Migrate {_SIZE} documents", "n")]
     )
     assert "nothing was changed" in asked.out
     assert not any(counts(new_cli).values())
 
 
-def test_what_is_wrong_is_said_at_once(empty_cli: Cli, dump: Path) -> None:
+def test_before_there_is_a_store_it_can_be_planned(empty_cli: Cli, dump: Path) -> None:
     missing = empty_cli("migrate", "v1", "--from", str(dump), "--yes")
     assert missing.code == 5
     assert "edenmem init" in missing.err
     planned = empty_cli("migrate", "v1", "--from", str(dump), "--dry-run").ok()
     assert "edenmem init" in planned.err
-    empty_cli("init", "--yes").ok()
+
+
+def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
     for arguments, code, said in (
         (("v1", "--yes"), 2, "--from"),
         (("v1", "--from", "nowhere", "--yes"), 3, "nowhere"),
@@ -135,11 +154,11 @@ def test_what_is_wrong_is_said_at_once(empty_cli: Cli, dump: Path) -> None:
         (("rollback", "abcd", "--yes"), 3, "migrate status"),
         (("down", "0", "--yes"), 4, "no way back"),
     ):
-        found = empty_cli("migrate", *arguments)
+        found = new_cli("migrate", *arguments)
         assert (found.code, said in found.err) == (code, True), (arguments, found)
 
 
-def test_the_schema_goes_down_and_up(new_cli: Cli) -> None:
+def test_the_schema_goes_down_and_up(new_cli: Inside) -> None:
     looked = new_cli("migrate", "down", "4", "--dry-run").ok()
     assert "0005_migration_runs" in looked.out
     assert new_cli("migrate", "down", "4").code == 2
@@ -154,3 +173,58 @@ def test_the_schema_goes_down_and_up(new_cli: Cli) -> None:
     assert "took 0005_migration_runs" in new_cli("migrate", "up").ok().out
     assert "up to date" in new_cli("migrate", "up").ok().out
     new_cli("agent", "list").ok()
+
+
+def _width(screen: str) -> int:
+    """The longest line, but for paths, which are not broken."""
+    return max(len(line) for line in screen.splitlines() if not line.startswith(("from", "into")))
+
+
+def test_the_dump_of_the_examples(new_cli: Inside) -> None:
+    planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run").ok()
+    assert _width(planned.out) <= 80
+    assert "Lantern Walk (2)" in planned.out
+    assert "\x1b" not in planned.out
+    done = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes").ok()
+    assert "29 migrated, 5 merged, 9 left behind, 5 bad" in done.out
+    assert "288,001 words" in done.out
+    assert "all 48 documents are accounted for" in done.out
+    assert _width(done.out) <= 80
+    found = new_cli("fact", "list", "--agent", "mira").ok()
+    assert "The Lantern Walk is on 12 December 2026." in found.out
+
+
+def test_killed_outright_it_goes_on(
+    new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path
+) -> None:
+    """The ledger tells how far it is; there it is killed, twice, and then let be."""
+    command = [*("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "5")]
+    store = SqliteStore(tmp_path / "new.db")
+    for wanted in (100, 250):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edenmem", *command],
+            cwd=tmp_path,
+            env=empty_cli.environment(80, {}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and not any(r.done >= wanted for r in store.migration_runs()):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.02)
+        process.kill()
+        process.wait()
+        (run,) = store.migration_runs()
+        assert run.state is RunState.RUNNING
+        assert 0 < run.done < run.total
+        # Whoever died is succeeded when its lease has run out, which nobody waits for here.
+        with store._db.writing() as connection:
+            held = connection.execute("UPDATE migration_leases SET until = 0").rowcount
+        assert held == 1
+    report = new_cli.json(*command)[0]
+    assert report["run"]["id"] == run.id
+    assert report["run"]["resumed"] == 2
+    assert report["run"]["done"] == sum(report["run"]["counts"].values()) == run.total
+    assert report["run"]["counts"]["kept"] == 10  # the toggles of agents whom nobody knows
+    assert not {"already", "failed"} & set(report["run"]["counts"])
+    assert report["verification"]["unaccounted"] == 0
+    store.close()
