@@ -53,7 +53,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(
             _MEMORY,
             "consolidation",
-            "Consolidated texts: list, show, edit, history, diff, restore.",
+            "Consolidated texts: list, show, edit, history, diff, restore, why.",
             True,
         ),
         Entry(_MEMORY, "log", "Who changed what, when and why."),

@@ -29,7 +29,7 @@ _TEXTS = ("content", "consolidated_content")
 
 def action_words(entry: AuditEntry) -> str:
     """What was done: "revise fact"."""
-    words = entry.action.replace("_", " ")
+    words = entry.action.replace("_", " ").replace("consolidation", "text")
     return f"undo: {words}" if entry.undoes else words
 
 

@@ -10,6 +10,7 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import confirm
 from edenmem.cli.choosing import choose_scope
+from edenmem.cli.commands.why import text_why
 from edenmem.cli.editing import change_text, given_text, show_diff
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
@@ -288,3 +289,6 @@ def restore(
         lambda editor: editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
     )
     tell_edit(run, report)
+
+
+app.command("why", cls=Command)(text_why)

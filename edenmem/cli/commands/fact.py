@@ -10,6 +10,7 @@ from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm
 from edenmem.cli.choosing import check_hold_facts, choose_agent, choose_scope, readable_scopes
 from edenmem.cli.commands.fact_dedup import dedup
+from edenmem.cli.commands.why import fact_why
 from edenmem.cli.data import keys_of, to_data
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
@@ -320,3 +321,4 @@ def restore(
 
 
 app.command("dedup", cls=Command)(dedup)
+app.command("why", cls=Command)(fact_why)
