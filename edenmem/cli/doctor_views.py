@@ -10,6 +10,7 @@ from typing import Any
 
 from edenmem.cli.data import to_data
 from edenmem.cli.invocation import Invocation
+from edenmem.cli.output import OutputFormat
 from edenmem.cli.tables import Column, style
 from edenmem.engine.atlas_check import AtlasReport, CheckStep
 from edenmem.engine.doctor.catalogue import CATALOGUE, Check
@@ -31,6 +32,8 @@ _INDENT = "      "
 _NAME = max(map(len, CATALOGUE))
 #: Characters of a content that is shown beside a finding.
 _CONTENT = 200
+#: Examples of notes, which are not what one looks for.
+_OF_NOTES = 1
 
 
 class Looking:
@@ -93,13 +96,23 @@ def tell_health(
             if not run.quiet or check in report.ill
         )
         return
-    shown = report.ill if run.quiet else report.checks
+    if run.out.format is OutputFormat.MARKDOWN:
+        run.out.listing(report.ill if run.quiet else report.checks, _RESULTS)
+        return
+    skipped = [check for check in report.checks if check.state is State.SKIPPED]
+    shown = report.ill if run.quiet else [c for c in report.checks if c not in skipped]
     label = _labels(run, shown) if report.reachable else str
-    for group, checks in groupby(shown, key=lambda check: check.group):
+    for number, (group, checks) in enumerate(groupby(shown, key=lambda check: check.group)):
+        if number:
+            run.out.line()
         run.out.heading(group.capitalize())
         for check in checks:
             _tell_check(run, check, label, detailed=detailed)
     if not run.quiet:
+        run.out.line()
+        if skipped:
+            were = "check was" if len(skipped) == 1 else "checks were"
+            run.out.indented(f"{len(skipped)} {were} not made: ", skipped[-1].remark)
         run.out.line(_summary(report))
 
 
@@ -112,8 +125,8 @@ def _tell_check(
     if check.state in (State.OK, State.SKIPPED):
         return
     run.out.indented(_INDENT, check.meaning)
-    if check.state is not State.NOTE or detailed:
-        _tell_examples(run, check.examples, check.count, label)
+    few = check.state is State.NOTE and not detailed
+    _tell_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
     run.out.indented(f"{_INDENT}> ", check.mend)
 
 
@@ -121,16 +134,21 @@ def _tell_examples(
     run: Invocation, examples: Sequence[Finding], count: int, label: Callable[[Any], str]
 ) -> None:
     for finding in examples:
-        whose = f" ({label(finding)})" if label(finding) else ""
-        run.out.indented(
-            f"{_INDENT}- ",
-            f"{finding.target_type} {finding.target_id}{whose}: {finding.detail}",
-        )
+        run.out.indented(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
         if finding.text.strip():
             content = one_line(finding.text, min(_CONTENT, run.out.width - len(_INDENT) - 4))
             run.out.line(f'{_INDENT}  "{content}"')
     if count > len(examples) > 0:
         run.out.line(f"{_INDENT}  and {count - len(examples):,} more")
+
+
+def _target(finding: Finding, whose: str) -> str:
+    """What a finding is about: in names where names say it all, else by its id."""
+    if finding.target_type == "scope" and whose:
+        return whose
+    if finding.target_type in ("place", "provider"):
+        return finding.target_id
+    return f"{finding.target_type} {finding.target_id}" + (f" ({whose})" if whose else "")
 
 
 def _mark(run: Invocation, state: State) -> str:
@@ -142,7 +160,7 @@ def _mark(run: Invocation, state: State) -> str:
     return style(sign, code, run.out.colored(sys.stdout))
 
 
-def _labels(run: Invocation, checks: Sequence[CheckResult]) -> Callable[[Any], str]:
+def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
     """A function from a finding to whose it is, in names."""
     examples = [finding for check in checks for finding in check.examples]
     scopes = [finding.scope for finding in examples if finding.scope is not None]
@@ -176,6 +194,15 @@ def _summary(report: DoctorReport) -> str:
     return f"{', '.join(told)}{mend}"
 
 
+_RESULTS: list[Column[CheckResult]] = [
+    Column("check", lambda check: check.name, "name"),
+    Column("state", lambda check: check.state.value),
+    Column("found", lambda check: check.count, "number"),
+    Column("what", lambda check: check.meaning or check.remark or check.title, "text"),
+    Column("what to do", lambda check: check.mend, "text"),
+]
+
+
 # -- repairs -----------------------------------------------------------------------------------
 
 
@@ -184,9 +211,9 @@ def tell_plan(run: Invocation, plan: FixReport) -> None:
     if run.out.is_data or run.quiet:
         return
     run.out.heading("Plan")
+    label = _labels(run, plan.repairs)
     for repair in plan.repairs:
         _tell_repair(run, repair, f"{repair.found:,}: {repair.action}")
-        label = _labels(run, [])
         _tell_examples(run, repair.examples, repair.found, label)
 
 

@@ -35,7 +35,8 @@ _Do = Callable[[Any], Expected]
 
 
 def damage(*stores: str, mended: bool = False, left: tuple[str, ...] = ()) -> Callable[[_Do], _Do]:
-    """Note a kind of damage; on both stores if none is named."""
+    """Note a kind of damage; on both stores if none is named. What the engine alone looks at is
+    tried where that is cheapest."""
 
     def note(do: _Do) -> _Do:
         name = do.__name__.replace("_", " ")
@@ -94,7 +95,7 @@ def a_source_message_is_gone(ward: Ward) -> Expected:
     return {"sources": {ward.ids.lives}}
 
 
-@damage()
+@damage("sqlite")
 def a_source_session_is_gone(ward: Ward) -> Expected:
     ward.set("fact", ward.ids.works, session_id=NOWHERE)
     return {"sources": {ward.ids.works}}
@@ -106,7 +107,7 @@ def a_reflection_went_into_a_text_that_is_not_there(ward: Ward) -> Expected:
     return {"links": {ward.ids.first}}
 
 
-@damage()
+@damage("sqlite")
 def a_reflection_is_derived_from_one_that_is_not_there(ward: Ward) -> Expected:
     ward.set("reflection", ward.ids.third, propagated_from=[NOWHERE])
     return {"links": {ward.ids.third}}
@@ -157,20 +158,20 @@ def a_fact_says_what_another_says(ward: Ward) -> Expected:
 def a_fact_is_there_twice_since_its_key_was_dropped(ward: MongoWard) -> Expected:
     """Known failure 47: the unique index is dropped, and duplicates come in."""
     facts = ward.database["memory2_facts"]
-    facts.drop_index("edenmem_fact_key")
+    ward.drop_index("memory2_facts", "edenmem_fact_key")
     copy = facts.find_one({"_id": ObjectId(ward.ids.lives)})
     copy["_id"], copy["formed_at"] = ObjectId(), TODAY
     facts.insert_one(copy)
     return {"duplicates": {str(copy["_id"])}, "indexes": {"edenmem_fact_key"}}
 
 
-@damage()
+@damage("sqlite")
 def a_reflection_is_too_long(ward: Ward) -> Expected:
     ward.set("reflection", ward.ids.third, content="long " * 50)
     return {"limits": {ward.ids.third}}
 
 
-@damage()
+@damage("sqlite")
 def a_reflection_says_nothing(ward: Ward) -> Expected:
     ward.set("reflection", ward.ids.third, content=" \n")
     return {"blank": {ward.ids.third}}
@@ -186,13 +187,13 @@ def a_text_is_blank(ward: Ward) -> Expected:
     return {"blank": {ward.ids.text}}
 
 
-@damage()
+@damage("sqlite")
 def a_text_is_too_long(ward: Ward) -> Expected:
     ward.set("policy", ward.ids.policy, word_limit=3)
     return {"limits": {ward.ids.text}}
 
 
-@damage()
+@damage("sqlite")
 def a_limit_of_nothing(ward: Ward) -> Expected:
     ward.set("policy", ward.ids.shard_policy, consolidate_at=0, fact_buffer_max=-1)
     return {"policies": {ward.ids.shard_policy}}
@@ -374,8 +375,8 @@ def keys_and_triggers_were_dropped(ward: SqliteWard) -> Expected:
 @damage("mongo", mended=True)
 def keys_were_dropped(ward: MongoWard) -> Expected:
     """Known failure 47: the unique index is dropped, and nobody is told."""
-    ward.database["memory2_formations"].drop_index("edenmem_formation_unfinished")
-    ward.database["memory2_facts"].drop_index("edenmem_fact_recent")
+    ward.drop_index("memory2_formations", "edenmem_formation_unfinished")
+    ward.drop_index("memory2_facts", "edenmem_fact_recent")
     return {"indexes": {"edenmem_formation_unfinished", "edenmem_fact_recent"}}
 
 
@@ -403,8 +404,8 @@ def a_formation_failed(ward: Ward) -> Expected:
 @damage("mongo")
 def messages_are_in_two_formations(ward: MongoWard) -> Expected:
     formations = ward.database["memory2_formations"]
-    formations.drop_index("edenmem_formation_messages")
-    formations.drop_index("edenmem_formation_seq")
+    ward.drop_index("memory2_formations", "edenmem_formation_messages")
+    ward.drop_index("memory2_formations", "edenmem_formation_seq")
     copy = formations.find_one({"_id": ObjectId(ward.ids.applied)})
     copy["_id"] = ObjectId()
     copy["message_ids"] = [ObjectId(ward.ids.message)]

@@ -315,6 +315,7 @@ class MongoWard:
         settings = StoreSettings(database=f"test_{new_id()}")
         self._client: Any = MongoClient(uri, tz_aware=True)
         self.database = self._client[settings.database]
+        self._dropped = False
         self.store: MongoStore = MongoStore(uri, settings, client=self._client)
         self.store.initialise()
         self.ids = admit(self.store)
@@ -323,14 +324,23 @@ class MongoWard:
         }
 
     def fresh(self) -> None:
-        for _ in range(2):  # the indexes are made of nothing, and leave a note of the schema
-            for name in self.database.list_collection_names():
-                self.database[name].delete_many({})
+        self._empty()
+        if self._dropped:  # made of nothing, so that nothing is in their way
             self.store.initialise()
-        self.database["memory2_migrations"].delete_many({})
+            self._empty()
+            self._dropped = False
         for name, documents in self._documents.items():
             if documents:
                 self.database[name].insert_many(documents)
+
+    def _empty(self) -> None:
+        for name in self.database.list_collection_names():
+            self.database[name].delete_many({})
+
+    def drop_index(self, collection: str, name: str) -> None:
+        """Drop an index, which the next one to be here finds again."""
+        self.database[collection].drop_index(name)
+        self._dropped = True
 
     def set(self, what: str, id: str, **fields: Any) -> None:
         key = "policy_id" if what == "policy" else "_id"

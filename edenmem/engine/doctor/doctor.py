@@ -95,7 +95,8 @@ class _Chart:
     def fail(self, error: EdenmemError) -> None:
         """The check could not be made: that is no sign of health."""
         self.state = State.PROBLEM
-        self.remark = f"could not be looked at: {error.message}"
+        hint = f"; {error.hint}" if error.hint else ""
+        self.remark = f"could not be looked at: {error.message}{hint}"
 
     def skip(self, why: str) -> None:
         self.state, self.remark = State.SKIPPED, why
@@ -131,6 +132,8 @@ class Doctor:
         and keeps no other from being made."""
         charts = {name: _Chart(name) for name in CATALOGUE if name in self._checks}
         obstacle = self._begin(charts)
+        # What keeps the checks from being made is told, whether it was asked for or not.
+        charts = {name: charts[name] for name in CATALOGUE if name in charts}
         for examination in EXAMINATIONS:
             wanted = [charts[name] for name in charts if name in examination.checks]
             if not wanted:
@@ -157,13 +160,18 @@ class Doctor:
         self._look(surroundings.connection, frozenset({"connection"}), first)
         self._reachable = self._patient.info is not None
         if first["connection"].count:
+            charts["connection"] = first["connection"]
             first["schema"].skip("there is no database yet")
             return first["schema"].remark
         self._look(surroundings.schema, frozenset({"schema"}), first)
         if first["schema"].count:
             self._reachable = True  # it was read, if only to see that it is old
+            charts["schema"] = first["schema"]
+            if self._patient.info is None:
+                first["connection"].skip("the schema is not of this version")
             return "the schema is not of this version"
         if not self._reachable:
+            charts["connection"] = first["connection"]
             first["schema"].skip("the database does not answer")
             return first["schema"].remark
         return ""

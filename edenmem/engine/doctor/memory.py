@@ -15,6 +15,8 @@ from edenmem.store.protocol import batched
 from edenmem.text import word_count
 
 _T = TypeVar("_T", bound=Owned)
+#: What several of a kind are called.
+_SEVERAL: dict[RecordKind, str] = {"consolidation": "texts", "policy": "policies"}
 _Memory = Fact | Reflection
 
 
@@ -26,7 +28,7 @@ def walk(
     count = 0
     for records in batched(patient.store.records(kind, agent_id=patient.agent_id), BATCH):
         count += len(records)
-        patient.tell(f"{kind}s", count)
+        patient.tell(_SEVERAL.get(kind, f"{kind}s"), count)
         values = [record.value for record in records if isinstance(record.value, decoded)]
         yield values, list(unreadable(records))
 
@@ -128,7 +130,7 @@ def _sources(patient: Patient, items: Sequence[_Memory]) -> Iterator[Seen]:
         if item.session_id in sessions and sessions[item.session_id] is None:
             yield Seen("sources", about(item, f"its session {item.session_id} is gone"))
         elif lost:
-            detail = f"{len(lost)} of the {len(item.source_message_ids)} messages it is of are gone"
+            detail = f"{len(lost)} of its {len(item.source_message_ids)} source messages gone"
             yield Seen("sources", about(item, detail, related=tuple(lost)))
 
 

@@ -15,6 +15,7 @@ from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, EdenmemError, ProviderError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
+from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 
 #: What in a configuration file is nobody else's business.
@@ -139,10 +140,11 @@ def _search(state: IndexState) -> Iterator[Seen | Remark]:
 
 def _trial(patient: Patient) -> Iterator[Seen]:
     """A search, to see that it is answered: what an index says of itself is not enough."""
-    summary = next((each for each in patient.store.scopes() if each.facts), None)
-    if summary is None:
+    records = patient.store.records("fact", agent_id=patient.agent_id)
+    fact = next((each.value for each in records if isinstance(each.value, Fact)), None)
+    if fact is None:
         return
-    filter = FactFilter(scopes=(summary.scope,))
+    filter = FactFilter(scopes=(fact.home,))
     try:
         patient.store.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:

@@ -1,12 +1,109 @@
-"""Nothing is found where nothing is wrong."""
+"""Nothing is found where nothing is wrong, and looking changes nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edenmem.engine.doctor.catalogue import CATALOGUE, chosen
+from edenmem.engine.doctor.clinic import clinic
+from edenmem.engine.doctor.doctor import EXAMINATIONS
+from edenmem.engine.doctor.report import State
+from edenmem.engine.factory import open_llm
+from edenmem.engine.importing import import_sessions
+from edenmem.engine.service import MemoryService
+from edenmem.errors import UsageError
+from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings
+from edenmem.store.protocol import Store
 from tests.engine.doctor.conftest import examine, found
-from tests.support.ward import Ward
+from tests.support.builders import make_actor
+from tests.support.damage import DAMAGES
+from tests.support.ward import EMBEDDER, MongoWard, SqliteWard, Ward
+
+COMMUNITY = Path(__file__).parents[3] / "examples" / "community"
 
 
 def test_a_healthy_memory_has_no_findings(ward: Ward) -> None:
     report = examine(ward)
     assert found(report) == {}
     assert report.reachable
+    assert report.is_well
+    assert [check.name for check in report.checks] == list(CATALOGUE)
+
+
+def _everything(ward: SqliteWard | MongoWard) -> Any:
+    if isinstance(ward, SqliteWard):
+        return hashlib.sha256(ward.path.read_bytes()).hexdigest()
+    return {
+        name: sorted(map(repr, ward.database[name].find()))
+        for name in ward.database.list_collection_names()
+    }
+
+
+def test_looking_changes_nothing(ward: Any) -> None:
+    before = _everything(ward)
+    examine(ward)
+    ward.store.close()
+    assert _everything(ward) == before
+
+
+def test_the_example_community_is_well(sqlite_store: Store) -> None:
+    settings = Settings(
+        embedding=EmbeddingSettings(provider="none"),
+        llm=LLMSettings(provider="replay", replay=str(COMMUNITY / "answers.jsonl")),
+    )
+    asyncio.run(_live(sqlite_store, settings))
+    with clinic(sqlite_store, settings, chosen(()), actor=make_actor()) as visit:
+        report = visit.examine()
+    assert found(report) == {}
+    assert {check.state for check in report.checks} == {State.OK}
+
+
+async def _live(store: Store, settings: Settings) -> None:
+    with (COMMUNITY / "sessions.jsonl").open("rb") as lines:
+        import_sessions(store, lines, add_missing=True)
+    EMBEDDER.closed = False
+    service = MemoryService(
+        store, settings, llm=open_llm(settings), embedder=EMBEDDER, actor=make_actor()
+    )
+    for session in list(store.sessions())[::-1]:
+        await service.form_memories(session.id, consolidate=False)
+    assert await service.consolidate_all()
+    await service.assemble_context(next(iter(store.sessions())).id)
+
+
+# -- the catalogue -----------------------------------------------------------------------------
+
+#: Checks whose damage is no document's: see `test_surroundings`.
+_OF_SURROUNDINGS = {"connection", "schema", "permissions", "providers", "local-model"}
+
+
+def test_every_check_is_made_and_its_damage_is_tried(on_sqlite: SqliteWard) -> None:
+    made = {name for examination in EXAMINATIONS for name in examination.checks}
+    assert made | {"connection", "schema", "providers"} == set(CATALOGUE)
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (Path(__file__).parents[2] / "support").glob("damage.py")
+    )
+    assert {name for name in CATALOGUE if f'"{name}"' in code} == set(CATALOGUE) - _OF_SURROUNDINGS
+    assert len({each.name for each in DAMAGES}) == len(DAMAGES)
+
+
+def test_every_check_says_what_it_means_and_what_to_do() -> None:
+    for check in CATALOGUE.values():
+        assert check.title[0].islower()
+        assert not check.title.endswith(".")
+        assert check.meaning.endswith(".")
+        assert check.mend
+        assert ("doctor --fix" in check.mend) <= check.fixable
+
+
+def test_an_unknown_check_names_the_nearest() -> None:
+    assert chosen(["hashes"]) == {"hashes"}
+    with pytest.raises(UsageError, match="'hash'") as caught:
+        chosen(["hash"])
+    assert "hashes" in str(caught.value.hint)

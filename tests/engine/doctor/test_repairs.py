@@ -1,0 +1,195 @@
+"""Repairs take the audited road, can be broken off anywhere, and lose nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.engine.doctor.catalogue import chosen
+from edenmem.engine.doctor.clinic import clinic
+from edenmem.errors import ProviderTimeout
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from tests.engine.doctor.conftest import SETTINGS, examine, fix, found
+from tests.engine.doctor.test_damage import said
+from tests.support import damage
+from tests.support.builders import make_actor
+from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
+
+#: What writes to a store when something is mended.
+WRITES = (
+    "apply",
+    "apply_formation",
+    "create_index",
+    "drop_contexts",
+    "drop_vectors",
+    "finish_absorbing",
+    "finish_changes",
+    "mend_schema",
+    "reclaim",
+    "recount",
+    "release",
+    "update_index",
+)
+
+
+def hurt(ward: Any) -> None:
+    """Much at once."""
+    damage.a_claim_outlived_its_worker(ward)
+    damage.what_was_recorded_was_not_applied(ward)
+    damage.contexts_outlived_their_sessions(ward)
+    damage.a_hash_is_wrong(ward)
+    if isinstance(ward, SqliteWard):
+        damage.keys_and_triggers_were_dropped(ward)
+        damage.vectors_are_zeros_or_lost(ward)
+        damage.what_went_into_the_text_is_marked_as_waiting_in_a_file(ward)
+        damage.search_indexes_lack_facts(ward)
+    else:
+        damage.a_fact_is_there_twice_since_its_key_was_dropped(ward)
+        damage.a_buffer_has_ids_of_nothing_of_others_and_twice(ward)
+        damage.what_went_into_the_text_is_marked_as_waiting(ward)
+        damage.changes_were_begun_and_not_finished(ward)
+
+
+def test_everything_is_mended_in_one_run(on_sqlite: SqliteWard) -> None:
+    hurt(on_sqlite)
+    before = said(on_sqlite)
+    done, _ = fix(on_sqlite)
+    assert {repair.check: repair.refused for repair in done.repairs if repair.refused} == {}
+    assert set(found(examine(on_sqlite))) <= {"vectors"}
+    assert before <= said(on_sqlite)
+
+
+class _Killed(BaseException):
+    """The process died."""
+
+
+@pytest.mark.parametrize(("kind", "after"), [("sqlite", False), ("sqlite", True), ("mongo", True)])
+def test_a_run_that_dies_anywhere_can_be_repeated(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
+) -> None:
+    """The first run dies at its first write, the next, on what that one left, at its second, and
+    so on until there is nothing left to die at."""
+    on_sqlite: Ward = request.getfixturevalue(f"on_{kind}")
+    hurt(on_sqlite)
+    before = said(on_sqlite)
+    deaths = 0
+    while _dies(on_sqlite, monkeypatch, at=deaths, after=after):
+        deaths += 1
+    assert deaths > 2
+    assert set(found(examine(on_sqlite))) <= {"vectors"}
+    assert before <= said(on_sqlite)
+
+
+def _dies(ward: Ward, monkeypatch: pytest.MonkeyPatch, *, at: int, after: bool) -> bool:
+    """Whether a run that is to die before or after that write came so far."""
+    writes = itertools.count()
+
+    def mortal(real: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*given: Any, **named: Any) -> Any:
+            dies = next(writes) == at
+            if dies and not after:
+                raise _Killed
+            result = real(*given, **named)
+            if dies:
+                raise _Killed
+            return result
+
+        return write
+
+    with monkeypatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(ward.store, name, mortal(getattr(ward.store, name)), raising=False)
+        try:
+            fix(ward)
+        except _Killed:
+            return True
+    return False
+
+
+def test_what_was_mended_is_in_the_log_by_the_run(ward: Ward) -> None:
+    hurt(ward)
+    done, _ = fix(ward)
+    entries = [entry for entry in ward.store.audit() if entry.actor.run_id == done.run_id]
+    actions = {entry.action for entry in entries}
+    assert actions >= {"revise_fact", "repair_buffer"}
+    assert {entry.actor.command for entry in entries} == {"edenmem doctor --fix"}
+    assert all(entry.reason.startswith("doctor: ") for entry in entries)
+
+
+def test_the_oldest_of_duplicates_is_kept_and_the_others_are_in_history(
+    on_mongo: MongoWard,
+) -> None:
+    (young,) = damage.a_fact_is_there_twice_since_its_key_was_dropped(on_mongo)["duplicates"]
+    fix(on_mongo)
+    assert on_mongo.store.fact(on_mongo.ids.lives) is not None
+    assert on_mongo.store.fact(young) is None
+    *_, tombstone = on_mongo.store.history("fact", young)
+    assert tombstone.action == "delete"
+    assert tombstone.snapshot is not None
+    assert tombstone.snapshot.content == "Anna lives in Lisbon."
+
+
+def test_a_text_changed_by_others_is_hashed_embedded_and_found(ward: Ward) -> None:
+    """Known failure 19: the vector is that of the text that the fact has."""
+    damage.a_text_was_changed_past_edenmem(ward)
+    fix(ward)
+    fact = ward.store.fact(ward.ids.lives, with_vector=True)
+    assert fact is not None
+    assert fact.hash == content_hash(fact.content)
+    assert fact.embedding == EMBEDDER.vector(fact.content)
+    assert fact.version == 2
+    assert fact.recent_at < TODAY  # it is no newer for being mended
+
+
+def test_a_model_that_is_down_keeps_nothing_else_from_being_mended(on_sqlite: SqliteWard) -> None:
+    damage.a_hash_is_wrong(on_sqlite)
+    damage.a_claim_outlived_its_worker(on_sqlite)
+    EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
+    done, after = fix(on_sqlite)
+    refused = {repair.check: repair.refused for repair in done.repairs}
+    assert refused == {"hashes": ("the endpoint did not answer",), "claims": ()}
+    assert set(found(after)) == {"hashes"}
+
+
+def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
+    """Known failure 16: what is in the text already waits no more."""
+    if isinstance(ward, SqliteWard):
+        damage.what_went_into_the_text_is_marked_as_waiting_in_a_file(ward)
+    else:
+        damage.what_went_into_the_text_is_marked_as_waiting(ward)  # type: ignore[arg-type]
+    fix(ward)
+    scope = Scope.user(ward.ids.eve, ward.ids.anna)
+    assert [each.id for each in ward.store.pending(scope)] == [ward.ids.third, ward.ids.fourth]
+    second = ward.store.reflection(ward.ids.second)
+    assert second is not None
+    assert second.absorbed
+    assert second.consolidated_into == ward.ids.text
+
+
+def test_a_plan_writes_nothing_and_says_what_it_would_do(on_sqlite: SqliteWard) -> None:
+    hurt(on_sqlite)
+    with clinic(
+        on_sqlite.store, SETTINGS, chosen(()), actor=make_actor(), clock=lambda: TODAY
+    ) as visit:
+        report = visit.examine()
+        plan = visit.plan(report)
+        assert plan.dry_run
+        assert all(repair.found and repair.action and repair.examples for repair in plan.repairs)
+        assert {repair.check for repair in plan.repairs} == {
+            check.name for check in report.checks if check.fixable
+        }
+        assert found(visit.examine()) == found(report)
+
+
+def test_what_is_not_safe_is_left_to_a_person(on_sqlite: SqliteWard) -> None:
+    damage.an_agent_is_gone(on_sqlite)
+    damage.user_memory_of_a_group_chat(on_sqlite)
+    damage.a_reflection_says_nothing(on_sqlite)
+    before = found(examine(on_sqlite))
+    done, _ = fix(on_sqlite)
+    assert done.repairs == ()
+    assert found(examine(on_sqlite)) == before

@@ -1,0 +1,194 @@
+"""The database, its files and indexes, and the models: whatever is wrong there is told, and keeps
+nothing else from being looked at."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edenmem.engine.doctor.catalogue import chosen
+from edenmem.engine.doctor.clinic import clinic
+from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
+from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
+from edenmem.models.indexes import IndexWish
+from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.protocol import Store
+from edenmem.store.sqlite import SqliteStore
+from tests.engine.doctor.conftest import examine, found
+from tests.support.atlas_server import AtlasServer
+from tests.support.builders import make_actor
+from tests.support.damage import an_agent_is_gone
+from tests.support.stores import secantus_store
+from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
+
+
+def check(report: DoctorReport, name: str) -> CheckResult:
+    return next(each for each in report.checks if each.name == name)
+
+
+def visit(store: Store, *names: str, settings: Settings | None = None) -> DoctorReport:
+    settings = settings or Settings(embedding=EmbeddingSettings(provider="none"))
+    with clinic(store, settings, chosen(names), actor=make_actor()) as clinic_:
+        return clinic_.examine(online="providers" in names)
+
+
+# -- the database ------------------------------------------------------------------------------
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    report = visit(SqliteStore(tmp_path / "none.db"))
+    assert report.reachable
+    assert not report.is_well
+    assert check(report, "connection").state is State.PROBLEM
+    assert check(report, "hashes").state is State.SKIPPED
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_database_that_does_not_answer_is_told_whatever_was_asked() -> None:
+    """Known failure 29: an outage looks like "no memories"."""
+    settings = StoreSettings(connect_timeout_seconds=0.2)
+    with closing(MongoStore("mongodb://127.0.0.1:9/none", settings)) as store:
+        report = visit(store, "blank")
+    assert not report.reachable
+    assert check(report, "connection").state is State.PROBLEM
+    assert "cannot reach" in check(report, "connection").remark
+    assert check(report, "blank").state is State.SKIPPED
+
+
+def test_an_older_schema_is_the_only_thing_looked_at(on_sqlite: SqliteWard) -> None:
+    on_sqlite.store.close()
+    on_sqlite.run("DELETE FROM migrations WHERE number > 3")
+    on_sqlite.run("PRAGMA user_version = 3")
+    report = visit(on_sqlite.store)
+    assert report.reachable
+    found_ = check(report, "schema")
+    assert found_.state is State.PROBLEM
+    assert found_.examples[0].target_id.startswith("0004")
+    assert check(report, "buffers").state is State.SKIPPED
+
+
+def test_damaged_pages_are_found_and_the_rest_is_looked_at(on_sqlite: SqliteWard) -> None:
+    on_sqlite.store.close()
+    with sqlite3.connect(on_sqlite.path) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = raw.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'reflections'"
+        ).fetchone()
+        (size,) = raw.execute("PRAGMA page_size").fetchone()
+    raw.close()
+    with on_sqlite.path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    report = examine(on_sqlite)
+    assert check(report, "file").state is State.PROBLEM
+    assert "could not be looked at" in check(report, "links").remark
+    assert check(report, "hashes").state is State.OK  # of facts, which are whole
+    assert check(report, "failed").state is State.OK
+
+
+def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
+    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known failure 29: what cannot be looked at is not well."""
+    whole = on_sqlite.store.records
+
+    def records(kind: str, **named: object) -> object:
+        if kind == "policy":
+            raise StoreError("the connection broke off")
+        return whole(kind, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(on_sqlite.store, "records", records, raising=False)
+    report = examine(on_sqlite)
+    assert check(report, "policies").state is State.PROBLEM
+    assert "broke off" in check(report, "policies").remark
+    assert check(report, "hashes").state is State.OK
+
+
+def test_files_that_others_can_read(on_sqlite: SqliteWard, tmp_path: Path) -> None:
+    on_sqlite.path.chmod(0o644)
+    secret, open_ = tmp_path / "edenmem.toml", tmp_path / "other.toml"
+    secret.write_text('[llm]\napi_key = "sk-1"\n')
+    open_.write_text("[search]\ntop_k = 5\n")
+    for file in (secret, open_):
+        file.chmod(0o644)
+    report = examine(on_sqlite, "permissions", files=[secret, open_, tmp_path / "gone.toml"])
+    shown = found(report)["permissions"]
+    assert {str(on_sqlite.path), str(secret)} <= shown
+    assert not shown & {str(open_), str(tmp_path / "gone.toml")}
+    assert "sk-1" not in str(report)
+
+
+def test_only_the_agent_that_is_asked_about(ward: Ward) -> None:
+    an_agent_is_gone(ward)
+    assert found(examine(ward, agent_id=ward.ids.eve)) == {}
+    assert found(examine(ward, agent_id=ward.ids.adam)) == {"owners": {ward.ids.of_adam}}
+
+
+# -- search indexes on Atlas -------------------------------------------------------------------
+
+
+def test_search_indexes_of_a_cluster(atlas: AtlasServer) -> None:
+    """Known failure 24: no code creates the index, and an unknown one answers with nothing."""
+    wish = IndexWish(dimensions=EMBEDDER.dimensions, analyzer="lucene.english")
+    with secantus_store(atlas.uri) as store:
+        admit(store)
+        missing = check(visit(store, "search-indexes"), "search-indexes")
+        assert missing.state is State.PROBLEM
+        assert {each.target_id for each in missing.examples} >= {VECTOR_INDEX, TEXT_INDEX}
+        for name in (VECTOR_INDEX, TEXT_INDEX):
+            store.create_index(name, wish)
+        building = check(visit(store, "search-indexes"), "search-indexes")
+        assert building.count
+        while not all(state.queryable for state in store.indexes(wish)):
+            pass  # each look is a step of the building
+        assert check(visit(store, "search-indexes"), "search-indexes").state is State.OK
+
+
+def test_without_search_commands_it_is_said(open_store: Callable[[str], Store]) -> None:
+    found_ = check(visit(open_store("secantus"), "search-indexes"), "search-indexes")
+    assert found_.state is State.OK
+    assert "no search commands" in found_.remark
+
+
+# -- models ------------------------------------------------------------------------------------
+
+
+def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
+    EMBEDDER.calls.clear()
+    examine(on_sqlite)
+    assert not EMBEDDER.calls
+    assert check(visit(on_sqlite.store, "providers"), "providers").state is State.NOTE
+    EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
+    down = check(visit(on_sqlite.store, "providers"), "providers")
+    assert down.state is State.PROBLEM
+    assert down.examples[0].target_id == "embedding"
+
+
+def test_models_that_are_set_up_wrongly(
+    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    broken = Settings(
+        embedding=EmbeddingSettings(provider="local", local_path=str(tmp_path / "none"))
+    )
+    report = visit(on_sqlite.store, settings=broken)
+    for name in ("providers", "local-model"):
+        assert check(report, name).state is State.PROBLEM, name
+        assert "is not a folder" in check(report, name).examples[0].detail
+    assert check(report, "hashes").state is State.OK
+
+
+def test_a_local_model_that_is_not_the_known_one(
+    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(settings: Settings) -> bool:
+        raise ProviderMisconfigured("model.onnx is not the file that edenmem knows")
+
+    monkeypatch.setattr("edenmem.engine.doctor.surroundings.check_local_model", refuse)
+    assert found(examine(on_sqlite, "local-model")) == {"local-model": {"local model"}}
