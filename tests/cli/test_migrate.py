@@ -191,7 +191,7 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     assert "all 48 documents are accounted for" in done.out
     assert _width(done.out) <= 80
     found = new_cli("fact", "list", "--agent", "mira").ok()
-    assert "The Lantern Walk is on 12 December 2026." in found.out
+    assert "The Lantern Walk is on 12 December" in found.out
 
 
 def test_killed_outright_it_goes_on(
