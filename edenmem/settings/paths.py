@@ -95,6 +95,11 @@ _USER_TOKEN = re.compile(r"(?P<scheme>https?://)[^/\s:@]+@", re.IGNORECASE)
 MASK = "***"
 
 
+def has_password(uri: str) -> bool:
+    """Whether ``uri`` holds something that `redact_uri` would hide."""
+    return redact_uri(uri) != uri
+
+
 def redact_uri(uri: str) -> str:
     """``uri`` without the passwords and keys in it; safe to print."""
     without = _USERINFO.sub(rf"\g<scheme>\g<user>:{MASK}@", uri)

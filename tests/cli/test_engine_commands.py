@@ -11,6 +11,7 @@ from edenmem.cli.commands.demo import example_folder
 from tests.cli.conftest import Cli
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 
+WITH_KEY = {"EDENMEM_LLM_API_KEY": KEY}
 FACT = "Lena meets the harbour master on 5 January 2026."
 
 
@@ -93,8 +94,7 @@ def test_a_failed_formation_is_exit_1_and_can_be_tried_again(talk: Cli) -> None:
 
 def endpoint(server: FakeOpenAI) -> tuple[str, ...]:
     """Options for an endpoint that is asked once."""
-    key, url = f"llm.api_key={KEY}", f"llm.base_url={server.url}"
-    return ("--set", "llm.retries=0", "--set", key, "--set", url)
+    return ("--set", "llm.retries=0", "--set", f"llm.base_url={server.url}")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_endpoint_that_cannot_be_used_is_exit_5_and_counts_as_no_try(
     with FakeOpenAI() as server:
         server.script += [reply] * 8
         for _ in range(3):
-            failed = talk("form", "harbour", *endpoint(server))
+            failed = talk("form", "harbour", *endpoint(server), env=WITH_KEY)
             assert (failed.code, failed.out) == (5, ""), failed.err
             assert words in failed.err
     (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data
@@ -123,7 +123,9 @@ def test_an_endpoint_that_cannot_be_used_is_exit_5_and_counts_as_no_try(
 def test_nonsense_is_exit_1_and_waits_for_no_person(talk: Cli) -> None:
     with FakeOpenAI(lambda body: "I would rather not.") as server:
         models = ("--set", "llm.fast_model=fast-1")
-        failed = talk("form", "harbour", *endpoint(server), *models, "--format", "json")
+        failed = talk(
+            "form", "harbour", *endpoint(server), *models, "--format", "json", env=WITH_KEY
+        )
     assert failed.code == 1
     assert failed.data[0]["outcome"] == "waiting"
     (report,) = talk("form", "harbour", *scripted(talk, FORMED), "--format", "json").ok().data

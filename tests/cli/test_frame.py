@@ -183,3 +183,26 @@ def test_quiet_leaves_notes_out_but_no_errors(cli: Cli) -> None:
     assert cli("session", "list", "--agent", "otto").ok().err == "no sessions\n"
     assert cli("session", "list", "--agent", "otto", "--quiet").ok().err == ""
     assert "error" in cli("agent", "show", "nobody", "--quiet").err
+
+
+def test_no_secret_is_taken_from_the_words_of_a_command(shared_cli: Cli) -> None:
+    """They are in the list of processes for everybody, and in the history of the shell."""
+    for key, variable in (
+        ("llm.api_key", "EDENMEM_LLM_API_KEY"),
+        ("embedding.api_key", "EDENMEM_EMBEDDING_API_KEY"),
+        ("search.rerank_api_key", "EDENMEM_SEARCH_RERANK_API_KEY"),
+    ):
+        refused = shared_cli("agent", "list", "--set", f"{key}=sk-very-secret")
+        assert (refused.code, refused.out) == (2, "")
+        assert variable in refused.err
+        assert "sk-very-secret" not in refused.err
+
+
+def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
+    uri = "mongodb://eve:hunter2@127.0.0.1:9/eden"
+    refused = shared_cli(
+        "--uri", uri, "agent", "list", "--set", "store.connect_timeout_seconds=0.2"
+    )
+    assert refused.code == 5
+    assert "can see the password in --uri" in refused.err
+    assert "hunter2" not in refused.err
