@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,11 +85,15 @@ def export(
 
         export_folder(run, request, target, force=force)
         return
-    from edenmem.engine.exchange.files import written
+    from edenmem.engine.exchange.files import squeezed, written
     from edenmem.engine.exchange.writing import Exporter
 
-    squeezed = compress or target.endswith(".gz")
-    with progress(run) as show, written(target, compress=squeezed, force=force) as file:
+    compress = compress or target.endswith(".gz")
+    if target == "-":
+        sink = squeezed(sys.stdout.buffer, compress)
+    else:
+        sink = written(target, compress=compress, force=force)
+    with progress(run) as show, sink as file:
         report = Exporter(run.store).write(
             file, request, tell=lambda done: show("writing", done, 0)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,9 @@ def import_(
     from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.restoring import Importer
 
-    with Source.opened(source) as lines, progress(run) as show:
+    from_pipe = source == "-"
+    opened = Source.spooled(sys.stdin.buffer, "stdin") if from_pipe else Source.opened(source)
+    with opened as lines, progress(run) as show:
         report = Importer(run.store, run.settings, actor=run.actor).take(
             lines,
             on_conflict=word,  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 
 @contextmanager
 def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when all of it is on the disk; "-" is stdout.
+    """A file to write to, which takes its name only when all of it is on the disk.
 
     It can be read by its owner alone (mode 0600).
 
@@ -30,11 +29,6 @@ def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
         ConflictError: there is such a file, and ``force`` was not given.
         InputError: it cannot be written.
     """
-    if target == "-":
-        with _squeezed(sys.stdout.buffer, compress) as file:
-            yield file
-        sys.stdout.buffer.flush()
-        return
     path = Path(target)
     check_free(path, force=force)
     try:
@@ -43,7 +37,7 @@ def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as raw:
-            with _squeezed(raw, compress) as file:
+            with squeezed(raw, compress) as file:
                 yield file
             raw.flush()
             os.fsync(raw.fileno())
@@ -67,7 +61,8 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _squeezed(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
+def squeezed(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
+    """What to write to, so that ``raw`` gets it compressed if that is asked for."""
     if not compress:
         yield raw
         return
@@ -86,23 +81,26 @@ class Source:
 
     @classmethod
     @contextmanager
-    def opened(cls, given: str) -> Iterator[Source]:
-        """The file of this name; "-" is stdin.
+    def opened(cls, path: str) -> Iterator[Source]:
+        """The file of this name.
 
         Raises:
             InputError: it cannot be read.
         """
-        if given == "-":
-            with tempfile.TemporaryFile() as spool:
-                shutil.copyfileobj(sys.stdin.buffer, spool)
-                yield cls(spool, "stdin")
-            return
         try:
-            raw = Path(given).open("rb")  # noqa: SIM115 - closed below
+            raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise InputError(f"{given} cannot be read: {error.strerror}") from error
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
         with raw:
-            yield cls(raw, given)
+            yield cls(raw, path)
+
+    @classmethod
+    @contextmanager
+    def spooled(cls, stream: IO[bytes], name: str) -> Iterator[Source]:
+        """What a stream brings that can be gone through once only."""
+        with tempfile.TemporaryFile() as spool:
+            shutil.copyfileobj(stream, spool)
+            yield cls(spool, name)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The number of each line, from 1, and its bytes with its end, if it has one.

@@ -1,0 +1,108 @@
+"""export and import as a person and a script use them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Cli
+
+
+def _other(cli: Cli, tmp_path: Path) -> Cli:
+    other = Cli(f"sqlite:///{tmp_path}/other.db", tmp_path)
+    other("init", "--yes").ok()
+    return other
+
+
+def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_path: Path) -> None:
+    written = cli("export", "backup.jsonl.gz").ok()
+    assert "records to backup.jsonl.gz" in written.out
+    assert (tmp_path / "backup.jsonl.gz").stat().st_mode & 0o777 == 0o600
+    other = _other(cli, tmp_path)
+    looked = other("import", "backup.jsonl.gz", "--dry-run").ok()
+    assert "added" in looked.out
+    assert other.json("agent", "list") == []
+    other("import", "backup.jsonl.gz").ok()
+
+    searched = ("search", "Lisbon", "tea", "--agent", "mira", "--user", "lena", "--no-track")
+    assert cli.json(*searched) == other.json(*searched)
+    context = ("context", "show", "--agent", "mira", "--user", "lena")
+    assert cli(*context).ok().out == other(*context).ok().out
+    again = other("import", "backup.jsonl.gz").ok()
+    assert "added" not in again.out
+
+    cli("export", "one.jsonl").ok()
+    other("export", "two.jsonl").ok()
+    one, two = (
+        (tmp_path / name).read_text().split("\n", 1)[1] for name in ("one.jsonl", "two.jsonl")
+    )
+    assert one == two
+
+
+def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -> None:
+    piped = cli("export", "-", "--type", "fact", "--agent", "mira", "--no-vectors").ok()
+    rows = [json.loads(line) for line in piped.out.splitlines()]
+    assert {row["type"] for row in rows} == {"header", "fact", "trailer"}
+    assert all(row["embedding"] is None for row in rows if row["type"] == "fact")
+    assert "records: fact" in piped.err
+    cli("export", "facts.jsonl").ok()
+    refused = cli("export", "facts.jsonl")
+    assert (refused.code, "--force" in refused.err) == (4, True)
+    assert cli("export", "x.jsonl", "--format", "csv").code == 2
+    assert cli("export", "no/such/folder.jsonl").code == 2
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl*")) == ["facts.jsonl"]
+
+    whole = (tmp_path / "facts.jsonl").read_bytes()
+    other = _other(cli, tmp_path)
+    for cut in (whole[:-200], gzip.compress(whole)[:-20]):
+        (tmp_path / "cut.jsonl").write_bytes(cut)
+        result = other("import", "cut.jsonl")
+        assert result.code == 2
+        assert "line " in result.err
+        assert "--allow-incomplete" in result.err
+    assert other.json("agent", "list") == []
+    taken = other("import", "-", input=whole).ok()
+    assert "fact" in taken.out
+
+
+def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
+    line = {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "Yes."}
+    done = cli("import", "-", input=json.dumps(line)).ok()
+    assert "undo --run" in done.err
+    (fact,) = [
+        f
+        for f in cli.json("fact", "list", "--agent", "mira", "--user", "lena")
+        if f["content"] == "Yes."
+    ]
+    other = json.dumps(line | {"id": fact["id"], "content": "No."})
+    kept = cli("import", "-", input=other)
+    assert (kept.code, "another content is stored" in kept.err) == (1, True)
+    assert cli("import", "-", "--on-conflict", "fail", input=other).code == 4
+    assert "replaced" in cli("import", "-", "--on-conflict", "replace", input=other).ok().out
+    bad = cli("import", "-", input='{"type": "fact"}\nnonsense\n')
+    assert bad.code == 2
+    assert "line 1: " in bad.err
+    assert "line 2: " in bad.err
+    assert cli("import", "-", "--delete", input="").code == 2
+
+
+def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -> None:
+    cli("export", "notes", "--format", "markdown", "--agent", "mira").ok()
+    listed = next((tmp_path / "notes").rglob("facts.md"))
+    listed.write_text(listed.read_text() + "- Something \x1b[31mnew.\n")
+    unsaid = cli("import", "notes")
+    assert unsaid.code == 2
+    assert "--yes" in unsaid.err
+    assert "+ Something" in unsaid.out
+    assert "\x1b" not in unsaid.out
+    dry = cli("import", "notes", "--dry-run").ok()
+    assert "1 changes would be made" in dry.err
+    done = cli("import", "notes", "--yes").ok()
+    assert "made 1 of 1 changes" in done.out
+    assert "nothing to change" in cli("import", "notes").ok().err
+    (report,) = cli.json("import", "notes")
+    assert (report["edits"], report["done"]) == ([], 0)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert cli("import", "empty").code == 2
