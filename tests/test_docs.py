@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -80,3 +81,15 @@ def test_the_gate_runs_the_line_that_the_readme_gives() -> None:
     assert "-m pytest" in readme.command("tests")
     assert "edenmem demo" in readme.command("demo")
     assert "command: tests" in (readme.ROOT / ".ci" / "run").read_text()
+
+
+def test_each_promise_of_security_names_a_test_that_is_there() -> None:
+    text = (readme.ROOT / "SECURITY.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) >= 20
+    for file, name in named:
+        source = (readme.ROOT / file).read_text()
+        assert re.search(rf"def {name}\(", source), f"{file} has no {name}"
+    promises = text.split("## Promises")[1].split("## Dependencies")[0]
+    for promise in promises.split("\n\n**")[1:]:
+        assert "::test_" in promise, promise.splitlines()[0]
