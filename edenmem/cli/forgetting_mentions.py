@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 from edenmem.cli.asking import ask_choice, confirm
 from edenmem.cli.editing import Edited, show_diff
 from edenmem.cli.invocation import Invocation
-from edenmem.engine.forgetting_reports import ForgetPlan, Mention, MentionDecision
-from edenmem.engine.forgetting_rewriting import RewritingRefused
+from edenmem.engine.forgetting_reports import (
+    ForgetPlan,
+    Mention,
+    MentionDecision,
+    RewritingRefused,
+)
 from edenmem.errors import ProviderError, UsageError
 
 if TYPE_CHECKING:

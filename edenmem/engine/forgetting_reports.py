@@ -8,10 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from edenmem.errors import EdenmemError
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Compaction, Subject, Traces
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
+
+
+class RewritingRefused(EdenmemError):
+    """A text that is not written in place of one that names the subject, and why."""
 
 
 class Mention(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,10 @@ from edenmem.engine.answers import TextAnswer
 from edenmem.engine.asking import Asker
 from edenmem.engine.drafting import without_version
 from edenmem.engine.editing import Editor
-from edenmem.engine.forgetting_reports import Mention, MentionDecision
+from edenmem.engine.forgetting_reports import Mention, MentionDecision, RewritingRefused
 from edenmem.engine.mentions import Names
 from edenmem.engine.spending import keep_usage
-from edenmem.errors import ConflictError, EdenmemError, NotFoundError, ProviderError, UsageError
+from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Subject
@@ -24,10 +24,6 @@ from edenmem.text import clean, word_count
 
 #: Why, in the audit entry; it says nothing of whom.
 REASON = "rewritten because somebody asked to be forgotten"
-
-
-class RewritingRefused(EdenmemError):
-    """A text that is not written in place of one that names the subject, and why."""
 
 
 class Rewriter:

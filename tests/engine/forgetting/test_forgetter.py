@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.forgetting_reports import ForgetPlan, Mention, MentionDecision, receipt_of
-from edenmem.engine.forgetting_rewriting import RewritingRefused
+from edenmem.engine.forgetting_reports import (
+    ForgetPlan,
+    Mention,
+    MentionDecision,
+    RewritingRefused,
+    receipt_of,
+)
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
