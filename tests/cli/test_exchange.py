@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import VISIT, Cli
 
 
 def _other(cli: Cli, tmp_path: Path) -> Cli:
@@ -27,7 +27,7 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
 
     searched = ("search", "Lisbon", "tea", "--agent", "mira", "--user", "lena", "--no-track")
     assert cli.json(*searched) == other.json(*searched)
-    context = ("context", "show", "--agent", "mira", "--user", "lena")
+    context = ("context", "show", "--agent", "mira", "--session", VISIT)
     assert cli(*context).ok().out == other(*context).ok().out
     again = other("import", "backup.jsonl.gz").ok()
     assert "added" not in again.out
