@@ -146,8 +146,12 @@ def tell_search(
         for dropped in report.dropped:
             tell_dropped(run, dropped)
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
+    how = f"recipe {report.recipe}, {timings}"
     tell("")
-    tell(f"recipe {report.recipe}, {timings}")
+    if run.out.is_data:
+        run.out.note(how)
+    else:
+        run.out.indented("", how)
 
 
 def _columns(run: Invocation) -> Any:
