@@ -8,6 +8,7 @@ reported as one that cannot be read.
 from __future__ import annotations
 
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -24,6 +25,7 @@ MOST_BYTES = 16 * 1024 * 1024 + 16 * 1024
 _MOST_FRAME = 64 * 1024 * 1024
 _LEAST_BYTES = 5
 _CHUNK = 1024 * 1024
+_LENGTH = struct.Struct("<I").unpack_from
 #: How much of what cannot be read is kept, to tell one from another.
 _KEPT = 64 * 1024
 
@@ -96,7 +98,10 @@ class _Framing:
         self._failure = ""
 
     def run(self) -> Iterator[Frame]:
-        while self._has(1):
+        while True:
+            yield from self._intact()
+            if not self._has(1):
+                break
             length = self._length(self._at)
             whole = self._is_whole(self._at, length)
             if whole and (self._can_follow(self._at + length) or _is_readable(self._slice(length))):
@@ -107,6 +112,23 @@ class _Framing:
                 yield self._skip(length)
         if self._failure:
             yield Frame(self._before + self._at, b"", self._failure)
+
+    def _intact(self) -> Iterator[Frame]:
+        """Those that are in memory with what follows them, and of which nothing is to be said."""
+        data, at = self._data, self._at
+        last = len(data) - _LEAST_BYTES
+        while at < last:
+            end = at + _LENGTH(data, at)[0]
+            if (
+                not at + _LEAST_BYTES <= end <= last
+                or data[end - 1] != 0
+                or not _LEAST_BYTES <= _LENGTH(data, end)[0] <= _MOST_FRAME
+                or data[end + 4] not in _TYPES
+            ):
+                break
+            self._at = end
+            yield Frame(self._before + at, data[at:end])
+            at = end
 
     def _slice(self, length: int) -> bytes:
         return self._data[self._at : self._at + length]
