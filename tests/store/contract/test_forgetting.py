@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from edenmem.store.protocol import Store
 
 
+@pytest.fixture(params=["sqlite", "mongomock"])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    """An empty store; a server over a socket is for the one test that does the whole of it."""
+    return open_store(request.param)
+
+
 @pytest.fixture
 def town(store: Store) -> Town:
     return make_town(store)
@@ -36,6 +43,7 @@ def _texts(store: Store) -> str:
     return "\n".join(passage.text for passage in store.passages()).casefold()
 
 
+@pytest.mark.parametrize("store", ["sqlite", "mongomock", "secantus"], indirect=True)
 def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) -> None:
     """Known failure 49: erasing a user left copies in cached contexts, buffers, history, logs.
     Known failure 43: a clean-up for one wiped all."""

@@ -141,7 +141,7 @@ def test_cut_off_at_any_write_to_mongodb() -> None:
     points = store.breaker.points
     _nothing_left(store)
     assert points > 60
-    for at in range(0, points, 5):  # before one write, after another: both come about
+    for at in range(0, points, 7):  # before one write, after another: both come about
         store = _mongo(_WriteBreaker(at))
         with pytest.raises(StoreError):
             forget(store, user="zenobia")
