@@ -5,6 +5,7 @@ from __future__ import annotations
 from edenmem.store.mongo.auditing import AuditPart
 from edenmem.store.mongo.cold import ColdPart
 from edenmem.store.mongo.erasing import ErasingPart
+from edenmem.store.mongo.history_loading import HistoryLoadingPart
 from edenmem.store.mongo.indexing import IndexPart
 from edenmem.store.mongo.integrity import IntegrityPart
 from edenmem.store.mongo.propagation import PropagationPart
@@ -19,6 +20,7 @@ class MongoStore(
     IntegrityPart,
     StatisticsPart,
     SwitchPart,
+    HistoryLoadingPart,
     ColdPart,
     PropagationPart,
     UsagePart,
