@@ -1,0 +1,94 @@
+"""Forgetting while agents talk: what is on its way must not bring anything back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.consolidation import Consolidator
+from edenmem.engine.formation import Former
+from edenmem.models.formation import Trigger
+from tests.engine.formation.conftest import fact, facts, reflections
+from tests.support.builders import ACTOR, FixedClock
+from tests.support.embedder import FakeEmbedder
+from tests.support.forgetting import SETTINGS, Town, forgetter, make_town, subject_of
+from tests.support.llm import FakeLLM
+from tests.support.memory import add_reflection
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, open_store: Any) -> Store:
+    """An empty store of the kind that the test names."""
+    made: Store = open_store(request.param)
+    return made
+
+
+@pytest.fixture
+def town(store: Store) -> Town:
+    return make_town(store)
+
+
+async def _forget(town: Town) -> None:
+    one = forgetter(town.store)
+    plan = await one.plan(subject_of(town.store, user="zenobia"))
+    report = await one.forget(plan)
+    assert report.complete, (report.probe, report.unfinished)
+
+
+def _texts(store: Store) -> str:
+    return "\n".join(passage.text for passage in store.passages())
+
+
+_KINDS = pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+
+
+@_KINDS
+@pytest.mark.parametrize("task", ["facts", "reflections"])
+def test_a_formation_whose_model_is_still_thinking(town: Town, task: str) -> None:
+    """The claim is withdrawn under the worker's feet, so its outcome goes nowhere; and the
+    messages are not formed by the next run either."""
+    found = facts("She keeps quince.", fact("Quince is rare.", scope="agent"))
+    thought = reflections(user=["Loves quince."], agent=["Some love quince."])
+    answers = {"facts": found, "reflections": thought, "dedup": {"decisions": []}}
+    llm = FakeLLM(answers)
+
+    async def meanwhile(_: Any) -> Any:
+        await _forget(town)
+        return answers[task]
+
+    llm.script(task, meanwhile)
+    former = Former(
+        town.store,
+        SETTINGS,
+        llm=llm,
+        embedder=FakeEmbedder(),
+        actor=ACTOR,
+        clock=FixedClock(),
+    )
+    (report,) = asyncio.run(former.form(town.own, town.eve, trigger=Trigger.FORCED))
+    assert report.outcome == "taken"
+    assert "uince" not in _texts(town.store)
+    (again,) = asyncio.run(former.form(town.own, town.eve, trigger=Trigger.FORCED))
+    assert again.outcome == "not_due"
+    assert len(llm.requests_for(task)) == 1
+
+
+@_KINDS
+def test_a_consolidation_whose_model_is_still_thinking(town: Town) -> None:
+    for text in ("Likes quince.", "Plants quince.", "Sells quince.", "Eats quince."):
+        add_reflection(town.store, town.her(), text)
+
+    async def meanwhile(_: Any) -> Any:
+        await _forget(town)
+        return {"text": "A friend of quince."}
+
+    llm = FakeLLM({"consolidate": meanwhile})
+    consolidator = Consolidator(town.store, SETTINGS, llm=llm, actor=ACTOR, clock=FixedClock())
+    report = asyncio.run(consolidator.consolidate(town.her()))
+    assert report.outcome in ("nothing_pending", "not_due", "failed")
+    assert "uince" not in _texts(town.store)
