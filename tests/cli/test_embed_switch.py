@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.test_embed import FACTS, embedding
-from tests.support.fake_openai import FakeOpenAI, Reply, embeddings, fake_vector
+from tests.cli.test_embed import FACTS
+from tests.support.fake_openai import KEY, FakeOpenAI, Reply, embeddings, fake_vector
 
 OLD, NEW = "mini", "text-embedding-3-small"
 WALK = "The walk starts at 17:30."
@@ -35,9 +35,18 @@ class Forgetful(FakeOpenAI):
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Forgetful]:
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forgetful]:
+    monkeypatch.setenv("EDENMEM_EMBEDDING_API_KEY", KEY)
     with Forgetful() as fake:
         yield fake
+
+
+def embedding(endpoint: FakeOpenAI, model: str) -> tuple[str, ...]:
+    """Options for the endpoint as the embedding model."""
+    values = {"provider": "openai", "base_url": endpoint.url, "model": model, "retries": 0}
+    return tuple(
+        word for key, value in values.items() for word in ("--set", f"embedding.{key}={value}")
+    )
 
 
 @pytest.fixture
@@ -117,10 +126,17 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
     old = embedding(endpoint, OLD)
     cli("embed", "backfill", *old).ok()
     endpoint.script.append(Reply(hang=True))
-    command = ["embed", "backfill", "--model", NEW, "--yes", *old]
+    key, address = KEY, endpoint.url  # another endpoint may want another key
+    (cli.cwd / "edenmem.toml").write_text(
+        f'[profiles.next.embedding]\nprovider = "openai"\nmodel = "{NEW}"\n'
+        f'base_url = "{address}"\napi_key = "{key}"\n'
+    )
+    (cli.cwd / "edenmem.toml").chmod(0o600)
+    command = ["embed", "backfill", "--to-profile", "next", "--yes", *old]
+    unset = {"EDENMEM_EMBEDDING_PROVIDER": ""}  # which would be stronger than a profile
     process = subprocess.Popen(
         [sys.executable, "-m", "edenmem", *command],
-        env=cli.environment(80, {}),
+        env=cli.environment(80, unset),
         cwd=cli.cwd,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -131,7 +147,8 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
     assert found(cli, *old)[0] == WALK
     status = cli("embed", "status", *old).ok()
     assert f"being prepared; {OLD} is in force" in status.out
-    cli(*command).ok()
+    done = cli(*command, env=unset).ok()
+    assert "now use profile 'next'" in done.err
     assert found(cli, *embedding(endpoint, NEW))[0] == WALK
 
 
@@ -142,6 +159,7 @@ def test_what_does_not_go_together_is_refused(cli: Cli, endpoint: Forgetful) -> 
         (("--compare", "queries.jsonl"), "--switch"),
         (("--to", "nonsense"), "NAME=VALUE"),
         (("--to", "modle=x"), "embedding.modle"),
+        (("--to", "api_key=x"), "--to-profile"),
         (("--switch", "--yes"), "no fact has a vector of another model"),
     ):
         refused = cli("embed", "backfill", *wrong, *old)

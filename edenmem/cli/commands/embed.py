@@ -122,6 +122,12 @@ def backfill(
             help="A setting of [embedding] for the new model; may be repeated.",
         ),
     ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--to-profile", metavar="NAME", help="The profile that has the new model's settings."
+        ),
+    ] = None,
     compare: Annotated[
         str | None,
         typer.Option(
@@ -155,11 +161,11 @@ def backfill(
     stopped at any time; run again, it goes on where it was. A fact keeps its old vector until the
     new one is in.
 
-    With --switch (or --model, --to) the new vectors are made beside the old ones, and searches go
-    on by the old model. When all are there, also of what was learned meanwhile, the new model
-    comes into force at one moment; with --compare only if recall does not fall by more than
-    --max-loss. Then put the new model into the configuration: until 'embed switch drop-old',
-    processes that use the old one are still served.
+    With --switch (or --model, --to, --to-profile) the new vectors are made beside the old ones,
+    and searches go on by the old model. When all are there, also of what was learned meanwhile,
+    the new model comes into force at one moment; with --compare only if recall does not fall by
+    more than --max-loss. Then put the new model into the configuration: until 'embed switch
+    drop-old', processes that use the old one are still served.
 
     \b
     edenmem embed backfill --dry-run
@@ -169,11 +175,12 @@ def backfill(
     """
     run = invocation(ctx)
     changes = changes_of(model, to or ())
-    if switch or changes:
+    if switch or changes or to_profile is not None:
         if agent is not None or limit is not None:
             raise UsageError("a switch is of the whole of memory, without --agent and --limit")
         wishes = Wishes(
             changes=changes,
+            profile=to_profile,
             compare=compare,
             max_loss=max_loss,
             force=force,

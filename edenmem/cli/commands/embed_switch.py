@@ -31,6 +31,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What the options of the command ask for."""
 
     changes: dict[str, str]
+    profile: str | None
     compare: str | None
     max_loss: float
     force: bool
@@ -45,20 +46,29 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
     """The settings of the new model that differ from those in force, by dotted key.
 
     Raises:
-        UsageError: one is not written as NAME=VALUE.
+        UsageError: one is not written as NAME=VALUE, or is a secret, which others could see.
     """
+    from edenmem.settings.schema import SECRETS
+
     changes = {"embedding.model": model} if model else {}
     for text in to:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--to {text!r}: write NAME=VALUE, such as dimensions=1024")
-        changes["embedding." + name.strip().removeprefix("embedding.")] = value
+        key = "embedding." + name.strip().removeprefix("embedding.")
+        if key in SECRETS:
+            raise UsageError(
+                f"--to {name}: every user of this machine could see it",
+                hint="write it into a profile of a configuration file that only you may read, and "
+                "name that with --to-profile",
+            )
+        changes[key] = value
     return changes
 
 
 def switch(run: Invocation, wishes: Wishes) -> None:
     """Prepare the switch, compare, and make it; each step as far as it is wanted."""
-    settings = _settings_after(run, wishes.changes)
+    settings = _settings_after(run, wishes)
     labelled = _labelled(run, wishes.compare)
     plan = _asked(run, settings, lambda switcher, old: switcher.plan())
     if wishes.dry_run:
@@ -90,21 +100,24 @@ def switch(run: Invocation, wishes: Wishes) -> None:
     _asked(run, settings, committed)
     after = _asked(run, settings, lambda switcher, old: switcher.plan())
     _tell(run, after, filled, comparison)
-    _tell_configuration(run, after, wishes.changes)
+    _tell_configuration(run, after, wishes)
 
 
 # -- the steps -----------------------------------------------------------------------------------
 
 
-def _settings_after(run: Invocation, changes: dict[str, str]) -> Settings:
-    if not changes:
+def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
+    if not wishes.changes and wishes.profile is None:
         return run.settings
     from edenmem.settings.load import load_settings
 
+    kept = dict(run.overrides)
+    if wishes.profile is not None:  # what --set says of the embedding is of the model in force
+        kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
     loaded = load_settings(
         config=Path(run.config) if run.config else None,
-        profile=run.profile,
-        overrides={**run.overrides, **changes},
+        profile=wishes.profile or run.profile,
+        overrides={**kept, **wishes.changes},
     )
     return loaded.settings
 
@@ -254,14 +267,14 @@ def _tell(
     tell_failures(filled)
 
 
-def _tell_configuration(run: Invocation, plan: SwitchPlan, changes: dict[str, str]) -> None:
+def _tell_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
     """What to write down, so that other processes follow."""
-    if changes:
-        values = ", ".join(
-            f"{key.partition('.')[2]} = {_toml(value)}"
-            for key, value in changes.items()
-            if not key.endswith("api_key")
-        )
+    values = ", ".join(
+        f"{key.partition('.')[2]} = {_toml(value)}" for key, value in wishes.changes.items()
+    )
+    if wishes.profile is not None:
+        run.out.note(f"now use profile {wishes.profile!r}, or what it says under [embedding]")
+    if values:
         run.out.note(f"now put under [embedding] into edenmem.toml: {values}")
     run.out.note(
         f"processes that still use {plan.switch.previous} are served until 'edenmem embed switch "
