@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from edenmem.engine.privacy import NAME_PART, placed_words, words
+from edenmem.engine.privacy import NAME_PART, placed_words, plain, words
 from edenmem.text import one_line
 
 #: Characters on either side of a name that are shown with it.
@@ -44,6 +44,7 @@ class Names:
         for form in whole:
             self._by_first.setdefault(form[0], []).append(form)
         self._parts = frozenset(parts)
+        self._telling = frozenset((*self._by_first, *parts))
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
@@ -66,7 +67,11 @@ class Names:
         return tuple(lines[:_MOST_SHOWN])
 
     def _places(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        shown, placed = placed_words(text)
+        shown = plain(text)
+        folded = shown.casefold()
+        if not any(word in folded for word in self._telling):  # most texts name nobody
+            return shown, []
+        placed = placed_words(shown)
         places: list[tuple[int, int]] = []
         for number, (word, start, stop) in enumerate(placed):
             for form in self._by_first.get(word, ()):

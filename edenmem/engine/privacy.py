@@ -34,6 +34,8 @@ _DIGITS = 7
 
 def _plain(text: str) -> str:
     """``text`` without what makes equal words look different to a program alone."""
+    if text.isascii():
+        return text
     shown = unicodedata.normalize("NFKC", text)
     return "".join(char for char in shown if unicodedata.category(char) != "Cf")
 
@@ -123,7 +125,11 @@ def named_in(text: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def placed_words(text: str) -> tuple[str, list[tuple[str, int, int]]]:
-    """``text`` as it is compared, and each of its `words` with the place where it stands there."""
-    shown = _plain(text)
-    return shown, [(m.group().casefold(), m.start(), m.end()) for m in _WORD.finditer(shown)]
+def plain(text: str) -> str:
+    """``text`` as it is compared, before it is taken apart into `words`."""
+    return _plain(text)
+
+
+def placed_words(shown: str) -> list[tuple[str, int, int]]:
+    """The `words` of a `plain` text, each with the place where it stands."""
+    return [(m.group().casefold(), m.start(), m.end()) for m in _WORD.finditer(shown)]
