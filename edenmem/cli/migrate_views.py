@@ -125,9 +125,10 @@ def tell_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     if rows:
         run.out.line()
         shown = sorted(rows, key=lambda row: (row.agent, row.agent_id, row.shard or ""))
-        run.out.listing(shown[:_ROWS_SHOWN], _ROWS)
-        if len(rows) > _ROWS_SHOWN:
-            run.out.note(f"and {len(rows) - _ROWS_SHOWN:,} more; --format json has all of them")
+        most = _ROWS_SHOWN if whole else _SHOWN
+        run.out.listing(shown[:most], _ROWS)
+        if len(rows) > most:
+            run.out.note(f"and {len(rows) - most:,} more; --dry-run --format json has them all")
     if whole:
         _tell_samples(run, plan)
         _tell_problems(run, plan)
