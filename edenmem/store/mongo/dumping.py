@@ -43,6 +43,8 @@ from edenmem.store.mongo.merging import EPOCH
 from edenmem.store.mongo.usage import usage_from
 
 _BY_ID = (("_id", 1),)
+#: Every document has an id: by the index of ids, in whose order they come.
+_EACH: Filter = {"_id": {"$exists": True}}
 #: What decoding an old or damaged document may raise.
 _BROKEN = (ValueError, TypeError, KeyError, AttributeError, EdenmemError, msgspec.MsgspecError)
 
@@ -94,7 +96,7 @@ class DumpingPart(HistoryPart):
         wanted: Selection,
         projection: Mapping[str, Any] | None = None,
     ) -> Iterator[Record | Unreadable]:
-        for document in source.find(_filter(kind, wanted), projection, sort=_BY_ID):
+        for document in source.find({**_EACH, **_filter(kind, wanted)}, projection, sort=_BY_ID):
             if kind is RecordKind.CONSOLIDATION:
                 self._finish_absorbing(document)  # so that the reflections that follow agree
             try:
@@ -107,7 +109,7 @@ class DumpingPart(HistoryPart):
 
     def _dumped_messages(self, wanted: Selection) -> Iterator[Record | Unreadable]:
         """Session by session, each of which has a message that is in several."""
-        sessions = _filter(RecordKind.SESSION, wanted)
+        sessions = {**_EACH, **_filter(RecordKind.SESSION, wanted)}
         for session in self._sessions.find(sessions, {"_id": 1}, sort=_BY_ID):
             found = self._messages.find({"session": session["_id"]})
             for document in sorted(found, key=lambda message: str(message["_id"])):
@@ -125,7 +127,7 @@ class DumpingPart(HistoryPart):
         ):
             filter = {"target_type": target_type, **_of_history(wanted)}
             order = (("target_type", 1), ("target_id", 1), ("version", 1))
-            owned = _filter(RecordKind(target_type), wanted)
+            owned = {**_EACH, **_filter(RecordKind(target_type), wanted)}
             written = self._history.find(filter, sort=order)
             documents = source.find(owned, projection, sort=_BY_ID)
             past = ((str(document["target_id"]), document, None) for document in written)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from pymongo.monitoring import CommandListener
 
+from edenmem.models import backup
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -85,7 +86,7 @@ RESIDUAL = {
     "memory2_reflections": {"absorbed", "formed_at", "user_id", "group_id", "shard", "session_id"},
     "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
     "memory2_policies": {"user_id"},
-    "memory2_history": {"action"},
+    "memory2_history": {"action", "agent_id", "scope", "owner"},
     "memory2_audit": {"agent_id", "action", "actor.command", "status", "$or"},
     "memory2_formations": {"status", "agent_id", "$or"},
 }
@@ -282,6 +283,21 @@ def _use_everything(store: Store) -> None:
         store.find(kind, "abcd")
         store.find(kind, new_id())
         store.beginning_with(kind, "abcd", limit=20)
+    _back_up(store, agent.id, user.id)
+
+
+def _back_up(store: Store, agent_id: str, user_id: str) -> None:
+    """Dump everything, in every selection, and load it where it is."""
+    kinds = tuple(backup.RecordKind)
+    for selection in (
+        backup.Selection(),
+        backup.Selection(agent_ids=(agent_id,), member_ids=(user_id,), account_ids=(user_id,)),
+        backup.Selection(user_id=user_id),
+        backup.Selection(kinds=(ScopeKind.USER, ScopeKind.AGENT)),
+    ):
+        records = list(store.dump(kinds, selection))
+    for kind in kinds:
+        store.load(kind, [record for one, record in records if one is kind])
 
 
 def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
