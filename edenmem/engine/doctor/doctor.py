@@ -70,6 +70,13 @@ EXAMINATIONS = (
 )
 
 
+def told(error: Exception) -> str:
+    """An error in words, whoever raised it."""
+    if not isinstance(error, EdenmemError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
 class _Chart:
     """What is known of one check so far."""
 
@@ -92,11 +99,10 @@ class _Chart:
         elif len(self.examples) < EXAMPLES:
             self.examples.append(seen.finding)
 
-    def fail(self, error: EdenmemError) -> None:
+    def fail(self, error: Exception) -> None:
         """The check could not be made: that is no sign of health."""
         self.state = State.PROBLEM
-        hint = f"; {error.hint}" if error.hint else ""
-        self.remark = f"could not be looked at: {error.message}{hint}"
+        self.remark = f"could not be looked at: {told(error)}"
 
     def skip(self, why: str) -> None:
         self.state, self.remark = State.SKIPPED, why
@@ -181,7 +187,7 @@ class Doctor:
             for seen in look(self._patient):
                 if seen.check in charts:
                     charts[seen.check].note(seen)
-        except EdenmemError as error:
+        except Exception as error:  # noqa: BLE001 - whatever damage leads to is told with its checks
             for name in covered & charts.keys():
                 charts[name].fail(error)
 

@@ -16,11 +16,11 @@ import msgspec
 
 from edenmem.engine.claims import worker_id
 from edenmem.engine.doctor import surroundings
-from edenmem.engine.doctor.doctor import Doctor
+from edenmem.engine.doctor.doctor import Doctor, told
 from edenmem.engine.doctor.patient import Patient
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.doctor.work import AT_WORK
-from edenmem.errors import ProviderError, StoreError
+from edenmem.errors import StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
@@ -108,10 +108,10 @@ class Repairs:
                 mended += outcome.mended
                 refused += outcome.refused
                 self._patient.tell(f"mending {repair.check}", mended)
-        except (StoreError, ProviderError) as error:
-            refused.append(error.message)
-        told = tuple(dict.fromkeys(refused))[:_TOLD]
-        return msgspec.structs.replace(repair, mended=mended, refused=told)
+        except Exception as error:  # noqa: BLE001 - told; other repairs are made all the same
+            refused.append(told(error))
+        reasons = tuple(dict.fromkeys(refused))[:_TOLD]
+        return msgspec.structs.replace(repair, mended=mended, refused=reasons)
 
     def _apply(self, changes: Iterable[Change]) -> Outcome:
         made = tuple(changes)

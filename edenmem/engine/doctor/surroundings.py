@@ -12,7 +12,7 @@ from pathlib import Path
 from edenmem.engine.doctor.patient import Patient, about
 from edenmem.engine.doctor.report import Remark, Seen, State
 from edenmem.engine.factory import check_local_model
-from edenmem.errors import ConfigError, EdenmemError, ProviderError, StoreError
+from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
@@ -197,11 +197,8 @@ def local_model(patient: Patient) -> Iterator[Seen | Remark]:
     try:
         checked = check_local_model(patient.settings)
     except (ConfigError, ProviderError) as error:
-        yield Seen("local-model", _place("local model", _with_hint(error)))
+        hint = f"; {error.hint}" if error.hint else ""
+        yield Seen("local-model", _place("local model", f"{error.message}{hint}"))
         return
     if not checked:
         yield Remark("local-model", "no local model is in use")
-
-
-def _with_hint(error: EdenmemError) -> str:
-    return f"{error.message}; {error.hint}" if error.hint else error.message

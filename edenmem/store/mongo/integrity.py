@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from edenmem.errors import ScopeError
 from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding, PresenceKind
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.absorbing import MARK
@@ -25,7 +25,7 @@ from edenmem.store.mongo.filters import (
 )
 from edenmem.store.mongo.host import HostPart
 from edenmem.store.mongo.ledger import PENDING
-from edenmem.store.mongo.records import EVERYTHING, RecordsPart
+from edenmem.store.mongo.records import EVERYTHING, RecordsPart, readable_fact
 from edenmem.store.mongo.schema import has_keys
 from edenmem.store.mongo.staleness import StalenessPart
 from edenmem.store.protocol import batched
@@ -63,7 +63,8 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 return self._with_ids(self._sessions, ids, _LIVING)
             case "group":
                 groups = list(dict.fromkeys(ids))
-                return set(self._sessions.distinct("group_id", {"group_id": {"$in": groups}}))
+                living = {"group_id": {"$in": groups}, **_LIVING}
+                return set(self._sessions.distinct("group_id", living))
             case "message":
                 return self._with_ids(self._messages, ids)
             case "reflection":
@@ -157,17 +158,18 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         ]
         for group in self._facts.aggregate(pipeline):
             same = {field: group["_id"].get(field) for field in fields}
-            documents = list(self._facts.find(same, codec.NO_VECTOR))
-            oldest, *others = sorted(map(codec.fact_from, documents), key=_age)
-            for fact in others:
+            documents = self._facts.find(same, codec.NO_VECTOR)
+            facts = [fact for found in documents if (fact := readable_fact(found)) is not None]
+            facts.sort(key=_age)
+            for fact in facts[1:]:
                 yield Finding(
                     target_type="fact",
                     target_id=fact.id,
-                    detail=f"says the same as {oldest.id}, which is older",
+                    detail=f"says the same as {facts[0].id}, which is older",
                     agent_id=fact.agent_id,
                     scope=fact.home,
                     text=fact.content,
-                    related=(oldest.id,),
+                    related=(facts[0].id,),
                 )
 
     def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
@@ -288,15 +290,12 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         return 0
 
 
-def _age(fact: Any) -> tuple[Any, str]:
+def _age(fact: Fact) -> tuple[datetime, str]:
     return fact.formed_at, fact.id
 
 
 def _without_vector(document: Document, model: str) -> Finding:
-    try:
-        scope = codec.fact_from(document).home
-    except (ScopeError, ValueError):
-        scope = None
+    fact = readable_fact(document)
     stored = document.get("embedding")
     how = "zeros in its place" if stored else "none"
     return Finding(
@@ -304,6 +303,6 @@ def _without_vector(document: Document, model: str) -> Finding:
         target_id=str(document["_id"]),
         detail=f"is said to have a vector of {model}, and has {how}",
         agent_id=str(document.get("agent_id") or ""),
-        scope=scope,
+        scope=None if fact is None else fact.home,
         text=codec.text(document.get("content")),
     )

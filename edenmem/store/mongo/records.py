@@ -122,6 +122,15 @@ class RecordsPart(Connected):
                 yield record
 
 
+def readable_fact(document: Document) -> Fact | None:
+    """The fact that a document holds, if it is one and belongs to somebody."""
+    try:
+        fact = codec.fact_from(document)
+        return fact if fact.home else None
+    except _UNREADABLE:
+        return None
+
+
 def _record(kind: RecordKind, walk: _Walk, document: Document) -> Record | None:
     """None for a document that only keeps a scope's revision."""
     key = str(document.get("_id"))
@@ -151,6 +160,8 @@ def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
         yield "its _id is no ObjectId"
     for field, value in wanted.items():
         found = document.get(field)
+        if isinstance(found, list) and value in found:
+            continue  # as some old documents have their scope
         if found != value or type(found) is not type(value):
             yield f"{field} is {_shown(found)}, and is looked for as {_shown(value)}"
     for field in _TIMES:
@@ -159,7 +170,7 @@ def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
             yield f"{field} is no time: {_shown(found)}"
     for field in _LISTS:
         found = document.get(field)
-        if found is not None and not isinstance(found, list):
+        if not isinstance(found, list | dict | None):  # old documents have a dict for a list
             yield f"{field} is no list: {_shown(found)}"
 
 

@@ -23,7 +23,7 @@ from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import make_actor
-from tests.support.damage import an_agent_is_gone
+from tests.support.damage import an_agent_is_gone, bytes_that_are_no_text
 from tests.support.stores import secantus_store
 from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
 
@@ -107,6 +107,17 @@ def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
     report = examine(on_sqlite)
     assert check(report, "policies").state is State.PROBLEM
     assert "broke off" in check(report, "policies").remark
+    assert check(report, "hashes").state is State.OK
+
+
+def test_what_nobody_foresaw_is_told_and_stops_nothing(on_sqlite: SqliteWard) -> None:
+    """A text that is no text breaks the walk that a backfill would make, and no other."""
+    bytes_that_are_no_text(on_sqlite)
+    on_sqlite.run("UPDATE facts SET model_id = NULL WHERE id = ?", on_sqlite.ids.lives)
+    report = examine(on_sqlite)
+    assert "could not be looked at" in check(report, "vectors").remark
+    assert check(report, "vectors").state is State.PROBLEM
+    assert found(report)["readable"] == {on_sqlite.ids.lives}
     assert check(report, "hashes").state is State.OK
 
 
