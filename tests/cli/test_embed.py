@@ -15,7 +15,8 @@ FACTS = 5
 
 
 @pytest.fixture
-def endpoint() -> Iterator[FakeOpenAI]:
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOpenAI]:
+    monkeypatch.setenv("EDENMEM_EMBEDDING_API_KEY", KEY)
     with FakeOpenAI() as fake:
         yield fake
 
@@ -25,7 +26,6 @@ def embedding(endpoint: FakeOpenAI, model: str = "mini", **settings: object) -> 
     values = {
         "provider": "openai",
         "base_url": endpoint.url,
-        "api_key": KEY,
         "model": model,
         "retries": 0,
         **settings,
