@@ -18,7 +18,7 @@ from datetime import datetime
 import msgspec
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.backfilling import BATCH, Backfiller, BackfillPlan, BackfillReport
+from edenmem.engine.backfilling import Backfiller, BackfillPlan, BackfillReport
 from edenmem.engine.index_waiting import Clock, Sleep, poll
 from edenmem.engine.metering import joined_totals
 from edenmem.engine.offload import in_thread
@@ -201,7 +201,7 @@ class ModelSwitcher:
             return await self.fill(plan, concurrency=concurrency)
         first = await self.fill(plan, concurrency=concurrency)
         left = lacking(first)
-        if left or first.stopped_early or first.embedded > _PASSES * BATCH:
+        if left or first.stopped_early:
             raise ConflictError(
                 first.stopped_early or f"{left:,} facts are without a vector of {first.model!r}",
                 hint="run the same command again; until all have one, the old model is in force",
