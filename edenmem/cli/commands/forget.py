@@ -123,7 +123,7 @@ def forget(
     if file is not None:
         file.write(report)
     if report.mentions["kept"]:
-        run.out.note(f"{report.mentions['kept']:,} mentions in texts of others were kept")
+        run.out.note(f"kept as they are: {report.mentions['kept']:,} mentions in texts of others")
     for left in report.unfinished:
         tell(left, "run the same command again")
     if not report.complete:
