@@ -25,6 +25,7 @@ from edenmem.models.backup import (
     StoredAgent,
     StoredUser,
 )
+from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, ScopeKind
@@ -241,8 +242,10 @@ def _in_utc(record: Any, names: tuple[str, ...]) -> Any:
 
 def _check_ids(record: Any) -> None:
     """That ids are ids. Those of what lies outside of memory may be as others have made them."""
-    for name in ("id", "agent_id", "target_id", "change_set_id"):
+    for name in ("id", "agent_id"):
         value = getattr(record, name, None)
+        if name == "agent_id" and isinstance(record, AuditEntry) and value == "":
+            continue  # of an account that is no agent's
         if value is not None and not is_id(value):
             raise InputError(f"{name} {value!r:.60} is no id of 24 hex digits")
     for name in ("username", "group_id", "shard", "user_id", "session_id"):

@@ -10,8 +10,10 @@ import pytest
 
 from edenmem.models.backup import LoadStatus, Record, RecordKind, Selection, Unreadable
 from edenmem.models.changes import (
+    AddAgent,
     AddFact,
     AddReflection,
+    AddUser,
     RemoveFact,
     RemoveReflection,
     ReviseFact,
@@ -47,8 +49,7 @@ ALL = tuple(RecordKind)
 def fill(store: Store, *lively: str) -> dict[str, Scope]:
     """A store with something of every kind in it, and with a past in the scopes that are named."""
     agent, user = make_agent("eve", persona="kind"), make_user("anna", feature_flags=("preview",))
-    store.add_agent(agent)
-    store.add_user(user)
+    store.apply(change_set(AddAgent(agent=agent), AddUser(user=user)))
     session = make_session([agent], [user], name="garden", title="Garden", group_id="g")
     silent = make_session([agent], [], last_activity=None, created_at=None)
     for one in (session, silent):
