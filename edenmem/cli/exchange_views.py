@@ -59,13 +59,13 @@ def tell_import(run: Invocation, report: RestoreReport) -> None:
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
         tell(
-            f"{report.differing:,} records differ from what is stored, and were left as they are"
-            f" here{more}",
+            f"records that differ from what is stored, and were left as they are here:"
+            f" {report.differing:,}{more}",
             "--on-conflict replace takes the file's; what it replaces stays in the history",
         )
     if report.without_vector:
         run.out.note(
-            f"{report.without_vector:,} facts came without a vector;"
+            f"facts that came without a vector: {report.without_vector:,};"
             " 'edenmem embed backfill' makes them"
         )
     if report.run_id and not report.dry_run:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+def many(count: int, word: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
     """Write a folder, and tell what is in it."""
     from edenmem.engine.exchange.folders import FolderExporter
@@ -35,11 +40,12 @@ def export_folder(run: Invocation, request: ExportRequest, target: str, *, force
         raise UsageError("Markdown is a folder", hint="name one")
     report = FolderExporter(run.store).write(Path(target), request, force=force)
     run.out.safe(
-        f"wrote {report.files:,} files to {target}: {report.texts:,} texts, {report.facts:,} facts"
-        f" and {report.reflections:,} pending reflections of {report.scopes:,} scopes"
+        f"wrote {many(report.files, 'file')} to {target}: {many(report.texts, 'text')},"
+        f" {many(report.facts, 'fact')} and {many(report.reflections, 'pending reflection')}"
+        f" of {many(report.scopes, 'scope')}"
     )
     if report.removed:
-        run.out.note(f"{report.removed:,} files of an earlier export are gone: they had no memory")
+        run.out.note(f"removed of an earlier export: {many(report.removed, 'file')} without memory")
 
 
 def import_folder(
@@ -58,7 +64,7 @@ def import_folder(
     report: ApplyReport | None = None
     run_id = run.actor.run_id or ""
     if plan.edits and not dry_run:
-        if not confirm(f"Make {len(plan.edits):,} changes?", yes=yes):
+        if not confirm(f"Make {many(len(plan.edits), 'change')}?", yes=yes):
             run.out.note("nothing was changed")
             return
 
@@ -90,7 +96,7 @@ def _show(run: Invocation, plan: Plan) -> None:
     if left:
         tell(f"{left:,} more cannot be taken", None)
     if plan.missing:
-        run.out.note(f"{plan.missing:,} have no line any more; --delete deletes them")
+        run.out.note(f"no line any more: {plan.missing:,}; --delete deletes what has none")
 
 
 def _show_edit(run: Invocation, edit: Edit) -> None:
@@ -129,8 +135,8 @@ def _report(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str
     for notice in report.notices if report else ():
         run.out.note(notice)
     if report is not None:
-        run.out.safe(f"made {done:,} of {len(plan.edits):,} changes")
+        run.out.safe(f"made {done:,} of {many(len(plan.edits), 'change')}")
         if done:
             run.out.note(f"run {run_id}: 'edenmem undo --run {run_id}' takes it back")
     elif plan.edits:
-        run.out.note(f"{len(plan.edits):,} changes would be made")
+        run.out.note(f"{many(len(plan.edits), 'change')} would be made")
