@@ -20,8 +20,8 @@ class Backups(Protocol):
         self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
     ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
         """The records of these kinds, kind by kind, each kind by id; messages by session and id,
-        policies by scope, history by its target and then as the versions followed each other. The same memory makes
-        the same records, whatever the store.
+        policies by scope, history by its target and then as the versions followed each other. The
+        same memory makes the same records, whatever the store.
 
         On SQLite all of it is of one moment. On MongoDB it is read while others may write, so each
         document is of one moment and two of them may be of different ones. Changes that a dead
