@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from edenmem.errors import AmbiguousReference, NotFoundError
-from edenmem.store.audit_protocol import AuditKey
-from edenmem.store.protocol import Store
+from edenmem.store.protocol import AuditKey, Store
 
 _WHAT: dict[AuditKey, str] = {
     "entry": "entry in the log",

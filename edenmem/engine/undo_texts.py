@@ -16,7 +16,6 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.memory import Consolidation, Reflection
-from edenmem.store.as_of import released_by
 from edenmem.store.protocol import Store
 
 
@@ -75,7 +74,7 @@ class TextWays:
             self._absorbed_since(now, new)
         )
         waiting = set(now.unabsorbed_ids)
-        released = released_by(entry)
+        released = entry.released_ids
         absorbed = tuple(each for each in released if each in waiting)
         old = then.consolidated_content
         if now.consolidated_content == old and not absorbed:

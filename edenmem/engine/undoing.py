@@ -66,6 +66,7 @@ class Undoer:
         self._store = store
         self._actor = actor
         self._clock = clock
+        self._last: datetime | None = None
 
     # -- one entry ---------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class Undoer:
         """One step for each entry, in order. ``told``: a refusal is one in a dry run too."""
         simulated = run if dry_run and not told else None
         for group in _groups(entries):
-            now = self._clock()
+            now = self._later_than_before()
             current = self._in_force(group)
             reading = Now(self._store, [each[-1] for each in current.values()])
             ways = Ways(self._store, reading, now, force=force)
@@ -169,6 +170,14 @@ class Undoer:
             if tasks and not dry_run:
                 steps |= self._made(tasks, steps, now, reason)
             yield from (steps[entry.id] for entry in group)
+
+    def _later_than_before(self) -> datetime:
+        """The time, but never that of the group before: the log is read back in order of time."""
+        now = self._clock()
+        if self._last is not None and now <= self._last:
+            now = self._last + timedelta(milliseconds=1)
+        self._last = now
+        return now
 
     def _judged(self, task: _Task, *, force: bool, run: str | None) -> UndoStep:
         """Whether the way is open."""

@@ -70,6 +70,16 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "done"
     undoes: str | None = None
 
+    @property
+    def released_ids(self) -> tuple[str, ...]:
+        """The reflections that this change put back into a buffer, in order."""
+        before = set(_buffer(self.before))
+        return tuple(each for each in _buffer(self.after) if each not in before)
+
+
+def _buffer(document: dict[str, Any] | None) -> list[str]:
+    return msgspec.convert((document or {}).get("unabsorbed_ids", []), list[str])
+
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a fact or of a consolidated text.

@@ -34,7 +34,7 @@ def buffer_at(
         if entry.action == "restore_reflection":
             then.pop(entry.target_id, None)
         elif entry.action == "revert_consolidation":
-            for released in released_by(entry):
+            for released in entry.released_ids:
                 if _was_absorbed(released, _version(entry), versions, moment):
                     then.pop(released, None)
         elif entry.before is not None:
@@ -42,16 +42,6 @@ def buffer_at(
             if before is not None:
                 then[before.id] = before
     return sorted(then.values(), key=lambda one: (one.formed_at, one.id))
-
-
-def released_by(entry: AuditEntry) -> list[str]:
-    """The reflections that a reverted consolidation put back into the buffer, in order."""
-    before = set(_buffer(entry.before))
-    return [one for one in _buffer(entry.after) if one not in before]
-
-
-def _buffer(document: dict[str, object] | None) -> list[str]:
-    return msgspec.convert((document or {}).get("unabsorbed_ids", []), list[str])
 
 
 def _version(entry: AuditEntry) -> int:

@@ -29,6 +29,7 @@ from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.store.audit_protocol import AuditKey as AuditKey
 from edenmem.store.audit_protocol import Audits
 from edenmem.store.backup_protocol import Backups
 from edenmem.store.erasure_protocol import Erasing
