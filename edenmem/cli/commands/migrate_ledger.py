@@ -35,7 +35,9 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
         run.out.listing(pending, views.STEPS, empty="nothing is pending")
         return
     run.must_write("migrate up")
-    _tell_steps(run, run.store.migrate_up(), "took", "the schema is up to date already")
+    taken = run.store.migrate_up()
+    made = run.store.initialise()  # indexes that came with the steps
+    _tell_steps(run, taken, "took", "the schema is up to date already", also=made)
 
 
 def down(
@@ -64,14 +66,18 @@ def down(
     _tell_steps(run, run.store.migrate_down(to), "took back", "there was nothing to take back")
 
 
-def _tell_steps(run: Invocation, names: Sequence[str], verb: str, nothing: str) -> None:
+def _tell_steps(
+    run: Invocation, names: Sequence[str], verb: str, nothing: str, *, also: Sequence[str] = ()
+) -> None:
     if run.out.is_data:
-        run.out.objects([{"steps": list(names)}])
+        run.out.objects([{"steps": list(names), "made": list(also)}])
         return
     for name in names:
         run.out.line(f"{verb} {name}")
     if not names:
         run.out.line(nothing)
+    for made in also:
+        run.out.line(f"  {made}")
 
 
 def status(

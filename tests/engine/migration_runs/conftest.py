@@ -18,6 +18,12 @@ from tests.support.builders import FixedClock, make_actor, make_agent, make_user
 Migrate = Callable[..., MigrationReport]
 
 
+@pytest.fixture(params=["sqlite", "mongomock"])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    """An empty store of each kind; a server over a socket is left to the proofs."""
+    return open_store(request.param)
+
+
 @pytest.fixture
 def migrate(store: Store, clock: FixedClock) -> Migrate:
     """Runs a plan on the store, which knows the agent and the user."""

@@ -99,7 +99,7 @@ def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: Open
     store.initialise()
     store.migrate_down(4)
     assert store.info().schema_version == "3" or store.info().schema_version == "4"
-    assert store.initialise() == []
+    assert not any("migration" in line for line in store.initialise())
     assert [s for s in store.schema() if s.applied_at is None]
 
 
