@@ -48,7 +48,12 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WHO, "user", "Users: list, show, add.", True),
         Entry(_WHO, "session", "Sessions: list, show, import.", True),
         Entry(_WHO, "scope", "Scopes: list, show, policy, pause, resume.", True),
-        Entry(_MEMORY, "fact", "Facts: list, show, add, edit, delete, history, restore.", True),
+        Entry(
+            _MEMORY,
+            "fact",
+            "Facts: list, show, add, edit, delete, history, restore, dedup, why.",
+            True,
+        ),
         Entry(_MEMORY, "reflection", "Reflections: list, show, add, edit, delete.", True),
         Entry(
             _MEMORY,
@@ -65,7 +70,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "consolidate", "Merge pending reflections into the texts of their scopes."),
         Entry(_WORK, "cold", "Quiet sessions, from cron: run, status, retry, crontab.", True),
         Entry(_WORK, "forget", "Remove every trace of a user, a session, a group or an agent."),
-        Entry(_WORK, "embed", "Vectors of facts: status, backfill.", True),
+        Entry(_WORK, "embed", "Vectors of facts: status, backfill, switch.", True),
         Entry(_WORK, "export", "Write memory to a file: complete, or as Markdown to edit."),
         Entry(_WORK, "import", "Read memory from a file: a backup, lines, or edited Markdown."),
         Entry(_WORK, "migrate", "Memory of v1, and the schema: v1, up, status, verify…", True),
