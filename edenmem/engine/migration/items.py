@@ -24,7 +24,7 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.forgetting import Forgetting, Subject
-from edenmem.models.ids import derived_id
+from edenmem.models.ids import derived_id, is_id
 from edenmem.models.migration import MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
@@ -53,6 +53,9 @@ class Outcome(StrEnum):
     BAD = "bad"
     FAILED = "failed"
 
+
+#: Digits of an id that are its time.
+_TIME = 8
 
 #: The outcomes of items that the run itself has moved.
 MOVED = (Outcome.MIGRATED, Outcome.MERGED)
@@ -108,9 +111,15 @@ class Forgotten:
 
 
 def change_id(item: V1Item, round: int, part: str = "") -> str:
-    """The id of the change that moves an item, or of one ``part`` of it."""
+    """The id of the change that moves an item, or of one ``part`` of it.
+
+    It begins with the time of the first document, as ids do: an index takes those that come in
+    order several times faster than those that come at random.
+    """
     hashes = sorted(ref.content_hash for ref in item.sources)
-    return derived_id("v1", str(round), item.key, _place(item), part, *hashes)
+    own = derived_id("v1", str(round), item.key, _place(item), part, *hashes)
+    first = item.sources[0].id[:24]
+    return first[:_TIME] + own[_TIME:] if is_id(first) else own
 
 
 def _place(item: V1Item) -> str:
