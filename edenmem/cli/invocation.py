@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edenmem.cli.output import Output, OutputFormat
 from edenmem.errors import UsageError, WriteRefused
 from edenmem.models.changes import Actor
-from edenmem.settings.paths import has_password
 from edenmem.models.ids import new_id
+from edenmem.settings.paths import has_password
 
 if TYPE_CHECKING:
     import typer

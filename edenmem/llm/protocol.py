@@ -16,8 +16,9 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     """One request. ``answer`` is the pydantic model that the answer must validate against.
 
     ``task`` says what is asked ("facts", "dedup", "reflections", "single", "consolidate",
-    "shorten", "recall", "propagate", "merge"); ``key`` says about what, in names and not in ids, so that a
-    replay file stays true when a prompt is edited: for formation ``<session>/<agent>/<seq>``, for
+    "shorten", "recall", "propagate", "merge"); ``key`` says about what, in names and not in ids, so
+    that a replay file stays true when a prompt is edited: for formation
+    ``<session>/<agent>/<seq>``, for
     consolidation ``<kind>/<agent>[/<owner's name>]/<version it starts from>``, for propagation
     ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``, for merging
     ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``. ``model`` is a

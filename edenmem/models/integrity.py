@@ -1,4 +1,4 @@
-"""What `doctor` is told by a store: everything that is stored, decoded or not, and what is amiss."""
+"""What `doctor` is told by a store: all that is stored, decoded or not, and what is amiss."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def v1(
     \b
     edenmem migrate v1 --from dump/eden --dry-run
     edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
-    edenmem migrate v1 --from dump/eden --shards keep --no-embed --report migration.json
+    edenmem migrate v1 --from dump/eden --shards keep --no-embed --report run.json
     """
     run = invocation(ctx)
     if not dry_run:

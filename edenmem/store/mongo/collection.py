@@ -42,7 +42,7 @@ class Collection:
         """The same collection, read without trust: a time beyond what Python has comes as a value
         of the driver's own, and text that is no UTF-8 with marks in the place of what is broken,
         where otherwise one such document would keep all others of its batch from being read."""
-        options = CodecOptions(
+        options: CodecOptions[Any] = CodecOptions(
             tz_aware=True,
             datetime_conversion=DatetimeConversion.DATETIME_AUTO,
             unicode_decode_error_handler="replace",
