@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -81,7 +82,12 @@ class TextWays:
             return nothing_to_do("the text says so already", plain(now))
         lost = len(released) - len(absorbed)
         left = tuple(each for each in now.unabsorbed_ids if each not in absorbed)
-        common = {"scope": home, "expected_version": now.version, "content": old, "at": self._at}
+        common: dict[str, Any] = {
+            "scope": home,
+            "expected_version": now.version,
+            "content": old,
+            "at": self._at,
+        }
         limit = then.word_limit or now.word_limit
         change: RevertConsolidation | WriteConsolidation
         if old:
