@@ -280,7 +280,7 @@ class Ways(TextWays):
             return nothing_to_do(NO_CHANGE, plain(now))
         if now is None:
             return no_way("the agent is not there any more")
-        old = {name: bool(before[name]) for name in turned}
+        old: dict[str, Any] = {name: bool(before[name]) for name in turned}
         if all(getattr(now, name) is value for name, value in old.items()):
             return nothing_to_do("it is so already", plain(now))
         change = SetAgentToggles(agent_id=now.id, at=self._at, **old)
