@@ -73,7 +73,12 @@ COMMANDS: dict[str, Entry] = {
         Entry(_WORK, "embed", "Vectors of facts: status, backfill, switch.", True),
         Entry(_WORK, "export", "Write memory to a file: complete, or as Markdown to edit."),
         Entry(_WORK, "import", "Read memory from a file: a backup, lines, or edited Markdown."),
-        Entry(_WORK, "migrate", "Memory of v1, and the schema: v1, up, status, verify…", True),
+        Entry(
+            _WORK,
+            "migrate",
+            "Memory of v1, and the schema: v1, up, down, status, verify, rollback.",
+            True,
+        ),
         Entry(_WORK, "index", "Indexes: create, list, status, update, drop.", True),
     )
 }
