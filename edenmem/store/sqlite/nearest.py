@@ -24,7 +24,7 @@ from edenmem.store.sqlite.part import json_array
 
 #: So many times the limit, and at least so many, are compared exactly.
 OVERSAMPLING = 4
-FEWEST_EXACT = 300
+FEWEST_EXACT = 400
 
 _QUERY_BITS = 4
 #: As much of the file as SQLite will map. A page is five times as large as the vector that is
