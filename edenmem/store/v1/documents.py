@@ -72,24 +72,31 @@ def read(
     notes = Notes()
     if invalid_utf8:
         notes.add(Kind.INVALID_UTF8, "holds bytes that are no UTF-8; they read as U+FFFD")
-    document_id = values.identifier(raw.get("_id"), "_id", notes) or place
-    build = _BUILDERS.get(collection)
-    if build is None:
-        return V1Read(
-            collection=collection, id=document_id, document=_account(collection, raw, document_id)
-        )
-    document = build(raw, document_id, notes, canonical or {})
+    document: V1Document | V1Account | None
+    document_id = place
+    try:
+        document_id = values.identifier(raw.get("_id"), "_id", notes) or place
+        build = _BUILDERS.get(collection)
+        if build is None:
+            document = _account(collection, raw, document_id)
+        else:
+            document = build(raw, document_id, notes, canonical or {})
+    except RecursionError:  # MongoDB takes 100 levels: no server had this one
+        document = None
+        notes.found = [(Kind.UNREADABLE, "nested too deeply")]
     return V1Read(
         collection=collection, id=document_id, document=document, notes=tuple(notes.found)
     )
 
 
-def _extra(collection: str, raw: Raw, *more: str) -> str:
+def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
     names = raw.keys() - _KNOWN[collection]
     if not names and not more:
         return ""
     chosen = {name: raw[name] for name in sorted({*names, *more})}
-    return json_util.dumps(chosen, json_options=json_util.RELAXED_JSON_OPTIONS, ensure_ascii=False)
+    options = json_util.RELAXED_JSON_OPTIONS
+    told = json_util.dumps(chosen, json_options=options, ensure_ascii=False)
+    return values.readable(told, "an unknown field", notes)
 
 
 def _first(raw: Raw, *fields: str) -> Any:
@@ -124,8 +131,10 @@ def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, st
         agent_id=values.owner(get("agent_id"), "agent_id", notes),
         created_at=created,
         updated_at=updated,
-        extra=_extra(MEMORIES, raw),
-        memory_type=memory_type.strip().lower() if isinstance(memory_type, str) else "",
+        extra=_extra(MEMORIES, raw, notes),
+        memory_type=values.readable(memory_type.strip().lower(), "memory_type", notes)
+        if isinstance(memory_type, str)
+        else "",
         content=values.text(get("content"), "content", notes),
         session_id=values.owner(get("source_session_id"), "source_session_id", notes),
         message_ids=values.identifiers(get("source_message_ids"), "source_message_ids", notes),
@@ -145,7 +154,7 @@ def _user_text(
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
         created_at=created,
         updated_at=updated,
-        extra=_extra(USER_TEXTS, raw, *_only_copy(raw, content)),
+        extra=_extra(USER_TEXTS, raw, notes, *_only_copy(raw, content)),
         user_id=canonical.get(user_id, user_id),
         content=content,
         pending=values.identifiers(
@@ -165,7 +174,7 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
         created_at=created,
         updated_at=updated,
-        extra=_extra(SHARDS, raw, *_only_copy(raw, content)),
+        extra=_extra(SHARDS, raw, notes, *_only_copy(raw, content)),
         name=values.text(raw.get("shard_name"), "shard_name", notes),
         instructions=values.text(raw.get("extraction_prompt"), "extraction_prompt", notes),
         active=values.flag(raw.get("is_active"), "is_active", notes, default=True),

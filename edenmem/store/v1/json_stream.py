@@ -50,7 +50,7 @@ def documents(stream: BinaryIO) -> Iterator[Value]:
 def _hook(pairs: list[tuple[str, Any]]) -> Any:
     try:
         return json_util.object_pairs_hook(pairs, _OPTIONS)
-    except (BSONError, ValueError, TypeError, OverflowError):
+    except (BSONError, ValueError, TypeError, ArithmeticError, LookupError):
         return dict(pairs)  # looks like a special value and is none: as it stands
 
 
@@ -70,7 +70,7 @@ class _Reading:
             line = self._line
             try:
                 found, end = self._decoder.raw_decode(self._text, self._at)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 if self._may_go_on(error) and self._more():
                     continue
                 yield self._skip(line, error)
@@ -123,7 +123,8 @@ class _Reading:
 
     def _may_go_on(self, error: Exception) -> bool:
         """Whether the document may only not be there whole yet."""
-        if isinstance(error, RecursionError) or len(self._text) - self._at > _MOST_CHARACTERS:
+        is_syntax = isinstance(error, json.JSONDecodeError)
+        if not is_syntax or len(self._text) - self._at > _MOST_CHARACTERS:
             return False
         return _NEXT.search(self._text, self._at) is None
 
@@ -133,5 +134,7 @@ class _Reading:
         end = match.end() if match else len(self._text)
         text = self._text[self._at : end]
         self._move(end)
-        why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        why = "nested too deeply"
+        if isinstance(error, ValueError):  # of syntax, or a number of thousands of digits
+            why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         return Value(line, None, f"no Extended JSON: {why}", text[:64_000])

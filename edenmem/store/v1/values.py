@@ -93,7 +93,7 @@ def identifiers(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
 def text(value: Any, field: str, notes: Notes) -> str:
     """A text; empty for null."""
     if type(value) is str:
-        return _readable(value, field, notes) if not value.isascii() else value
+        return readable(value, field, notes) if not value.isascii() else value
     if value is None:
         return ""
     notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {shown(value)}")
@@ -105,11 +105,12 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(_plain(item) for item in value)
     if isinstance(value, Mapping):
-        return "\n".join(f"{key}: {_plain(item)}" for key, item in value.items())
+        return "\n".join(f"{_plain(key)}: {_plain(item)}" for key, item in value.items())
     return _SURROGATES.sub("\ufffd", str(value))
 
 
-def _readable(value: str, field: str, notes: Notes) -> str:
+def readable(value: str, field: str, notes: Notes) -> str:
+    """A text that every store can hold: what is no character is U+FFFD."""
     if _SURROGATES.search(value) is None:
         return value
     if _ESCAPED.search(value):
@@ -123,17 +124,19 @@ def _readable(value: str, field: str, notes: Notes) -> str:
 
 def moment(value: Any, field: str, notes: Notes) -> datetime | None:
     """A time, aware, in UTC; None if there is none or it cannot be read."""
-    if type(value) is datetime:
-        return as_utc(value)
     if value is None or value == "":
         return None
-    found = _parsed(value)
-    if found is None:
+    found = value if type(value) is datetime else _parsed(value)
+    try:
+        utc = None if found is None else as_utc(found)
+    except OverflowError:  # its zone takes it out of the years that there are
+        utc = None
+    if found is None or utc is None:
         notes.add(Kind.WRONG_SHAPE, f"{field} is no time: {shown(value)}")
-        return None
-    detail = "" if found.tzinfo else " without a zone, taken to be UTC"
-    notes.add(Kind.TIME_AS_TEXT, f"{field} is {shown(value)}{detail}")
-    return as_utc(found)
+    elif found is not value:
+        detail = "" if found.tzinfo else " without a zone, taken to be UTC"
+        notes.add(Kind.TIME_AS_TEXT, f"{field} is {shown(value)}{detail}")
+    return utc
 
 
 def _parsed(value: Any) -> datetime | None:
