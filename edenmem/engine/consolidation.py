@@ -256,6 +256,10 @@ class Consolidator:
             return session.label if session else scope.owner
         return scope.owner
 
+    def _author(self, state: _State) -> str:
+        scripted = self._llm is not None and self._llm.is_scripted
+        return "scripted answers, no model" if scripted else state.model
+
     def _write(self, state: _State, text: str, taken: Sequence[Reflection]) -> ChangeResult:
         now = self._clock()
         change = WriteConsolidation(
@@ -266,7 +270,7 @@ class Consolidator:
             at=now,
             absorbed_ids=tuple(reflection.id for reflection in taken),
             propagate=state.propagates,
-            reason=f"consolidated by {state.model}",
+            reason=f"consolidated by {self._author(state)}",
         )
         (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
         return result

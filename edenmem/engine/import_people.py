@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TypeVar
 
+from edenmem.engine.accounts import add_account
 from edenmem.errors import ConflictError
+from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
 from edenmem.store.protocol import ReferenceKind, Store
@@ -55,17 +58,17 @@ class People:
             if self.user(name) is None:
                 self.new_users[name] = self.user_or_new(name)
 
-    def add(self) -> None:
-        """Add those that were planned.
+    def add(self, actor: Actor, at: datetime) -> None:
+        """Add those that were planned, on the record.
 
         Raises:
             ConflictError: an id is taken, by an account that was deleted.
         """
         for agent in self.new_agents.values():
-            if not self._store.add_agent(agent):
+            if not add_account(self._store, agent, actor=actor, at=at):
                 raise ConflictError(f"agent {agent.username!r} cannot be added: deleted before")
         for user in self.new_users.values():
-            if not self._store.add_user(user):
+            if not add_account(self._store, user, actor=actor, at=at):
                 raise ConflictError(f"user {user.username!r} cannot be added: deleted before")
 
     def _look_up(

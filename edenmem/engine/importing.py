@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.engine.acting import this_program
 from edenmem.engine.import_format import BadLine, ParsedSession, parse
 from edenmem.engine.import_lines import LINE_BYTES, Line, TwiceReadable
 from edenmem.engine.import_messages import (
@@ -25,6 +26,7 @@ from edenmem.engine.import_messages import (
 from edenmem.engine.import_people import People
 from edenmem.engine.reports import ImportReport
 from edenmem.errors import InputError, NotFoundError
+from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import utc_now
 from edenmem.store.protocol import Store
@@ -41,6 +43,7 @@ def import_sessions(
     add_missing: bool = False,
     dry_run: bool = False,
     line_bytes: int = LINE_BYTES,
+    actor: Actor | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> ImportReport:
     """Store the sessions and messages that the lines describe.
@@ -52,6 +55,8 @@ def import_sessions(
         add_missing: Add agents and users that are not known.
         dry_run: Write nothing; the report says what would be.
         line_bytes: The longest line that is taken.
+        actor: Who is written into the audit entries of added agents and users; None: this user
+            on this host.
         clock: The time up to which messages without times are placed.
 
     Raises:
@@ -67,7 +72,7 @@ def import_sessions(
         if not skip_bad:
             judged.refuse()
         if not dry_run:
-            job.people.add()
+            job.people.add(actor or this_program(), clock())
         totals = _Totals()
         for line in source.again():
             try:

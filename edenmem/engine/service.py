@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from edenmem.engine import lookups
+from edenmem.engine.acting import this_program
 from edenmem.engine.offload import in_thread
 from edenmem.engine.visibility import current_view, reader_scopes
 from edenmem.models.formation import Trigger
@@ -606,20 +607,6 @@ class MemoryService:
             clock=self._clock,
         )
         return ContextBuilder(self._store, self._settings, recaller=recaller, clock=self._clock)
-
-
-def this_program() -> Actor:
-    """The user and host of this process, for history and audit."""
-    import getpass
-    import socket
-
-    from edenmem.models.changes import Actor
-
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
-        name = "unknown"
-    return Actor(name=name, host=socket.gethostname(), command="MemoryService")
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

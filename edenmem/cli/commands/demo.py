@@ -74,7 +74,7 @@ def demo(
         from edenmem.engine.importing import import_sessions
 
         with (example / "sessions.jsonl").open("rb") as lines:
-            tell_import(run, import_sessions(run.store, lines, add_missing=True))
+            tell_import(run, import_sessions(run.store, lines, add_missing=True, actor=run.actor))
     failed = run.serve(lambda service: _work(run, service), llm=True)
     _farewell(run, file)
     if failed:

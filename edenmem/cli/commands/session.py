@@ -134,7 +134,12 @@ def import_(
     run = invocation(ctx)
     with lines_of(file) as lines:
         report = import_sessions(
-            run.store, lines, skip_bad=skip_bad, add_missing=add_missing, dry_run=dry_run
+            run.store,
+            lines,
+            skip_bad=skip_bad,
+            add_missing=add_missing,
+            dry_run=dry_run,
+            actor=run.actor,
         )
     tell_import(run, report, dry_run=dry_run)
     if report.problems:

@@ -23,7 +23,7 @@ from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
 from edenmem.models.ids import derived_id
 from edenmem.store.protocol import Store
-from tests.support.builders import NOW, FixedClock, make_agent, make_user
+from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_user
 
 AGENT = make_agent("eden", name="Eden")
 OTHER = make_agent("abraham")
@@ -514,3 +514,16 @@ class TestReading:
 
         peak(5)
         assert peak(600) < peak(100) + 4_000_000  # the files differ by 26 MB
+
+
+def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
+    report = import_sessions(
+        store,
+        [line(message(), agent="nora", users=["zoe"])],
+        add_missing=True,
+        actor=make_actor("session import", run_id=derived_id("run")),
+    )
+    assert (report.agents_added, report.users_added) == (("nora",), ("zoe",))
+    entries = list(store.audit(run_id=derived_id("run")))
+    assert {entry.action for entry in entries} == {"add_agent", "add_user"}
+    assert {entry.actor.command for entry in entries} == {"session import"}
