@@ -19,7 +19,8 @@ from edenmem.store.sqlite.part import Part, json_array
 from edenmem.store.sqlite.switching import switch_of
 
 if TYPE_CHECKING:
-    from edenmem.store.sqlite.nearest import CodeCache, Nearest
+    from edenmem.store.sqlite.codes import CodeCache
+    from edenmem.store.sqlite.nearest import Nearest
 
 _BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
@@ -87,10 +88,10 @@ class Candidates(Part):
         filter: FactFilter,
     ) -> Nearest | None:
         """What searches the codes of these scopes; None if there are none of the model."""
-        from edenmem.store.sqlite import nearest
+        from edenmem.store.sqlite import codes, nearest
 
         if self._codes is None:
-            self._codes = nearest.CodeCache()
+            self._codes = codes.CodeCache()
         conditions, values = narrowing(filter)
         allowed = None
         if conditions:
