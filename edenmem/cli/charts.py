@@ -34,10 +34,22 @@ def stacked_bars(
     plotext.stacked_bar(list(labels), [list(row) for row in series.values()], marker=marks)
     ticks = _ticks(max(map(sum, zip(*series.values(), strict=True)), default=0))
     plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    labelled = _labelled(labels, min(width, 100))
+    plotext.xticks(labelled, [labels[place - 1] for place in labelled])
     drawn = _STYLE.sub("", plotext.build())
     plotext.clear_figure()
     legend = "   ".join(f"{mark} {name}" for mark, name in zip(marks, series, strict=True))
     return "\n".join([*(line.rstrip() for line in drawn.splitlines()), f"  {legend}"])
+
+
+def _labelled(labels: Sequence[str], width: int) -> list[int]:
+    """The places, from 1 on, whose labels have room: at even distances, with the last of all.
+
+    The drawing leaves out what does not fit wherever it happens, most often the newest.
+    """
+    room = max(map(len, labels), default=0) + 3
+    distance = max(1, -(-len(labels) * room // max(width - 6, room)))
+    return list(range(len(labels), 0, -distance))[::-1]
 
 
 def _ticks(highest: float) -> list[float]:

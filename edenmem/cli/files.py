@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from edenmem.errors import InputError
+from edenmem.errors import ConflictError, InputError
 
 
 def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
@@ -15,7 +15,8 @@ def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
     is the old file or the whole new one.
 
     Raises:
-        InputError: it is there already and may not be replaced, or cannot be written.
+        ConflictError: it is there already and may not be replaced.
+        InputError: it cannot be written.
     """
     beside = ""
     try:
@@ -29,7 +30,9 @@ def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
         else:
             os.link(beside, path)  # refuses to replace, whoever made it meanwhile
     except FileExistsError:
-        raise InputError(f"{path} is there already", hint="--force replaces it") from None
+        raise ConflictError(
+            f"{path} exists already", hint="take another name, or add --force"
+        ) from None
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     finally:

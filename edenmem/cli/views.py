@@ -271,8 +271,9 @@ def change_line(change: Change) -> str:
 
 def usage_line(used: Sequence[CallUsage]) -> str:
     """What calls of models took, summed up."""
+    calls = "1 call" if len(used) == 1 else f"{len(used)} calls"
     line = (
-        f"{len(used)} calls, {sum(u.input_tokens for u in used):,} tokens in, "
+        f"{calls}, {sum(u.input_tokens for u in used):,} tokens in, "
         f"{sum(u.output_tokens for u in used):,} out"
     )
     costs = [u.cost for u in used if u.cost is not None]

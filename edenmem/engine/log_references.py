@@ -29,4 +29,4 @@ def logged_id(store: Store, key: AuditKey, text: str) -> str:
             hint="'edenmem log' lists the latest; 4 digits of an id are enough if no other "
             "begins with them",
         )
-    raise AmbiguousReference(_WHAT[key], text, list(found))
+    raise AmbiguousReference(key, text, list(found))

@@ -37,6 +37,9 @@ def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
     refused = twice("fact", "dedup", *LENA)
     assert (refused.code, refused.out) == (2, "")
     assert "--llm" in refused.err
+    alone = twice("fact", "dedup", *LENA, "--yes")
+    assert alone.code == 2
+    assert "add --llm" in alone.err
     model = scripted(twice, {})
     unasked = twice("fact", "dedup", *LENA, "--llm", *model)
     assert unasked.code == 2

@@ -136,6 +136,8 @@ def test_a_run_is_undone_as_a_whole(own: Inside) -> None:
     back = own.json("fact", "list", *USER)
     assert {(f["id"], f["content"]) for f in back} == {(f["id"], f["content"]) for f in facts}
     assert "already" in own("undo", "--run", run_id, "--yes").ok().out
+    unasked = own("undo", "--run", run_id).ok()  # there is nothing to ask about
+    assert "nothing to do" in unasked.err
 
 
 def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Inside) -> None:

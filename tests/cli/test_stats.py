@@ -56,7 +56,7 @@ def test_a_page_is_written_whole_for_its_owner_and_replaces_nothing_unasked(
     assert "lena" in first
     assert page.stat().st_mode & 0o777 == 0o600
     refused = shared_cli("stats", "--html", str(page))
-    assert refused.code == 2
+    assert refused.code == 4
     assert "--force" in refused.err
     shared_cli("stats", "--html", str(page), "--force").ok()
     missing = shared_cli("stats", "--html", str(tmp_path / "no" / "page.html"))
@@ -72,3 +72,11 @@ def test_bars_have_the_height_of_their_numbers() -> None:
     assert all(marks)
     assert max(map(len, lines)) <= 40
     assert "\x1b" not in drawn
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_newest_week_has_its_label_and_the_others_even_distances(width: int) -> None:
+    weeks = [f"{8 + number // 4:02}-{number % 4 * 7 + 1:02}" for number in range(13)]
+    drawn = stacked_bars(weeks, {"x": [1] * 13, "y": [1] * 13}, width=width, height=8)
+    shown = drawn.splitlines()[-2].split()
+    assert shown == weeks[::2]

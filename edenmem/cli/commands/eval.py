@@ -146,7 +146,7 @@ def _figure(value: float) -> float | None:
 
 def _tell_counts(run: Invocation, labelled: LabelledSet) -> None:
     answered = len(labelled.queries) - labelled.unanswerable
-    parts = [f"{answered} queries with an answer"]
+    parts = [f"{answered} {'query' if answered == 1 else 'queries'} with an answer"]
     if labelled.unanswerable:
         parts.append(f"{labelled.unanswerable} that nothing answers (silent: nothing was found)")
     if labelled.lost:

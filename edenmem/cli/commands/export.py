@@ -70,9 +70,9 @@ def export(
 
     \b
     edenmem export backup.jsonl.gz
-    edenmem export eve.jsonl --agent eve --since 30d
+    edenmem export mira.jsonl --agent mira --since 30d
     edenmem export facts.jsonl --type fact --scope user --no-vectors
-    edenmem export notes --format markdown --agent eve
+    edenmem export notes --format markdown --agent mira
     """
     run = invocation(ctx)
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):

@@ -39,7 +39,9 @@ def dedup(
         bool, typer.Option("--llm", help="Let a model propose what to merge, and into what.")
     ] = False,
     limit: options.Limit = 50,
-    yes: options.Yes = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --llm: merge what it proposes, do not ask.")
+    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Find facts of one scope that say nearly the same, and merge them.
@@ -56,6 +58,11 @@ def dedup(
     """
     run = invocation(ctx)
     check_hold_facts(kinds or ())
+    if yes and not (llm or dry_run):
+        raise UsageError(
+            "--yes takes what a model proposes: without --llm each group is asked about",
+            hint="add --llm, or leave --yes out and choose by hand",
+        )
     if not (dry_run or llm or person_is_there()):
         raise UsageError(
             "nobody is here to choose what to merge",

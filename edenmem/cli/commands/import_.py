@@ -67,7 +67,7 @@ def import_(
     brings its own history; other lines are new changes, and can be undone by their run.
 
     A line of your own needs no more than this:
-    {"type": "fact", "agent": "eve", "scope": "user", "user": "anna", "content": "…"}
+    {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
 
     \b
     edenmem import backup.jsonl.gz --dry-run

@@ -36,7 +36,10 @@ def stats(
         ),
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", min=1, max=100, help="How many texts, buffers, facts to name.")
+        int,
+        typer.Option(
+            "--top", metavar="N", min=1, max=100, help="How many texts, buffers, facts to name."
+        ),
     ] = 5,
     html: Annotated[
         str | None,

@@ -153,6 +153,9 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
                 tell(_told(run, step))
         if planned.total() > _SHOWN:
             tell(f"and more; 'edenmem log --run {run_id}' shows all")
+        if planned.total() == planned[UndoOutcome.ALREADY]:
+            run.out.note("nothing to do: nothing of what the run changed is left")
+            return
         tell(f"would be: {_counted(planned)}")
         if dry_run:
             if planned[UndoOutcome.REFUSED]:
