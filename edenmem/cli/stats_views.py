@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from edenmem.cli.charts import stacked_bars
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
+from edenmem.cli.views import dollars
 from edenmem.engine.overview import names
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.statistics import MemoryStatistics, daily
@@ -100,16 +101,9 @@ _DAYS: list[Column[UsageOnDay]] = [
     Column("calls", lambda d: d.calls, "number"),
     Column("tokens in", lambda d: f"{d.input_tokens:,}", "number"),
     Column("tokens out", lambda d: f"{d.output_tokens:,}", "number"),
-    Column("US dollars", lambda d: _dollars(d), "number"),
+    Column("US dollars", lambda d: dollars(d), "number"),
     Column("models", lambda d: d.model, "text"),
 ]
-
-
-def _dollars(day: UsageOnDay) -> str:
-    """With a "+" if there were calls of which no price is known."""
-    if day.unpriced == day.calls:
-        return "unknown"
-    return f"{day.cost:.4f}{'+' if day.unpriced else ''}"
 
 
 def _retrieved(labels: Mapping[str, str]) -> list[Column[Fact]]:

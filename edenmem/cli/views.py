@@ -23,7 +23,7 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import CallUsage
+from edenmem.models.formation import CallUsage, UsageTotal
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 
@@ -278,3 +278,10 @@ def usage_line(used: Sequence[CallUsage]) -> str:
     )
     costs = [u.cost for u in used if u.cost is not None]
     return f"{line}, {sum(costs):.4f} US dollars" if sum(costs) else line
+
+
+def dollars(total: UsageTotal) -> str:
+    """What calls cost, with a "+" if there were some of which no price is known."""
+    if total.unpriced == total.calls:
+        return "unknown"
+    return f"{total.cost:.4f}{'+' if total.unpriced else ''}"

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.models.formation import UsageTotal
 from edenmem.models.scope import Scope, ScopeKind
 
 
@@ -17,17 +18,10 @@ class FormedOnDay(msgspec.Struct, frozen=True, kw_only=True):
     reflections: int = 0
 
 
-class UsageOnDay(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one model on a day. ``cost`` is in US dollars, without the ``unpriced`` calls,
-    of which no price is known."""
+class UsageOnDay(UsageTotal, frozen=True, kw_only=True):
+    """The calls of one model on one day."""
 
     day: str
-    model: str
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.switch_views import standing
 from edenmem.cli.tables import Column
+from edenmem.cli.views import dollars
 from edenmem.engine.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 
@@ -89,20 +90,13 @@ def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
     ]
 
 
-def _cost(total: UsageTotal) -> str:
-    """Dollars, with a "+" if there were calls of which no price is known."""
-    if total.unpriced == total.calls:
-        return "unknown"
-    return f"{total.cost:.4f}{'+' if total.unpriced else ''}"
-
-
 _USAGE: list[Column[tuple[str, UsageTotal]]] = [
     Column("spent", lambda row: row[0]),
     Column("model", lambda row: row[1].model, "text"),
     Column("calls", lambda row: row[1].calls, "number"),
     Column("tokens in", lambda row: row[1].input_tokens, "number"),
     Column("tokens out", lambda row: row[1].output_tokens, "number"),
-    Column("US dollars", lambda row: _cost(row[1]), "number"),
+    Column("US dollars", lambda row: dollars(row[1]), "number"),
 ]
 
 _AGENTS: list[Column[AgentOverview]] = [
