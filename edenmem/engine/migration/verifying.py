@@ -1,8 +1,9 @@
 """Source against target: is each document of v1 where a run should have brought it?
 
 The source is read anew and each item's target is looked up and hashed. What is not there as it was
-migrated is accounted for if the log has the change: then somebody edited, consolidated or removed
-it since. Memory is a few bytes for each document.
+migrated is accounted for if it is there in other words, or if the log says that it was removed:
+then somebody edited, consolidated or removed it since. That it came once is no proof of that.
+Memory is a few bytes for each document.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from edenmem.engine.migration.items import Forgotten, Rounds, change_id, named
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import Unaccounted, Verification
 from edenmem.errors import ConflictError
+from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.migration import MigrationRun, RunState
 from edenmem.models.scope import Scope
@@ -85,6 +87,24 @@ class _Found:
                 return agent is not None and agent.agent_memory_enabled is enabled
         return True
 
+    def was_changed(self, item: V1Item, entry: AuditEntry) -> bool:
+        """Whether what an entry of the log brought is there in other words, or was removed by
+        somebody whom the log knows."""
+        match item.target:
+            case V1Fact(fact=fact):
+                there = entry.target_id in self.store.facts_by_ids([fact.home], [entry.target_id])
+            case V1Reflection(reflection=reflection):
+                found = self.reflections.get(entry.target_id)
+                there = found is not None and found.home == reflection.home
+            case V1Toggles():
+                there = True  # the host switches them too
+            case _:
+                there = self.stands_for_itself(item)
+        if there:
+            return True
+        since = self.store.audit(target_id=entry.target_id, since=entry.at)
+        return any(each.actor.run_id != entry.actor.run_id for each in since)
+
     def stands_for_itself(self, item: V1Item) -> bool:
         """Whether v2 has something of its own in that place, which is kept."""
         match item.target:
@@ -132,7 +152,8 @@ def verify(
         for item in items:
             rank = _rank(item)
             if item.key in gone:
-                if item.key in logged:
+                entry = logged.get(item.key)
+                if entry is not None and found.was_changed(item, entry):
                     changed += 1
                 elif found.stands_for_itself(item) or forgotten.has(item):
                     kept += 1
@@ -140,9 +161,10 @@ def verify(
                 else:
                     rank = _MISSING
                     if len(missing) < _NAMED:
-                        missing.append(
-                            Unaccounted(source=named(item.sources), reason=f"no {item.kind} of it")
-                        )
+                        reason = f"no {item.kind} of it"
+                        if entry is not None:
+                            reason += " any more, and the log does not say why"
+                        missing.append(Unaccounted(source=named(item.sources), reason=reason))
             _count(seen, item.sources, rank)
         looked += len(items)
         tell(looked)
@@ -168,12 +190,13 @@ def _rank(item: V1Item) -> int:
     }[item.disposition]
 
 
-def _logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> set[str]:
-    """The keys of those items that the log says were moved at some time."""
+def _logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[str, AuditEntry]:
+    """Key → the log's last entry on the item, of those that were moved at some time."""
     ids = {
         change_id(item, round): item.key for item in items for round in range(rounds.of(item) + 1)
     }
-    return {ids[found] for found in store.audit_entries(list(ids))} if ids else set()
+    entries = store.audit_entries(list(ids)) if ids else {}
+    return {key: entries[id] for id, key in ids.items() if id in entries}
 
 
 def _count(seen: array[int], sources: Iterable[V1Ref], rank: int) -> None:
