@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from pathlib import Path
 
 import bson
 import pytest
 
+from edenmem.errors import InputError
 from edenmem.models.v1 import Disposition, V1Fact, V1Item, V1ProblemKind
 from tests.support.v1_plans import items_of
 from tests.support.v1_world import MIRA, oid
@@ -103,3 +106,26 @@ def test_bson_nested_too_deeply_is_bad_and_the_rest_is_moved(tmp_path: Path) -> 
         str(oid(101)): Disposition.BAD,
         str(oid(102)): Disposition.LEFT_BEHIND,
     }
+
+
+@pytest.mark.parametrize("metadata", [b"[" * 200_000, b" " * 4_000_000, b"\x1f\x8bnone", b"5"])
+def test_metadata_are_read_with_measure(tmp_path: Path, metadata: bytes) -> None:
+    (tmp_path / "strange.bson").write_bytes(b"")
+    (tmp_path / "strange.metadata.json.gz").write_bytes(gzip.compress(metadata))
+    fine = bson.encode({"_id": oid(102), "agent_id": MIRA, "memory_type": "fact", "content": "x"})
+    (tmp_path / "memory_sessions.bson").write_bytes(fine)
+    assert len(items_of(tmp_path)) == 1
+
+
+def test_a_link_to_nothing_is_no_empty_collection(tmp_path: Path) -> None:
+    fine = bson.encode({"_id": oid(102), "agent_id": MIRA, "memory_type": "fact", "content": "x"})
+    (tmp_path / "memory_sessions.bson").write_bytes(fine)
+    (tmp_path / "memory_user.bson").symlink_to(tmp_path / "elsewhere.bson")
+    with pytest.raises(InputError, match=r"memory_user\.bson cannot be read"):
+        items_of(tmp_path)
+
+
+def test_a_pipe_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "memory_user.json")
+    with pytest.raises(InputError, match="no file"):
+        items_of(tmp_path / "memory_user.json")

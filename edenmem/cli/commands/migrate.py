@@ -153,9 +153,9 @@ def v1(
             run.out.note("nothing was changed")
             return
         made = _migrated(run, plan, chosen)
+    views.tell_report(run, made)
     if report is not None:
         Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
-    views.tell_report(run, made)
     check = made.verification
     failed = made.run.counts.get("failed") or (made.embedding and made.embedding.failed)
     if failed or (check is not None and not check.complete):

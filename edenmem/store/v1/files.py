@@ -20,6 +20,8 @@ _JSON = re.compile(r"(?P<name>.+)\.(?:json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGN
 _METADATA = re.compile(r".*\.metadata\.json(?:\.gz)?", re.IGNORECASE)
 _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
+#: Options and indexes of one collection are a few kilobytes.
+_MOST_METADATA = 1024 * 1024
 _COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
 
 
@@ -173,6 +175,7 @@ def _opened(path: Path) -> BinaryIO:
 
 def _file(path: Path) -> _File:
     """One file that was named."""
+    _demand_file(path)
     _refuse_archive(path)
     for pattern, is_bson in ((_BSON, True), (_JSON, False)):
         if match := pattern.fullmatch(path.name):
@@ -181,6 +184,13 @@ def _file(path: Path) -> _File:
         f"{path} is neither BSON nor JSON, judged by its name",
         hint="name a folder of mongodump, a .bson file, or a .json or .jsonl file",
     )
+
+
+def _demand_file(path: Path) -> None:
+    """Refuse a link to nothing, which must not look like an empty collection, and a pipe: files
+    are read more than once."""
+    if not path.is_file():
+        raise InputError(f"{path} cannot be read: it is no file, or a link to none")
 
 
 def _refuse_archive(path: Path) -> None:
@@ -231,7 +241,7 @@ def _has_v1(files: list[_File]) -> bool:
 def _collections_in(folder: Path) -> list[_File]:
     """At most one file for each collection: BSON before JSON, plain before gzipped."""
     found: dict[str, _File] = {}
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    paths = sorted(path for path in folder.iterdir() if not path.is_dir())
     for pattern, is_bson in ((_BSON, True), (_JSON, False)):
         for path in paths:
             match = pattern.fullmatch(path.name)
@@ -239,6 +249,7 @@ def _collections_in(folder: Path) -> list[_File]:
                 continue
             name = _collection_named(match["name"]) or _collection_of_metadata(path, match["name"])
             if name is not None:
+                _demand_file(path)
                 found.setdefault(name, _File(path, is_bson, name))
     return [found[name] for name in _COLLECTIONS if name in found]
 
@@ -254,8 +265,8 @@ def _collection_of_metadata(path: Path, name: str) -> str | None:
             continue
         try:
             with _opened(beside) as stream:
-                metadata = json.loads(stream.read())
-        except (ValueError, *bson_stream.UNREADABLE):
+                metadata = json.loads(stream.read(_MOST_METADATA))
+        except (ValueError, RecursionError, *bson_stream.UNREADABLE):
             return None  # the data are what counts
         if isinstance(metadata, dict):
             return _collection_named(str(metadata.get("collectionName", "")))
