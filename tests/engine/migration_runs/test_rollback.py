@@ -10,6 +10,7 @@ from edenmem.engine.migration.rollback import roll_back
 from edenmem.engine.migration.verifying import verify
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import (
+    AddFact,
     AddReflection,
     RemoveFact,
     ReviseFact,
@@ -28,6 +29,7 @@ from tests.support.builders import (
     FixedClock,
     change_set,
     make_actor,
+    make_fact,
     make_reflection,
 )
 
@@ -199,3 +201,30 @@ def test_a_rollback_that_was_killed_is_repeated(
         clock.advance(minutes=5)
     take_back(store, run.id, clock)
     assert without_buffers(memory(store)) == EMPTY
+
+
+def test_a_shard_stays_while_there_is_memory_in_it(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    """A shard is there by its settings: without them nobody would find what was added to it."""
+    report = migrate(whole_plan())
+    live = make_fact(LORE, "The whale sings.")
+    store.apply(change_set(AddFact(fact=live)))
+    looked = take_back(store, report.run.id, clock, dry_run=True)
+    done = take_back(store, report.run.id, clock)
+    assert [kept.target_type for kept in done.kept] == ["policy"]
+    assert "the shard has memory" in done.kept[0].reason
+    assert (looked.removed, looked.kept) == (done.removed, done.kept)
+    assert set(store.policies([LORE])) == {LORE}
+    assert [fact.content for fact in store.facts(FactFilter(scopes=(LORE,)))] == [live.content]
+
+
+def test_what_was_taken_back_is_not_counted_again(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    plan = whole_plan()
+    accounts = ListedPlan(plan.listed, people=[V1Person(id="d" * 24, username="nell", known=True)])
+    report = migrate(accounts)
+    take_back(store, report.run.id, clock)
+    again = take_back(store, report.run.id, clock)
+    assert (again.removed, again.kept) == ({}, ())
