@@ -36,6 +36,8 @@ _SCAN = 2048
 #: Scores closer than this are equal: it is what float32 can tell apart, whatever the order in
 #: which a processor adds.
 _DECIMALS = 6
+#: A search asks for no more at once; who looks for duplicates does.
+_FEW = 8
 #: A length whose square is far from the smallest float32.
 _TINY = 1e-12
 
@@ -90,6 +92,14 @@ def _measured(matrix: Scores) -> tuple[Scores, Scores]:
         matrix[odd] /= np.abs(matrix[odd]).max(axis=1, keepdims=True)
         lengths[odd] = np.sqrt(np.einsum("ij,ij->i", matrix[odd], matrix[odd]))
     return matrix, lengths
+
+
+def _products(matrix: Scores, queries: Scores) -> Scores:
+    """Of each vector (row) with each query (column)."""
+    if len(queries) > _FEW:
+        return matrix @ queries.T
+    # Not through BLAS: for so little its threads cost more than they do.
+    return np.stack([np.einsum("ij,j->i", matrix, query) for query in queries], axis=1)
 
 
 def _leading(guesses: Scores, depth: int) -> Numbers:
@@ -228,10 +238,8 @@ class Nearest:
         for rows in self._vectors(facts):
             matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4")
             matrix = matrix.reshape(len(rows), self._dimensions)
-            # Not through BLAS: for so little its threads cost more than they do.
             matrix, lengths = _measured(matrix)
-            products = [np.einsum("ij,j->i", matrix, query) for query in queries]
-            cosines = np.stack(products, axis=1) / lengths[:, None]
+            cosines = _products(matrix, queries) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
             scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, _DECIMALS))
         return np.concatenate(numbers), np.concatenate(scores)
