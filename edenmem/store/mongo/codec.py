@@ -70,7 +70,7 @@ def created(document: Document) -> datetime:
 def number(value: Any, default: int = 0) -> int:
     """A whole number; ``default`` for null and for what is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return int(value)
+        return int(value) if abs(value) < 2**63 else default  # nor is what cannot be a count
     return default
 
 

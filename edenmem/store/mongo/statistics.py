@@ -17,6 +17,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.merging import EPOCH
 from edenmem.store.mongo.overview import OverviewPart, scope_of
+from edenmem.store.mongo.sums import counted
 
 #: What a model's calls are added up to.
 _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
@@ -57,7 +58,7 @@ class StatisticsPart(OverviewPart):
         ):
             match = {**owner, at: {"$gte": since or EPOCH}}
             for row in collection.aggregate(_usage_pipeline(match, at, calls)):
-                key = str(row["_id"]["day"]), str(row["_id"]["model"])
+                key = str(row["_id"]["day"]), str(row["_id"].get("model"))
                 total = totals.setdefault(key, Counter())
                 for name in _SUMS:
                     total[name] += row[name] or 0
@@ -93,19 +94,19 @@ class StatisticsPart(OverviewPart):
         facts = never = accesses = repeated = 0
         for agent in self._agents_named(agent_id):
             match: Filter = {"agent_id": object_id(agent)}
-            used = {"$cond": [{"$gt": ["$access_count", 0]}, 0, 1]}
+            accessed = counted("$access_count")
             group = {
                 "_id": None,
                 "facts": {"$sum": 1},
-                "never": {"$sum": used},
-                "accesses": {"$sum": "$access_count"},
+                "never": {"$sum": {"$cond": [{"$gt": [accessed, 0]}, 0, 1]}},
+                "accesses": {"$sum": accessed},
             }
             for row in self._facts.aggregate([{"$match": match}, {"$group": group}]):
                 facts += int(row["facts"])
                 never += int(row["never"])
                 accesses += int(row["accesses"])
             twice = [
-                {"$match": match},
+                {"$match": {**match, "hash": {"$type": "string"}}},
                 {"$group": {"_id": "$hash", "count": {"$sum": 1}}},
                 {"$match": {"count": {"$gt": 1}}},
                 {"$group": {"_id": None, "count": {"$sum": "$count"}}},
@@ -175,9 +176,9 @@ def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
             "$group": {
                 "_id": {"day": _day(f"${at}"), "model": f"${calls}.model"},
                 "calls": {"$sum": 1},
-                "input_tokens": {"$sum": f"${calls}.input_tokens"},
-                "output_tokens": {"$sum": f"${calls}.output_tokens"},
-                "cost": {"$sum": f"${calls}.cost"},
+                "input_tokens": {"$sum": counted(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": counted(f"${calls}.output_tokens")},
+                "cost": {"$sum": counted(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
             }
         },

@@ -15,6 +15,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.merging import EPOCH
+from edenmem.store.mongo.sums import counted
 
 
 class UsagePart(Connected):
@@ -79,9 +80,9 @@ def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:
             "$group": {
                 "_id": f"${calls}.model",
                 "calls": {"$sum": 1},
-                "input_tokens": {"$sum": f"${calls}.input_tokens"},
-                "output_tokens": {"$sum": f"${calls}.output_tokens"},
-                "cost": {"$sum": f"${calls}.cost"},
+                "input_tokens": {"$sum": counted(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": counted(f"${calls}.output_tokens")},
+                "cost": {"$sum": counted(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
             }
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -106,6 +107,8 @@ def test_facts_of_the_platform_are_read_and_changed(
         {"embedding": [0.0, 0.0]},
         {"session_id": str(ObjectId())},
         {"access_count": None},
+        {"access_count": math.inf},
+        {"access_count": math.nan},
         {"scope": ["user"]},
         {"hash": None},
     ],

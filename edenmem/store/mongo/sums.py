@@ -1,0 +1,20 @@
+"""What is added up by the server, of documents that may hold anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: No count, and no cost, comes near.
+_MOST = 10**15
+
+
+def counted(field: str) -> dict[str, Any]:
+    """The expression for a number that counts something, 0 for what is none.
+
+    One value that is no number, or infinite, would make the whole sum so.
+
+    Args:
+        field: Its path, with the ``$``.
+    """
+    within = {"$and": [{"$gt": [field, 0]}, {"$lt": [field, _MOST]}]}
+    return {"$cond": [within, field, 0]}
