@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edenmem.cli.asking import ask_choice, confirm
 from edenmem.cli.editing import Edited, show_diff
 from edenmem.cli.invocation import Invocation
+from edenmem.engine.factory import LLM_HINT
 from edenmem.engine.forgetting_reports import (
     ForgetPlan,
     Mention,
@@ -94,7 +95,9 @@ class Deciding:
         out = self._run.out
         out.note("")
         out.note(f"{mention.target_type} {mention.target_id} names what is to be forgotten:")
-        for line in mention.contexts or ("(it absorbed reflections that go)",):
+        # Who decides on a fact has to see all of it; of a long text, the places that matter.
+        whole = mention.text if mention.target_type in ("fact", "reflection") else None
+        for line in [whole] if whole else mention.contexts or ["(it absorbed reflections that go)"]:
             out.note(f"  {line}")
         while True:
             decision, again = self._chosen(mention)
@@ -114,7 +117,7 @@ class Deciding:
                 try:
                     decision = self._drafted(mention)
                 except UsageError as error:  # no model is configured
-                    self._run.out.note(error.message)
+                    self._run.out.note(f"{error.message}: {LLM_HINT}")
                     return None, True
                 if decision is None:
                     self._run.out.note(self.failed.pop())

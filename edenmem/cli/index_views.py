@@ -42,7 +42,7 @@ def what_of(state: IndexState) -> str:
 
 
 COLUMNS: list[Column[IndexState]] = [
-    Column("name", lambda state: state.name),
+    Column("name", lambda state: state.name, "name"),
     Column("kind", lambda state: "unique" if state.unique else state.kind),
     Column("collection", lambda state: state.collection),
     Column("state", state_word),

@@ -159,6 +159,7 @@ def test_a_person_is_asked_about_each_mention(
     )
     assert shown.code == 0, shown.out
     assert "cannot be undone" in shown.out
+    assert "OPENAI_API_KEY" in shown.out  # what the model that is not there takes
     assert _facts_of_lena(town) == 0
     (text,) = here.json("consolidation", "show", "--agent", "mira")
     assert text["consolidated_content"] == "The walk starts at 17:30."

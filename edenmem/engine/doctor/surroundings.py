@@ -72,8 +72,10 @@ def _has_secret(path: Path) -> bool:
         return False  # what cannot be read by us was no configuration either
 
 
-def database(patient: Patient) -> Iterator[Seen]:
+def database(patient: Patient) -> Iterator[Seen | Remark]:
     """What the database itself finds damaged."""
+    if patient.info is not None and patient.info.kind == "mongodb":
+        yield Remark("file", "MongoDB looks after its own files; they were not looked at from here")
     for finding in patient.store.file_faults():
         yield Seen("file", finding)
 

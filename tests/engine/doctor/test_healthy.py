@@ -35,6 +35,12 @@ def test_a_healthy_memory_has_no_findings(ward: Ward) -> None:
     assert [check.name for check in report.checks] == list(CATALOGUE)
 
 
+def test_no_check_of_files_is_claimed_that_was_not_made(ward: Ward) -> None:
+    (file,) = (check for check in examine(ward).checks if check.name == "file")
+    assert file.state is State.OK
+    assert ("not looked at" in file.remark) == isinstance(ward, MongoWard)
+
+
 def _everything(ward: SqliteWard | MongoWard) -> Any:
     if isinstance(ward, SqliteWard):
         return hashlib.sha256(ward.path.read_bytes()).hexdigest()
