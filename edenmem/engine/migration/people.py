@@ -39,6 +39,11 @@ def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> lis
             new = [p for p in people if p.id not in known and is_addable(p)]
             refused += _apply(store, [_user(person) for person in new], actor, at)
     notices = [f"not added: {reason}" for reason in refused]
+    if refused:
+        notices.append(
+            "what is theirs is kept under these ids, apart from whoever has the name here: "
+            "'edenmem agent add' or 'user add' with another name and --id HEX lets it be seen"
+        )
     strangers = [person.id for person in unknown if person not in added]
     if strangers:
         notices.append(strangers_notice(strangers))
@@ -48,6 +53,19 @@ def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> lis
 def is_addable(person: V1Person) -> bool:
     """Whether the source knows enough of the person, and that they still exist."""
     return bool(person.username) and person.known is True
+
+
+def namesakes_notice(store: Store, plan: V1Plan) -> list[str]:
+    """That agents have the names of others that are here, if some do, before anything is done."""
+    here = {agent.username: agent.id for agent in store.agents()}
+    names = [p.username for p in plan.agents() if here.get(p.username or "", p.id) != p.id]
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [
+        f"other agents are called {', '.join(map(str, names[:_NAMED]))}{more} here: v1's memory "
+        "would be kept under v1's ids, apart from theirs"
+    ]
 
 
 def strangers_notice(agent_ids: list[str]) -> str:

@@ -9,7 +9,12 @@ from collections.abc import Callable, Sequence
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.migration.applying import stands_in_the_way
 from edenmem.engine.migration.items import Forgotten, Rounds, change_id, target_scope
-from edenmem.engine.migration.people import has_own_accounts, is_addable, strangers_notice
+from edenmem.engine.migration.people import (
+    has_own_accounts,
+    is_addable,
+    namesakes_notice,
+    strangers_notice,
+)
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
 from edenmem.engine.migration.room import facts_by_scope, room_notices
@@ -199,6 +204,8 @@ def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums)
         ]
         if strangers:
             notices.append(strangers_notice(strangers))
+        if own:
+            notices += namesakes_notice(store, plan)
         agents = {scope.agent_id for scope in sums.facts_of}
         there_already = Counter(facts_by_scope(store, sorted(agents)))
         notices += room_notices(store, settings, there_already + sums.facts_of)

@@ -10,6 +10,7 @@ import pytest
 
 from edenmem.engine.migration.applying import APPENDED
 from edenmem.engine.migration.items import Forgotten
+from edenmem.engine.migration.people import namesakes_notice
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.errors import ConflictError, StoreError
@@ -30,6 +31,7 @@ from tests.support.builders import (
     FixedClock,
     ago,
     change_set,
+    make_agent,
     make_fact,
     make_policy,
     make_reflection,
@@ -265,6 +267,18 @@ def test_an_embedded_store_is_told_who_the_people_are(
     assert [user.username for user in sqlite_store.users()] == ["anna"]
     assert report.notices == ()
     assert report.run.counts == COUNTS
+
+
+def test_an_agent_whose_name_another_has_is_told_before_and_after(
+    sqlite_store: Store, clock: FixedClock
+) -> None:
+    sqlite_store.add_agent(make_agent("mira", id="e" * 24))
+    plan = ListedPlan(whole_plan().listed, people=[V1Person(id=AGENT, username="mira", known=True)])
+    (before,) = namesakes_notice(sqlite_store, plan)
+    assert "other agents are called mira here" in before
+    refused, advice = migrator(sqlite_store, clock)(plan).notices
+    assert "not added" in refused
+    assert "another name" in advice
 
 
 def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedClock) -> None:
