@@ -62,7 +62,6 @@ HOMES = {
     "platformdirs": {"settings", "engine"},
     "yaml": {"engine"},
     "plotext": {"cli"},
-    "pygal": {"engine"},
 }
 
 #: What costs too much to load before it is known to be needed.
@@ -77,7 +76,6 @@ HEAVY = (
     "pydantic",
     "jinja2",
     "plotext",
-    "pygal",
     "questionary",
     "yaml",
 )

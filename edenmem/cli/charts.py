@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from edenmem.engine.statistics_bars import ticks_of
+
 #: Marks of the series of one chart, told apart without colours.
 _MARKS = ("█", "░", "▒", "▓")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,7 +34,8 @@ def stacked_bars(
     plotext.frame(False)
     marks = list(_MARKS[: len(series)])
     plotext.stacked_bar(list(labels), [list(row) for row in series.values()], marker=marks)
-    ticks = _ticks(max(map(sum, zip(*series.values(), strict=True)), default=0))
+    highest = max(map(sum, zip(*series.values(), strict=True)), default=0)
+    ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # what is counted is whole
     plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     labelled = _labelled(labels, min(width, 100))
     plotext.xticks(labelled, [labels[place - 1] for place in labelled])
@@ -50,12 +53,3 @@ def _labelled(labels: Sequence[str], width: int) -> list[int]:
     room = max(map(len, labels), default=0) + 3
     distance = max(1, -(-len(labels) * room // max(width - 6, room)))
     return list(range(len(labels), 0, -distance))[::-1]
-
-
-def _ticks(highest: float) -> list[float]:
-    """At most five whole numbers from nought on, at round distances, up to ``highest``."""
-    distance = 1
-    while highest / distance > 4:
-        first = int(str(distance)[0])  # 1, 2, 5, 10, 20, 50, …
-        distance = distance * 5 // 2 if first == 2 else distance * 2
-    return [float(tick) for tick in range(0, int(highest) + 1, distance)]
