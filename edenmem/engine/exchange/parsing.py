@@ -33,7 +33,8 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 from edenmem.text import clean, word_count
 
-#: No text is longer, in characters; no id and no name.
+#: No text by hand is longer, in characters; no id and no name. A whole backup has what a store had:
+#: v1's texts come in as long as they were.
 _LONGEST, _LONGEST_NAME = 1_000_000, 1_000
 _FIELDS = {
     kind: frozenset(field.encode_name for field in msgspec.structs.fields(type_))
@@ -197,15 +198,15 @@ class Parser:
                     text = clean(without_version(text)).strip()
                     limit = getattr(self._settings.scopes, record.scope.value).word_limit
                     self._check_text(text, limit)
-                if record.version < 0 or len(text) > _LONGEST:
-                    raise InputError("a version is at least 0, and a text not without end")
+                if record.version < 0:
+                    raise InputError("a version is at least 0")
                 return msgspec.structs.replace(record, consolidated_content=text, unabsorbed_ids=())
         return record
 
     def _check_text(self, text: str, limit: int) -> None:
         if not text:
             raise InputError("it has no text")
-        if len(text) > _LONGEST:
+        if len(text) > _LONGEST and not self._whole:
             raise InputError(f"its text has {len(text):,} characters")
         if self._is_limited and (words := word_count(text)) > limit:
             raise InputError(

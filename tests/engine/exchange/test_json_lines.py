@@ -22,7 +22,7 @@ from edenmem.engine.exchange.restoring import Importer, RestoreReport
 from edenmem.engine.exchange.writing import Exporter, ExportReport, ExportRequest
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact, ReviseFact
+from edenmem.models.changes import AddFact, ReviseFact, WriteConsolidation
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -93,6 +93,22 @@ def test_a_file_is_the_same_wherever_it_has_been(open_store: OpenStore) -> None:
     imported(three, second)
     assert body(first) == body(second) == body(exported(three))
     assert b'"embedding":"' in first
+
+
+def test_a_backup_comes_back_however_long_a_text_is(open_store: OpenStore) -> None:
+    """As after a migration, which keeps v1's texts whole."""
+    one, two = open_store("sqlite"), open_store("sqlite")
+    eve = make_agent("eve")
+    one.add_agent(eve)
+    scope, text = Scope.agent(eve.id), "Tea. " * 300_000
+    long = WriteConsolidation(
+        scope=scope, expected_version=0, content=text, word_limit=1_200, at=NOW
+    )
+    one.apply(change_set(long))
+    assert imported(two, exported(one)).total("refused") == 0
+    assert two.consolidations([scope])[scope].consolidated_content == text
+    with pytest.raises(InputError, match="characters"):
+        imported(two, line(scope="agent", content=text), allow_long=True)
 
 
 def test_importing_again_changes_nothing(open_store: OpenStore) -> None:
