@@ -80,14 +80,18 @@ def test_one_command_fills_compares_and_switches(
     assert f'under [embedding] into edenmem.toml: model = "{NEW}"' in done.err.replace("\n", " ")
     assert found(cli, *old) == before
     assert found(cli, *new)[0] == WALK
+    cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *old).ok()
+    again = cli("embed", "backfill", "--model", NEW, "--yes", *old).ok()
+    assert f"1 facts to embed with {NEW}" in again.err
+    assert "until the switch" not in again.err
 
     (status,) = cli("embed", "status", "--format", "json", *new).ok().data
     assert (status["switch"]["phase"], status["switch"]["in_force"]) == ("switched", NEW)
-    assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS)
+    assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS + 1)
     shown = cli.on_terminal(
         "embed", "switch", "drop-old", *new, answers=[(f"Drop the vectors of {OLD} for good?", "y")]
     )
-    assert re.search(rf"facts settled\S*\s+{FACTS}", shown.out)
+    assert re.search(rf"facts settled\S*\s+{FACTS + 1}", shown.out)
     assert found(cli, *new)[0] == WALK
     late = cli(*ASK, *old)
     assert late.code == 5

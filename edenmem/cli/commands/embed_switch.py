@@ -226,7 +226,8 @@ def _announce(run: Invocation, plan: SwitchPlan) -> None:
         f"{facts:,} facts to embed with {plan.switch.model}, about {plan.backfill.tokens:,} "
         f"tokens, {cost_of(plan.backfill.cost)}"
     )
-    run.out.note(f"searches go by {plan.switch.in_force} until the switch")
+    if plan.switch.phase == "filling":
+        run.out.note(f"searches go by {plan.switch.in_force} until the switch")
 
 
 def _tell_plan(run: Invocation, plan: SwitchPlan) -> None:
