@@ -8,9 +8,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from edenmem.cli.commands.migrate_ledger import _source_of
 from edenmem.models.migration import RunState
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump
@@ -228,3 +231,21 @@ def test_killed_outright_it_goes_on(
     assert not {"already", "failed"} & set(report["run"]["counts"])
     assert report["verification"]["unaccounted"] == 0
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "again"),
+    [
+        ("mongodb://db:27017/eden", None),  # the configured store, with its credentials
+        ("mongodb://db:27017/old", "mongodb://db:27017/old"),
+        ("mongodb://other/eden", "mongodb://other/eden"),
+        ("/dumps/db:27017/eden", "/dumps/db:27017/eden"),
+    ],
+)
+def test_a_run_is_verified_against_the_database_that_it_read(
+    source: str, again: str | None
+) -> None:
+    store = SimpleNamespace(info=lambda: SimpleNamespace(location="mongodb://db:27017/eden (eden)"))
+    run: Any = SimpleNamespace(store=store)
+    found: Any = SimpleNamespace(source=source)
+    assert _source_of(run, found) == again

@@ -181,9 +181,7 @@ def _run_of(run: Invocation, text: str) -> MigrationRun:
 
 
 def _source_of(run: Invocation, found: MigrationRun) -> str | None:
-    """Where the run read from; a MongoDB that is the configured store with its credentials."""
-    uri = run.settings.store.uri
-    host = uri.rpartition("@")[2].partition("://")[2] or uri.rpartition("@")[2]
-    if uri.startswith("mongodb") and host.partition("/")[0] in found.source:
-        return None
-    return found.source
+    """Where the run read from; None if that is the configured store, whose URI has credentials
+    that the ledger has not. Another database of the same server is another source."""
+    configured = run.store.info().location.startswith(f"{found.source} (")
+    return None if configured else found.source
