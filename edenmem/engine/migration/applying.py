@@ -61,6 +61,7 @@ class Applier:
             StoreError: the database cannot be used.
         """
         now = self._clock()
+        self._rounds.look(self._store, items)
         changes = [
             [] if self._forgotten.has(item) else changes_of(item, self._rounds.of(item), at=now)
             for item in items
@@ -147,6 +148,8 @@ class Applier:
             return Done(item, Outcome.KEPT, _KEPT_TEXT)
         content = text.content
         if standing.strip() and self._on_conflict == "append":
+            if content.strip() in standing:  # appended before, and worked on since
+                return Done(item, Outcome.ALREADY)
             content = f"{standing.rstrip()}\n\n{APPENDED}\n\n{content}"
         version = current.version if current else 0
         changes = text_changes(item, text, self._rounds.of(item), version=version, content=content)

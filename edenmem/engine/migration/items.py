@@ -37,6 +37,7 @@ from edenmem.models.v1 import (
     V1Text,
     V1Toggles,
 )
+from edenmem.store.protocol import Store
 
 #: Sources that are named in the audit entry of a change; more are counted.
 _NAMED_SOURCES = 20
@@ -70,22 +71,53 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Rounds:
-    """How often the items of each agent were migrated and rolled back."""
+    """How often items were migrated and rolled back: an item is in its next round only if what
+    moved it was taken back, whatever else was."""
 
     def __init__(self, runs: Iterable[MigrationRun]) -> None:
         self._everybody = 0
         self._agents: dict[str, int] = {}
+        self._rolled_back: set[str | None] = set()
+        self._of: dict[str, int] = {}
         for run in runs:
             if run.state is not RunState.ROLLED_BACK:
                 continue
+            self._rolled_back.add(run.id)
             agents = run.options.get("agents") or ()
             self._everybody += not agents
             for agent_id in agents:
                 self._agents[agent_id] = self._agents.get(agent_id, 0) + 1
 
+    def most(self, item: V1Item) -> int:
+        """The last round that the item can be in: so many runs of its agent were rolled back."""
+        return self._everybody + self._agents.get(item.agent_id, 0)
+
+    def look(self, store: Store, items: Iterable[V1Item]) -> None:
+        """Find the rounds of some items; `of` then knows these.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        ids = {
+            item.key: [change_id(item, round) for round in range(self.most(item) + 1)]
+            for item in items
+            if item.target is not None and self.most(item)
+        }
+        entries = store.audit_entries([each for own in ids.values() for each in own]) if ids else {}
+        self._of = {}
+        for key, own in ids.items():
+            rolled_back = [
+                entries[each].actor.run_id in self._rolled_back if each in entries else None
+                for each in own
+            ]
+            # The round whose change stands, else the first that was never taken.
+            wanted = False if False in rolled_back else None
+            found = rolled_back.index(wanted) if wanted in rolled_back else len(own) - 1
+            self._of[key] = found
+
     def of(self, item: V1Item) -> int:
         """The round that the item is in."""
-        return self._everybody + self._agents.get(item.agent_id, 0)
+        return self._of.get(item.key, 0)
 
 
 class Forgotten:

@@ -123,6 +123,7 @@ def _already(store: Store | None, items: Sequence[V1Item], rounds: Rounds) -> se
     """The keys of items that an earlier run has moved."""
     if store is None:
         return set()
+    rounds.look(store, items)
     ids = {change_id(item, rounds.of(item)): item.key for item in items if item.target}
     return {ids[found] for found in store.audit_entries(list(ids))} if ids else set()
 

@@ -193,7 +193,7 @@ def _rank(item: V1Item) -> int:
 def _logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[str, AuditEntry]:
     """Key → the log's last entry on the item, of those that were moved at some time."""
     ids = {
-        change_id(item, round): item.key for item in items for round in range(rounds.of(item) + 1)
+        change_id(item, round): item.key for item in items for round in range(rounds.most(item) + 1)
     }
     entries = store.audit_entries(list(ids)) if ids else {}
     return {key: entries[id] for id, key in ids.items() if id in entries}

@@ -20,7 +20,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import V1Person
+from edenmem.models.v1 import V1Options, V1Person
 from edenmem.store.protocol import Store
 from tests.engine.migration_runs.conftest import Migrate, migrator
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
@@ -56,6 +56,12 @@ def memory(store: Store) -> dict[str, Any]:
         "policies": [scope.key for scope in store.policies(scopes)],
         "toggles": [agent.agent_memory_enabled for agent in store.agents()],
     }
+
+
+def text_change(scope: Scope, content: str, version: int) -> WriteConsolidation:
+    return WriteConsolidation(
+        scope=scope, expected_version=version, content=content, word_limit=300, at=NOW
+    )
 
 
 EMPTY = {"facts": [], "reflections": [], "texts": {}, "policies": [], "toggles": [True]}
@@ -228,3 +234,34 @@ def test_what_was_taken_back_is_not_counted_again(
     take_back(store, report.run.id, clock)
     again = take_back(store, report.run.id, clock)
     assert (again.removed, again.kept) == ({}, ())
+
+
+def test_another_run_taken_back_brings_nothing_twice(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    """What one run moved stays moved, whatever became of a later run over more of v1."""
+    own = Scope.user(AGENT, USER)
+    store.apply(change_set(text_change(own, "Live.", 0)))
+    plan = whole_plan()
+    migrate(plan, v1=V1Options(agents=(AGENT,)), on_conflict="append")
+    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    store.apply(change_set(RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW)))
+    before = memory(store)
+    second = migrate(plan, on_conflict="append")
+    take_back(store, second.run.id, clock)
+    third = migrate(plan, on_conflict="append")
+    assert memory(store) == before
+    assert set(third.run.counts) == {"already", "left_behind", "bad"}
+
+
+def test_an_appended_text_that_was_worked_on_is_not_appended_again(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    plan = whole_plan()
+    first = migrate(plan)
+    text = store.consolidations([AGENTS])[AGENTS]
+    edited = f"{text.consolidated_content}\n\nEdited."
+    store.apply(change_set(text_change(AGENTS, edited, text.version)))
+    take_back(store, first.run.id, clock)
+    migrate(plan, on_conflict="append")
+    assert store.consolidations([AGENTS])[AGENTS].consolidated_content == edited
