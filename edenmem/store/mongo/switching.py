@@ -20,7 +20,7 @@ from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.atlas_search import AtlasSearch
 from edenmem.store.mongo.collection import Collection, Document
 from edenmem.store.mongo.collections import BESIDE, BESIDE_HASH, OWN, SearchIndex, VectorSlot
-from edenmem.store.mongo.filters import Filter, id_parts
+from edenmem.store.mongo.filters import Filter, id_parts, object_id
 from edenmem.store.mongo.search import SearchPart
 from edenmem.store.mongo.search_definitions import state_of
 from edenmem.store.mongo.slots import (
@@ -122,6 +122,20 @@ class SwitchPart(SearchPart, StalenessPart):
             return True
         slot = OWN if switch.phase in ("settling", "clearing") else BESIDE
         return all(self._finds(search, document, model, slot) for document in self._latest(slot))
+
+    def is_searchable(self, fact_id: str) -> bool:
+        """See `edenmem.store.index_protocol.Indexes.is_searchable`; also by a vector of a new
+        model, which has an index of its own."""
+        if not super().is_searchable(fact_id):
+            return False
+        search, switch = self._search, self.vector_switch()
+        if not isinstance(search, AtlasSearch) or switch is None or switch.phase != "switched":
+            return True
+        there = {"_id": object_id(fact_id), BESIDE.model: switch.model}
+        return all(
+            self._finds(search, document, switch.model, BESIDE)
+            for document in self._facts.find(there)
+        )
 
     def _finds(self, search: AtlasSearch, document: Document, model: str, slot: VectorSlot) -> bool:
         vector = vector_in(document, model)

@@ -18,6 +18,7 @@ from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
+from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.atlas_search import AtlasSearch
 from edenmem.store.mongo.collection import Collection
@@ -317,6 +318,25 @@ def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
         assert looks < 20
     assert fact.id in ids(near(store))
     assert fact.id in ids(words(store))
+
+
+def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
+    store: MongoStore, atlas: AtlasServer
+) -> None:
+    add_facts(store, embedded(content="Anna swims."))
+    switch = VectorSwitch(model="new", dimensions=DIMENSIONS, previous="m", begun_at=NOW)
+    store.begin_switch(switch)
+    while not (index := store.switch_index()) or not index.queryable:
+        pass
+    store.move_switch("new", before="filling", after="switched", at=NOW)
+    atlas.lag = 6
+    fact = embedded(embedding_model="new")
+    add_facts(store, fact)
+    while not store.is_searchable(fact.id):
+        pass
+    vector = fact.embedding or b""
+    [found] = store.semantic_candidates(MINE, [vector], model="new", limit=5)
+    assert ids(found) == [fact.id]
 
 
 @pytest.mark.parametrize(
