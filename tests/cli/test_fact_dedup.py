@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+
 import pytest
 
 from tests.cli.conftest import Cli, controls
 from tests.cli.test_engine_commands import scripted
+from tests.support.fake_openai import KEY, FakeOpenAI
 
 LENA = ("--agent", "mira", "--user", "lena")
 TEA, TEA_TOO = "Lena likes green tea.", "lena likes green TEA"
@@ -67,6 +73,32 @@ def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
     assert refused.code == 1
     assert "a fact that was not offered" in refused.err
     assert facts(twice) == sorted([TEA, TEA_TOO])
+
+
+def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
+    """Known failure 9: one conflict dropped everything after it, and nothing was told."""
+    coffee = "Lena likes coffee."
+    for text in (coffee, coffee.upper()):
+        twice("fact", "add", *LENA, "--content", text).ok()
+
+    def answer(body: dict[str, Any]) -> str:
+        with closing(sqlite3.connect(twice.uri.removeprefix("sqlite:///"))) as other:
+            other.execute("UPDATE facts SET version = version + 1 WHERE content = ?", (TEA,))
+            other.commit()
+        merged = {"facts": [1, 2], "reason": "the same", "content": "Lena likes hot drinks."}
+        return json.dumps({"merges": [merged]})
+
+    with FakeOpenAI(answer) as fake:
+        model = {"EDENMEM_LLM_BASE_URL": fake.url, "EDENMEM_LLM_API_KEY": KEY}
+        model["EDENMEM_LLM_FAST_MODEL"] = "fast-1"
+        done = twice("fact", "dedup", *LENA, "--llm", "--yes", env=model)
+    assert done.code == 1, done
+    assert "was changed meanwhile" in done.err
+    assert "Lena likes hot drinks." in done.out
+    rows = twice.json("fact", "list", *LENA, "--scope", "user", "--limit", "0")
+    stored = {row["content"] for row in rows}
+    assert {TEA, TEA_TOO, "Lena likes hot drinks."} <= stored
+    assert not {coffee, coffee.upper()} & stored
 
 
 def test_a_person_chooses(twice: Cli) -> None:

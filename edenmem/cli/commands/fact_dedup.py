@@ -13,7 +13,15 @@ from edenmem.cli.asking import confirm, person_is_there
 from edenmem.cli.choosing import check_hold_facts, choose_agent
 from edenmem.cli.dedup_views import choose, show_merge, tell_groups, tell_merges, tell_proposals
 from edenmem.cli.invocation import Invocation, invocation
-from edenmem.errors import ConfigError, ExitCode, UsageError
+from edenmem.errors import (
+    ConfigError,
+    ConflictError,
+    EdenmemError,
+    ExitCode,
+    InputError,
+    NotFoundError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -123,12 +131,22 @@ def _by_hand(run: Invocation, groups: Sequence[FactGroup]) -> None:
 
 
 def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) -> None:
+    missed: list[EdenmemError] = []
+
     async def make(merger: FactMerger, model: LLM | None) -> list[MergeReport]:
-        return [await merger.merge(merge) for merge in merges]
+        made = []
+        for merge in merges:
+            try:
+                made.append(await merger.merge(merge))
+            except (ConflictError, NotFoundError, InputError) as error:
+                missed.append(error)  # of this group alone: the others were agreed to as well
+        return made
 
     reports = _with_merger(run, make)
     tell_merges(run, reports)
-    if partly or any(report.stayed for report in reports):
+    for error in missed:
+        run.out.note(f"not merged: {error.message}")
+    if partly or missed or any(report.stayed for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
