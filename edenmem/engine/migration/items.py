@@ -148,6 +148,9 @@ def change_id(item: V1Item, round: int, part: str = "") -> str:
     It begins with the time of the first document, as ids do: an index takes those that come in
     order several times faster than those that come at random.
     """
+    if isinstance(item.target, V1Toggles):
+        # What else is in a shard is no reason to switch its agent again.
+        return derived_id("v1", str(round), item.key, _place(item), part)
     hashes = sorted(ref.content_hash for ref in item.sources)
     own = derived_id("v1", str(round), item.key, _place(item), part, *hashes)
     first = item.sources[0].id[:24]
@@ -163,6 +166,8 @@ def _place(item: V1Item) -> str:
             return memory.home.key
         case V1Policy(policy=policy):
             return policy.home.key
+        case V1Toggles(agent_memory_enabled=enabled):
+            return str(enabled)
         case _:
             return ""
 

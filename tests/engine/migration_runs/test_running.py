@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from edenmem.engine.migration.applying import APPENDED
@@ -14,13 +15,19 @@ from edenmem.engine.migration.people import namesakes_notice
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.errors import ConflictError, StoreError
-from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    SetAgentToggles,
+    WriteConsolidation,
+    WritePolicy,
+)
 from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import new_id
 from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import Disposition, V1Person
+from edenmem.models.v1 import SHARDS, Disposition, V1Person
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 from tests.engine.migration_runs import listed
@@ -343,3 +350,20 @@ def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None
     assert second.run.counts["already"] == 12
     assert len(store.migration_runs()) == 2
     assert new_id() not in {run.id for run in store.migration_runs()}
+
+
+def test_an_agent_that_was_switched_since_is_not_switched_back(
+    store: Store, migrate: Migrate
+) -> None:
+    """Also not when its shards were written to in v1 since, as live traffic does."""
+    first = listed.toggles(enabled=True)
+    later = msgspec.structs.replace(first, sources=(listed.ref(SHARDS, "written to since"),))
+    migrate(ListedPlan([first]))
+    off = SetAgentToggles(agent_id=AGENT, agent_memory_enabled=False, at=NOW)
+    store.apply(change_set(off))
+    report = migrate(ListedPlan([later]))
+    assert report.run.counts == {"already": 1}
+    (agent,) = store.agents()
+    assert agent.agent_memory_enabled is False
+    assert report.verification is not None
+    assert report.verification.complete
