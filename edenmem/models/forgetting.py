@@ -66,6 +66,11 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
 
 
+def whole_accounts(traces: Traces) -> tuple[str, ...]:
+    """The accounts of which nothing is to be told any more: of somebody whom all agents forget."""
+    return traces.accounts if traces.agent_id is None else ()
+
+
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
     """A forgetting as the store keeps it: ``blocks`` are hashes (see `block`) of what nothing may
     bring back, and of what the subject was called by whoever asked. ``counts`` is what there was

@@ -39,6 +39,7 @@ from edenmem.store.mongo.tracing import (
     FULL,
     UNSETTLED,
     TracingPart,
+    account_filters,
     context_filters,
     key_filters,
     source_filters,
@@ -184,6 +185,8 @@ class ErasingPart(TracingPart, PassagesPart):
             removed["policies"] += self._policies.delete_many({"_id": {"$in": part}})
         for key in key_filters(traces.scopes):
             removed[VERSIONS] += self._history.delete_many(key)
+            removed[ENTRIES] += self._empty_audit(key)
+        for key in account_filters(traces):
             removed[ENTRIES] += self._empty_audit(key)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}

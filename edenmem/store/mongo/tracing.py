@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from edenmem.models.forgetting import Passage, Traces
+from edenmem.models.forgetting import Passage, Traces, whole_accounts
 from edenmem.models.host import Session, User
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -46,6 +46,12 @@ def key_filters(scopes: Iterable[Scope]) -> list[Filter]:
     """Filters for what is kept by the key of its scope."""
     keys = [scope.key for scope in scopes]
     return [{"scope_key": {"$in": part}} for part in batched(keys, _KEYS)]
+
+
+def account_filters(traces: Traces) -> list[Filter]:
+    """Filters for audit entries of accounts: of no scope, they say what somebody is called."""
+    parts = id_parts(whole_accounts(traces))
+    return [{"target_id": {"$in": part}} for part in parts]
 
 
 def source_filters(sessions: Sequence[str]) -> list[Filter]:
@@ -203,7 +209,9 @@ class TracingPart(FormationsPart):
                 self._policies, ({"_id": {"$in": part}, "version": {"$gt": 0}} for part in policies)
             ),
             "versions in history": count(self._history, keys),
-            "audit entries (emptied)": count(self._audit, ({**key, **FULL} for key in keys)),
+            "audit entries (emptied)": count(
+                self._audit, ({**key, **FULL} for key in (*keys, *account_filters(traces)))
+            ),
             "formations (emptied)": sum(1 for _ in self._unsettled(traces)),
             "cached contexts": self._count_contexts(traces.agents),
         }

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from edenmem.models.forgetting import Traces
+from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.ids import new_id
 from edenmem.store.sqlite import codec, facts, scopes
 from edenmem.store.sqlite.codec import to_ms
@@ -25,7 +25,16 @@ from edenmem.store.sqlite.forgettings import Forgettings
 from edenmem.store.sqlite.formations import apply_recorded
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.passages import Passages
-from edenmem.store.sqlite.tracing import AMONG, SAID_IN, SETTLED, Tracing, numbers, of_agent
+from edenmem.store.sqlite.tracing import (
+    AMONG,
+    FULL,
+    OF_ACCOUNTS,
+    SAID_IN,
+    SETTLED,
+    Tracing,
+    numbers,
+    of_agent,
+)
 
 #: Facts and reflections that are removed in one transaction.
 _AT_ONCE = 500
@@ -33,10 +42,7 @@ _AT_ONCE = 500
 #: Kinds of what is removed, as `Store.count_traces` names them too.
 VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
 
-_EMPTY_AUDIT = (
-    "UPDATE audit SET before = NULL, after = NULL, reason = ''"
-    " WHERE {} AND (before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
-)
+_EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {FULL}"
 
 
 class Erasing(Tracing, Forgettings, Passages, Compacting):
@@ -64,14 +70,15 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
             self._erase_reflections("reflections", ids, at, removed)
         with self._db.reading() as connection:
             whole = json_array(numbers(connection, traces))
-        for kind, statement in (
-            ("texts", f"DELETE FROM consolidations WHERE scope_id {AMONG}"),
-            ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}"),
-            (VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}"),
-            (ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}")),
+        for kind, statement, among in (
+            ("texts", f"DELETE FROM consolidations WHERE scope_id {AMONG}", whole),
+            ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}", whole),
+            (VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
+            (ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
+            (ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), json_array(whole_accounts(traces))),
         ):
             with self._db.writing() as connection:
-                removed[kind] += connection.execute(statement, (whole,)).rowcount
+                removed[kind] += connection.execute(statement, (among,)).rowcount
         with self._db.writing() as connection:
             removed["cached contexts"] += connection.execute(
                 f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from edenmem.models.forgetting import Passage, Traces
+from edenmem.models.forgetting import Passage, Traces, whole_accounts
 from edenmem.models.host import Session, User
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
@@ -21,6 +21,11 @@ AMONG = "IN (SELECT value FROM json_each(?))"
 
 #: What a formation that has nothing left to give looks like.
 SETTLED = "status = 'applied' AND decisions = '[]' AND error IS NULL AND changes IS NULL"
+
+#: Audit entries of accounts, which are of no scope, and say what these are called.
+OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
+#: Audit entries that have contents.
+FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
 
 #: A session's messages of the accounts in a formation.
 SAID_IN = (
@@ -178,10 +183,8 @@ class Tracing(Host, Part):
             counts["policies"] = count(f"policies WHERE scope_id {AMONG}", whole)
             counts["versions in history"] = count(f"history WHERE scope_id {AMONG}", whole)
             counts["audit entries (emptied)"] = count(
-                f"audit WHERE scope_id {AMONG}"
-                " AND (before IS NOT NULL OR after IS NOT NULL OR reason <> '')",
-                whole,
-            )
+                f"audit WHERE scope_id {AMONG} AND {FULL}", whole
+            ) + count(f"audit WHERE {OF_ACCOUNTS} AND {FULL}", json_array(whole_accounts(traces)))
             counts["formations (emptied)"] = self._count_formations(connection, traces)
             counts["cached contexts"] = count(
                 f"cached_contexts WHERE agent_id {AMONG}", json_array(traces.agents)

@@ -9,17 +9,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edenmem.errors import UsageError
-from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, RemoveFact, ReviseFact
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    AddReflection,
+    AddUser,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+)
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.formation import Decision, FormationStatus
-from edenmem.models.host import CachedContext
+from edenmem.models.host import CachedContext, User
 from tests.support.builders import (
     NOW,
     change_set,
+    make_agent,
     make_fact,
     make_formation,
     make_messages,
     make_reflection,
+    make_user,
 )
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
@@ -97,6 +107,24 @@ def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
     (kept,) = store.forgettings()
     assert kept.closed_at == NOW
     assert kept.counts["facts"] == 2
+
+
+def test_what_an_account_was_called_goes_from_the_audit(store: Store) -> None:
+    """Known failure 49: the entry of 'user add' kept the name of whoever was forgotten."""
+    eve = make_agent("eve")
+    people = [make_user("zenobia"), make_user("bruno")]
+    applied(store, AddAgent(agent=eve), *(AddUser(user=user) for user in people))
+
+    def said(user: User) -> object:
+        (entry,) = store.audit(target_id=user.id)
+        return entry.after
+
+    assert forget(store, user="zenobia", agent="eve").complete
+    assert all(map(said, people))  # another agent may know her still
+    planned = plan_of(store, user="zenobia").counts
+    assert planned == {"audit entries (emptied)": 1}
+    assert forget(store, user="zenobia").removed == planned
+    assert [bool(said(user)) for user in people] == [False, True]
 
 
 def test_of_one_agent_alone(town: Town) -> None:
