@@ -39,7 +39,8 @@ class Integrity(Protocol):
         a consolidation has taken out and is about to mark."""
 
     def kept_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
-        """Target → the numbers of the versions that history has of it."""
+        """Target → the numbers of the versions that history has of it. Of what was moved from v1,
+        which kept no history, the latest alone: nobody can say what there was before it."""
 
     def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Facts beside an older one of the same scope and hash, which is ``related``; none as

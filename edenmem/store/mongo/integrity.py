@@ -132,10 +132,16 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         filters = [
             {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
         ]
-        seen = {"target_id": 1, "version": 1}
+        seen = {"target_id": 1, "version": 1, "action": 1}
+        moved: dict[str, int] = {}
         for document in self._find_all(self._history, filters, seen):
-            versions = found.setdefault(str(document["target_id"]), set())
-            versions.add(codec.number(document.get("version")))
+            target_id, version = str(document["target_id"]), codec.number(document.get("version"))
+            if document.get("action") == "migrate":
+                moved[target_id] = max(version, moved.get(target_id, 0))
+            else:
+                found.setdefault(target_id, set()).add(version)
+        for target_id, version in moved.items():
+            found.setdefault(target_id, set()).add(version)
         return {target_id: frozenset(versions) for target_id, versions in found.items()}
 
     # -- what unique keys rule out -----------------------------------------------------------

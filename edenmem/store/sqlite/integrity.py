@@ -127,7 +127,10 @@ class IntegrityChecks(Records):
         with self._db.reading() as connection:
             for target_id, version in connection.execute(
                 f"SELECT target_id, version FROM history WHERE target_id {_GIVEN}"
-                " AND target_type = ?2",
+                " AND target_type = ?2 AND action <> 'migrate'"
+                " UNION SELECT target_id, max(version) FROM history"
+                f" WHERE target_id {_GIVEN} AND target_type = ?2 AND action = 'migrate'"
+                " GROUP BY target_id",
                 (json_array(ids), target_type),
             ):
                 found.setdefault(target_id, set()).add(version)

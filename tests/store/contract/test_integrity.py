@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from edenmem.models.changes import WriteConsolidation
 from edenmem.models.integrity import RecordKind
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.store.protocol import Store
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import NOW, make_formation, make_messages
+from tests.support.builders import NOW, change_set, make_actor, make_formation, make_messages
 from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
 from tests.support.vectors import random_unit
 
@@ -117,6 +118,26 @@ def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> 
     kept = store.kept_versions("consolidation", [text.id, "0" * 24])
     assert 1 in kept[text.id]
     assert set(kept) == {text.id}
+
+
+def test_versions_that_were_moved_from_v1_leave_no_gaps(store: Store, cast: Cast) -> None:
+    """v1 numbered its texts and kept none: two documents of one user may be version 4 and 9."""
+    mover = make_actor(command="edenmem migrate v1")
+    scope = cast.bruno_scope
+    for before, version in ((0, 4), (4, 9)):
+        moved = WriteConsolidation(
+            scope=scope,
+            expected_version=before,
+            content=f"He rows, {version}.",
+            word_limit=100,
+            at=NOW,
+            as_version=version,
+        )
+        (result,) = store.apply(change_set(moved, actor=mover))
+        assert result.ok
+    text = store.consolidations([scope])[scope]
+    consolidate(store, scope, "He rows no more.", expected_version=9)
+    assert store.kept_versions("consolidation", [text.id]) == {text.id: frozenset({9, 10})}
 
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
