@@ -63,7 +63,7 @@ def read_header(source: Source) -> dict[str, Any]:
     for _, raw in source.lines():
         try:
             data = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {}
         if not isinstance(data, dict) or data.get("type") != lines.HEADER:
             return {}

@@ -95,7 +95,7 @@ class Parser:
             raise InputError(str(error)) from error
         except EdenmemError as error:
             raise InputError(error.message, hint=error.hint) from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"it is no {kind}: {error}") from error
 
     def _parsed(self, kind: RecordKind, data: dict[str, Any]) -> Record:

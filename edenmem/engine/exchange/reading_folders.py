@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,10 @@ def _paths(folder: Path) -> Iterator[Path]:
 
 def _page(path: Path) -> Page | None:
     try:
-        if path.stat().st_size > _LARGEST:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError("it is no file")  # a pipe would be waited for without end
+        if found.st_size > _LARGEST:
             raise InputError("the file is too large to be of an export")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ import msgspec
 from edenmem.engine import edit_checks
 from edenmem.engine.exchange.checking import TOLD, Checked, Checker, Problem, good_lines
 from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.forgotten import Forgotten
 from edenmem.engine.exchange.parsing import Parser
 from edenmem.engine.exchange.replacing import replacement
 from edenmem.engine.overview import word_limit_of
@@ -180,6 +181,7 @@ class _Work:
         self._replaces = on_conflict == "replace"
         self._changed = False
         self._closed: dict[Scope, str] = {}
+        self._forgotten = Forgotten(self._store, self._checked.header)
         done = 0
         for kind, of_kind in groupby(lines, key=lambda line: line[1]):
             for batch in batched(of_kind, _BATCH):
@@ -204,7 +206,7 @@ class _Work:
         if not self._checked.whole and kind in _PAST:
             self._tally.add(kind, "left out", len(records))
             return
-        answers = self._store.load(kind, records, dry_run=self._dry_run or news)
+        answers = self._loaded(kind, records, dry_run=self._dry_run or news)
         if news:
             answers = self._added(records, answers)
         for number, record, answer in zip(numbers, records, answers, strict=True):
@@ -213,6 +215,26 @@ class _Work:
             else:
                 word = answer.status.value
             self._tally.note(number, kind, record, answer, word)
+
+    def _loaded(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
+    ) -> list[Loaded]:
+        """The store's answers, in order; it only looks at what may not be brought back."""
+        reasons = [self._forgotten.why(record) for record in records]
+        if not any(reasons):
+            return self._store.load(kind, records, dry_run=dry_run)
+        pairs = list(zip(records, reasons, strict=True))
+        free = iter(self._store.load(kind, [r for r, why in pairs if not why], dry_run=dry_run))
+        kept = iter(self._store.load(kind, [r for r, why in pairs if why], dry_run=True))
+        answers: list[Loaded] = []
+        for why in reasons:
+            answer = next(kept if why else free)
+            brings = answer.status is LoadStatus.ADDED or (
+                answer.status is LoadStatus.DIFFERS and self._replaces
+            )
+            refused = Loaded(status=LoadStatus.REFUSED, detail=why)
+            answers.append(refused if why and brings else answer)
+        return answers
 
     # -- what is new here --------------------------------------------------------------------
 

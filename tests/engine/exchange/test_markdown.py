@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -254,10 +255,11 @@ def test_files_that_were_broken_or_lie_are_named(
         (folder / name).write_text(text)
     (folder / "f.md").write_bytes(b"\xff\xfe")
     (folder / "link.md").symlink_to(listed)
+    os.mkfifo(folder / "pipe.md")
     (folder / "copy.md").write_text(listed.read_text())
     plan, report = take(sqlite_store, folder)
     problems = {problem.path for problem in plan.problems}
-    assert problems >= {"a.md", "b.md", "c.md", "d.md", "e.md", "f.md"}
+    assert problems >= {"a.md", "b.md", "c.md", "d.md", "e.md", "f.md", "pipe.md"}
     assert "mine.md" not in problems
     assert "link.md" not in problems
     assert any("of another scope" in problem.reason for problem in plan.problems)
