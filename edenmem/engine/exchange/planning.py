@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.engine.exchange.markdown import Item
+from edenmem.engine.exchange.ordering import in_order
 from edenmem.engine.exchange.reading_folders import FileProblem, FolderFile, files_in
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Fact, Reflection
@@ -23,8 +24,11 @@ from edenmem.store.protocol import Store
 from edenmem.text import clean
 
 Target = Literal["fact", "reflection", "consolidation"]
-#: In the order in which they are done: nothing is taken away before what takes its place is there.
 Action = Literal["add", "edit", "delete"]
+
+
+#: Why an edit is not made that waits for one that waits for it.
+_CROSSED = "another fact still says this; edit one of them, import, then edit the other"
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +73,11 @@ def planned(folder: Path, store: Store, *, delete: bool) -> Plan:
             plan.problems.append(found)
         else:
             plan.read(found)
-    order = ("add", "edit", "delete")
+    edits, circle = in_order(plan.edits)
+    crossed = (FileProblem(path=edit.path, reason=_CROSSED, line=edit.line) for edit in circle)
     return Plan(
-        edits=tuple(sorted(plan.edits, key=lambda edit: order.index(edit.action))),
-        conflicts=tuple(plan.conflicts),
+        edits=tuple(edits),
+        conflicts=(*plan.conflicts, *crossed),
         problems=tuple(plan.problems),
         missing=plan.missing,
         files=plan.files,
@@ -137,9 +142,18 @@ class _Planner:
         self, file: FolderFile, target: Target, stored: dict[str, Fact] | dict[str, Reflection]
     ) -> None:
         listed: set[str] = set()
+        named = {item.id for item in file.page.items}
+        unnamed = {_tidy(one.content): one.id for one in stored.values() if one.id not in named}
+        staying = {
+            text: item.id
+            for item in file.page.items
+            if item.id is not None
+            and (now := stored.get(item.id)) is not None
+            and (text := _tidy(item.content)) == _tidy(now.content)
+        }
         for item in file.page.items:
             if item.id is None:
-                listed.add(self._new(file, target, item, stored))
+                listed.add(self._new(file, target, item, {**unnamed, **staying}))
             elif item.id in listed:
                 self._problem(file, f"{item.id} stands in the list twice", item.line)
             elif item.id in stored:
@@ -157,12 +171,12 @@ class _Planner:
         file: FolderFile,
         target: Target,
         item: Item,
-        stored: dict[str, Fact] | dict[str, Reflection],
+        twins: dict[str, str],
     ) -> str:
-        """The id of the one that says the same already, if there is one: it was added before, or
-        lost its comment when its line was moved."""
+        """The id of the one that says the same and goes on to, if there is one: it was added
+        before, or lost its comment when its line was moved."""
         text = _tidy(item.content)
-        twin = next((one.id for one in stored.values() if _tidy(one.content) == text), "")
+        twin = twins.get(text, "")
         if not text:
             self._problem(file, "an item is empty", item.line)
         elif not twin:

@@ -222,6 +222,36 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     assert (plan.edits, plan.conflicts) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (["Two. {0}", "Three. {1}"], ["Three.", "Two."]),
+        (["Two. {0}"], ["Two."]),
+        (["New. {0}", "One.", "Two. {1}"], ["New.", "One.", "Two."]),
+        (["Two. {0}", "One. {1}"], ["One.", "Two."]),
+        (["Two. {0}", "One.", "Three. {1}"], ["One.", "Three.", "Two."]),
+    ],
+    ids=["shifted", "takes the place of one that goes", "added again", "swapped", "all at once"],
+)
+def test_texts_that_change_places_are_not_lost(
+    sqlite_store: Store, tmp_path: Path, lines: list[str], left: list[str]
+) -> None:
+    """Known failure 51: one edit takes away what another brings."""
+    eve = make_agent("eve")
+    sqlite_store.add_agent(eve)
+    scope = Scope.agent(eve.id)
+    facts = [make_fact(scope, text, formed_at=ago(hours=1)) for text in ("One.", "Two.")]
+    sqlite_store.apply(change_set(*(AddFact(fact=fact) for fact in facts), at=ago(hours=1)))
+    folder = export(sqlite_store, tmp_path / "notes")
+    (listed,) = folder.rglob("facts.md")
+    head = listed.read_text().partition("\n- ")[0]
+    marks = [f"<!-- {fact.id} v1 -->" for fact in facts]
+    listed.write_text(head + "".join(f"\n- {line.format(*marks)}" for line in lines) + "\n")
+    take(sqlite_store, folder, delete=True)
+    stored = sqlite_store.facts(FactFilter(scopes=(scope,)))
+    assert sorted(fact.content for fact in stored) == left
+
+
 def test_one_edit_that_is_refused_keeps_none_of_the_others_out(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
