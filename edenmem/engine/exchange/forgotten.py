@@ -40,8 +40,9 @@ class Forgotten:
         for key in _keys(record):
             if key in self._blocks:
                 at = self._blocks[key]
-                when = "is being forgotten" if at is None else f"was forgotten on {at:%Y-%m-%d}"
-                return f"it is of what {when}, after the file was written"
+                if at is None:
+                    return "whose it is is being forgotten"
+                return f"whose it is was forgotten on {at:%Y-%m-%d}, after the file was written"
         return ""
 
 
