@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import filterfalse
 
 import msgspec
 
@@ -106,7 +107,7 @@ def scope_statuses(
     summaries = store.scopes(
         agent_id=agent_id, kinds=kinds, user_id=user_id, min_pending=min_pending
     )
-    for batch in batched(summaries, _BATCH):
+    for batch in batched(filterfalse(_is_taken_back, summaries), _BATCH):
         scopes = [summary.scope for summary in batch]
         policies = store.policies(scopes)
         wanted = [s.scope for s in batch if s.version or (details and s.pending)]
@@ -115,6 +116,12 @@ def scope_statuses(
             text = texts.get(summary.scope)
             policy = policies.get(summary.scope)
             yield _status(store, settings, summary, policy, text, details=details)
+
+
+def _is_taken_back(summary: ScopeSummary) -> bool:
+    """Whether only the number of a text's last version is left of a scope, as after an undo."""
+    held = summary.facts or summary.pending or summary.words
+    return bool(summary.version and not held and summary.active)
 
 
 def _status(

@@ -9,7 +9,7 @@ from typing import TypeVar
 from edenmem.engine.doctor.patient import BATCH, CLOCKS, Owned, Patient, about
 from edenmem.engine.doctor.report import Seen, State
 from edenmem.models.integrity import Finding, PresenceKind, Record, RecordKind
-from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.memory import Consolidation, Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol import batched
 from edenmem.text import word_count
@@ -94,6 +94,7 @@ _NAMES = {"person": "user", "session": "session", "group": "group"}
 def strangers(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
     """What belongs to an agent, person, session, group or shard that is not there."""
     known = patient.known
+    items = [item for item in items if not _is_taken_back(item)]
     gone = known.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
@@ -108,6 +109,13 @@ def strangers(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
                 detail = f"there is no {_NAMES[presence]} {item.home.owner}"
                 yield Seen("owners", about(item, detail), state)
     yield from _lost_shards(patient, [item for item in items if item.home.kind is ScopeKind.SHARD])
+
+
+def _is_taken_back(item: Owned) -> bool:
+    """Whether this is a text of which only the number of its last version is left."""
+    if not isinstance(item, Consolidation):
+        return False
+    return not item.consolidated_content and not item.unabsorbed_ids
 
 
 def _lost_shards(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
