@@ -42,6 +42,7 @@ _ALONE = frozenset(
         "remove_reflection",
     }
 )
+_OF_POLICIES = ("write_policy", "remove_policy")
 
 
 def undo_id(entry_id: str) -> str:
@@ -245,8 +246,12 @@ class Undoer:
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
 
     def _since(self, of: AuditEntry) -> Iterator[AuditEntry]:
-        """The entries of the same target after this one, newest first."""
-        entries = self._store.audit(target_id=of.target_id, since=of.at)
+        """The entries of the same target after this one, newest first. A policy that is made anew
+        has an id of its own, and the scope is the same."""
+        if of.scope is not None and of.action in _OF_POLICIES:
+            entries = self._store.audit(scope=of.scope, since=of.at, actions=_OF_POLICIES)
+        else:
+            entries = self._store.audit(target_id=of.target_id, since=of.at)
         return takewhile(lambda entry: entry.id != of.id, entries)
 
     def _is_of_run(self, task: _Task, run: str) -> bool:

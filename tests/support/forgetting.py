@@ -175,7 +175,10 @@ def forget(
 
 
 def everything_but(store: Store, traces: ForgetPlan) -> dict[str, Any]:
-    """All that is stored of others: memory, versions, audit entries, conversations."""
+    """All that is stored of others: memory, versions, audit entries, conversations.
+
+    A scope whose buffer held nothing but what was derived from them has nothing of its own.
+    """
     whole = set(traces.traces.scopes)
     derived = set(traces.derived)
     scopes = [one.scope for one in store.scopes() if one.scope not in whole]
@@ -187,13 +190,22 @@ def everything_but(store: Store, traces: ForgetPlan) -> dict[str, Any]:
     return {
         "facts": list(store.facts(FactFilter(scopes=tuple(scopes)), with_vectors=True)),
         "reflections": [one for one in store.reflections(scopes) if own(one)],
-        "pending": {s.key: [one.id for one in store.pending(s) if own(one)] for s in scopes},
+        "pending": {
+            scope.key: kept
+            for scope in scopes
+            if (kept := [one.id for one in store.pending(scope) if own(one)])
+        },
         "texts": {
             scope.key: (text.consolidated_content, text.version, text.absorbed_ids)
             for scope, text in texts.items()
+            if text.version
         },
         "policies": store.policies(scopes),
-        "history": {s.key: store.history("consolidation", "", scope=s) for s in scopes},
+        "history": {
+            scope.key: kept
+            for scope in scopes
+            if (kept := store.history("consolidation", "", scope=scope))
+        },
         "audit": sorted(
             (
                 entry
