@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from edenmem.engine.migration.making import Maker, Source, character_notes
@@ -146,9 +145,10 @@ def reflections(maker: Maker) -> Iterator[V1Item]:
             at = stage.text_written_at(agent_id, key)  # by then it had absorbed them
             for staged in stage.absorbed(agent_id, key):
                 yield _absorbed(maker, key, staged, at)
-        # Each list is in order; several lists of one scope are told together, by time.
+        # A buffer is read oldest first, so that is the order in which it is told; what came at one
+        # time keeps the order of its list.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
-        waiting = heapq.merge(*lists, key=lambda row: _memory(row[2]).created_at)
+        waiting = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
         places = _Places()
         for times, spread, staged in waiting:
             yield _waiting(maker, key, places.next(_memory(staged)), staged, times, spread)
