@@ -65,14 +65,15 @@ async def test_the_error_of_a_call_whose_task_was_cancelled_is_not_reported_as_l
 
 async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_begins() -> None:
     busy, most, go_on = 0, 0, threading.Event()
-    lock = threading.Lock()
+    lock, all_busy = threading.Lock(), threading.Barrier(offload.THREADS + 1)
 
     def block() -> None:
         nonlocal busy, most
         with lock:
             busy += 1
             most = max(most, busy)
-        go_on.wait(10)
+        all_busy.wait(30)
+        go_on.wait(30)
         with lock:
             busy -= 1
 
@@ -84,6 +85,7 @@ async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_b
     queued.cancel()
     with pytest.raises(asyncio.CancelledError):
         await queued
+    await asyncio.get_running_loop().run_in_executor(None, all_busy.wait, 30)
     go_on.set()
     await asyncio.gather(*blockers)
     await in_thread(calls.append, "after")
