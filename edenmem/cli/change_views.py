@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from edenmem.cli.editing import show_diff
@@ -24,6 +25,8 @@ _SILENT = frozenset(
         *("unpropagated_versions", "propagated_from", "owner", "eden_user_id"),
     }
 )
+#: Columns of a screen on which the log has room for commands and runs.
+_WIDE = 130
 _TEXTS = ("content", "consolidated_content")
 
 
@@ -104,7 +107,7 @@ def log_columns(
 
     def columns(entries: Sequence[AuditEntry]) -> list[Column[AuditEntry]]:
         place = where(run, entries)
-        return [
+        shown: list[Column[AuditEntry]] = [
             Column("id", lambda entry: entry.id, "id"),
             Column("when", lambda entry: entry.at, "time"),
             Column("who", lambda entry: entry.actor.name),
@@ -112,8 +115,20 @@ def log_columns(
             Column("where", place),
             Column("says", said, "text"),
         ]
+        if run.out.room >= _WIDE:  # what 'undo --run' and --command take
+            shown[3:3] = [
+                Column("command", _command),
+                Column("run", lambda entry: entry.actor.run_id, "id"),
+            ]
+        return shown
 
     return columns
+
+
+def _command(entry: AuditEntry) -> str:
+    """The words of the command, without its options."""
+    words = entry.actor.command.removeprefix("edenmem ").split()
+    return " ".join(takewhile(lambda word: word.isalnum(), words))
 
 
 def entry_fields(run: Invocation, entry: AuditEntry, undone_by: str) -> list[tuple[str, object]]:

@@ -61,6 +61,11 @@ class Output:
         """Columns of a table in a pipe: nothing is cut there, unless ``COLUMNS`` says so."""
         return self.width if os.environ.get("COLUMNS") else sys.maxsize
 
+    @property
+    def room(self) -> int:
+        """Columns that a table on stdout may take."""
+        return self.width if sys.stdout.isatty() else self._pipe_width
+
     def colored(self, stream: Any) -> bool:
         """Whether to write colours to this stream."""
         return self._color and bool(stream.isatty())

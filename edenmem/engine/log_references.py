@@ -26,7 +26,17 @@ def logged_id(store: Store, key: AuditKey, text: str) -> str:
     if not found:
         raise NotFoundError(
             f"there is no {_WHAT[key]} {text!r}",
-            hint="'edenmem log' lists the latest; 4 digits of an id are enough if no other "
+            hint=_run_of_entry(store, key, wanted)
+            or "'edenmem log' lists the latest; 4 digits of an id are enough if no other "
             "begins with them",
         )
     raise AmbiguousReference(key, text, list(found))
+
+
+def _run_of_entry(store: Store, key: AuditKey, wanted: str) -> str | None:
+    """What to say to somebody who took an entry for a run."""
+    entries = store.find_audited("entry", wanted) if key == "run" else ()
+    entry = store.audit_entry(entries[0]) if len(entries) == 1 else None
+    if entry is None or not entry.actor.run_id:
+        return None
+    return f"it is an entry in the log, of the run {entry.actor.run_id}"

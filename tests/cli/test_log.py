@@ -211,3 +211,17 @@ def test_what_went_into_one_version(inside: Inside) -> None:
     assert [(each["version"]["version"], each["agent_id"]) for each in only] == [(1, MIRA)]
     assert only[0]["user_id"] == LENA
     assert inside("consolidation", "why", *USER, "--version", "9").code == 3
+
+
+def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
+    entry = cli.json("log", "--limit", "1")[0]
+    refused = cli("undo", "--run", entry["id"], "--yes")
+    assert refused.code == 3
+    assert (entry["actor"]["run_id"] or "lists the latest") in refused.err
+
+
+def test_a_wide_screen_has_commands_and_runs(cli: Cli) -> None:
+    cli("fact", "add", "--agent", "mira", "--content", "New.").ok()
+    wide, narrow = (cli("log", columns=columns).ok().out for columns in (160, 80))
+    assert "fact add" in wide
+    assert "command" not in narrow.splitlines()[0]
