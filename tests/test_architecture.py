@@ -8,11 +8,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 import edenmem
 
@@ -176,11 +175,25 @@ def test_models_know_nobody() -> None:
 
 # -- imports -------------------------------------------------------------------------------------
 
-#: Imports each module in a fork of a bare interpreter, and says what was loaded, or what failed.
+#: What is loaded before all modules are imported alone, so that it is loaded once.
+_LIBRARIES = (
+    "openai",
+    "numpy",
+    "pymongo",
+    "pydantic",
+    "jinja2",
+    "rich.console",
+    "typer",
+    "msgspec",
+)
+
+#: Imports libraries, then each module in a fork, and says what was loaded, or what failed.
 _IMPORT_EACH = """
 import importlib, json, os, sys, traceback
-heavy = set(sys.argv[1].split(","))
-for name in sys.argv[2:]:
+libraries, heavy = sys.argv[1].split(","), set(sys.argv[2].split(","))
+for name in filter(None, libraries):
+    importlib.import_module(name)
+for name in sys.argv[3:]:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -201,52 +214,42 @@ for name in sys.argv[2:]:
 """
 
 
-@pytest.fixture(scope="module")
-def imported() -> dict[str, dict[str, object]]:
-    """What importing each module alone, with warnings as errors, led to."""
-    command = [sys.executable, "-W", "error", "-c", _IMPORT_EACH, ",".join(HEAVY), *modules()]
+def import_each(names: Sequence[str], libraries: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """What importing each of these alone, with warnings as errors, led to."""
+    lists = [",".join(libraries), ",".join(HEAVY)]
+    command = [sys.executable, "-W", "error", "-c", _IMPORT_EACH, *lists, *names]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["module"] for result in results] == modules()
+    assert [result["module"] for result in results] == [*names]
     return {result["module"]: result for result in results}
 
 
-@pytest.mark.xdist_group("import each")
-class TestEachModule:
-    def test_can_be_imported_alone(self, imported: dict[str, dict[str, object]]) -> None:
-        failed = [f"{name}: {r['error']}" for name, r in imported.items() if "error" in r]
-        assert not failed, "\n".join(failed)
+def test_each_module_can_be_imported_alone() -> None:
+    imported = import_each(modules(), _LIBRARIES)
+    failed = [
+        f"{name}: {result['error']}" for name, result in imported.items() if "error" in result
+    ]
+    assert not failed, "\n".join(failed)
 
-    @pytest.mark.parametrize(
-        "module",
-        [
-            "edenmem",
-            "edenmem.__main__",
-            "edenmem.text",
-            "edenmem.errors",
-            "edenmem.settings.load",
-            "edenmem.store.protocol",
-            "edenmem.store.sqlite",
-            "edenmem.engine.factory",
-            "edenmem.engine.overview",
-            "edenmem.engine.references",
-            "edenmem.cli.app",
-            "edenmem.cli.commands.scope",
-            "edenmem.cli.commands.status",
-        ],
-    )
-    def test_loads_nothing_heavy(self, imported: dict[str, dict[str, object]], module: str) -> None:
-        assert imported[module] == {"module": module, "heavy": []}
 
-    def test_models_and_settings_load_nothing_heavy(
-        self, imported: dict[str, dict[str, object]]
-    ) -> None:
-        heavy = {
-            name: result["heavy"]
-            for name, result in imported.items()
-            if name.startswith(("edenmem.models", "edenmem.settings")) and result.get("heavy")
-        }
-        assert heavy == {}
+def test_what_is_loaded_at_every_start_loads_nothing_heavy() -> None:
+    light = [name for name in modules() if name.startswith(("edenmem.models", "edenmem.settings"))]
+    light += [
+        "edenmem",
+        "edenmem.__main__",
+        "edenmem.text",
+        "edenmem.errors",
+        "edenmem.store.protocol",
+        "edenmem.store.sqlite",
+        "edenmem.engine.factory",
+        "edenmem.engine.overview",
+        "edenmem.engine.references",
+        "edenmem.cli.app",
+        "edenmem.cli.commands.scope",
+        "edenmem.cli.commands.status",
+    ]
+    imported = import_each(light)
+    assert {name: result for name, result in imported.items() if result.get("heavy") != []} == {}
 
 
 _SCOPE_LIST = """
@@ -359,18 +362,3 @@ def test_nothing_names_the_machine_that_it_was_written_on() -> None:
         if path.suffix in suffixes or path.parent.name == ".ci":
             found = personal.search(path.read_text(encoding="utf-8"))
             assert not found or path == Path(__file__), f"{path}: {found and found.group()}"
-
-
-# -- static checks -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy", "--strict", "edenmem"]],
-    ids=["lint", "format", "types"],
-)
-def test_static_checks_find_nothing(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

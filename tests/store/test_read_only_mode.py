@@ -27,6 +27,7 @@ READS = {
     "indexes",
     "answers_search",
     "search_indexes",
+    "leniently",
 }
 WRITES = sorted(
     name

@@ -229,7 +229,7 @@ def test_the_same_over_a_socket(secantus_uri: str) -> None:
             made.append(f"faults_{name}")
             return kind(secantus_uri, StoreSettings(database=made[-1]), client=client)
 
-        _break_everywhere(opener, changes, step=7)
+        _break_everywhere(opener, changes, step=19)
         for database in set(made):
             client.drop_database(database)
 

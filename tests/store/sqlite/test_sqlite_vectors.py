@@ -143,7 +143,10 @@ def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: i
     kept = sum(len(set(one) & set(other)) for one, other in zip(fast, exact, strict=True))
     assert kept / (10 * len(queries)) >= 0.995
     alone = [opened.semantic_candidates(MINE, [q], model="m", limit=10)[0][0] for q in queries]
-    assert alone == [found[0] for found in fast]
+    together = [found[0] for found in fast]
+    assert [one.fact_id for one in alone] == [one.fact_id for one in together]
+    # The last digit depends on the order in which products are added.
+    assert [one.score for one in alone] == pytest.approx([one.score for one in together], abs=2e-6)
 
 
 def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
