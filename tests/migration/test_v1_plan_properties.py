@@ -158,7 +158,8 @@ def test_nobody_sees_anothers_memory(database: Database, options: dict[str, Any]
 @FEW
 @given(v1_databases())
 def test_what_waits_keeps_its_order(database: Database) -> None:
-    """Each list comes in its own order, whatever the times say, and no part of it is lost."""
+    """Oldest first, as every buffer is read, what came at one time as its list has it; and no part
+    of a list is lost."""
     items = planned(database)
     known = read(database)
     texts = [one.document for one in known.values() if isinstance(one.document, V1UserText)]
@@ -177,14 +178,15 @@ def test_what_waits_keeps_its_order(database: Database) -> None:
                 and (not memory.users or text.user_id in memory.users)
                 and clean(memory.content).strip()
             ):
-                wanted.append(listed)
+                wanted.append((memory.created_at, listed))
+        wanted.sort(key=lambda each: each[0])
         found = [
             item.sources[0].id
             for item, target in targets(items, V1Reflection)
             if (item.agent_id, item.user_id) == (text.agent_id, text.user_id)
             and known["memory_sessions", item.sources[0].id].document.agent_id  # type: ignore[union-attr]
         ]
-        assert found == wanted
+        assert found == [listed for _, listed in wanted]
 
 
 @settings(max_examples=15)
