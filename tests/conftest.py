@@ -30,10 +30,17 @@ forbid_network()
 settings.register_profile(
     "edenmem",
     deadline=None,  # a slow machine is no failure
+    max_examples=1000 if os.environ.get("EDENMEM_HYPOTHESIS") == "more" else 50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     print_blob=True,
 )
 settings.load_profile("edenmem")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors: many tests wait for a process, a server or a disk."""
+    return len(os.sched_getaffinity(0)) + 1
+
 
 #: What a person's shell may hold that would change what a test sees.
 _FOREIGN = re.compile(
