@@ -30,7 +30,7 @@ forbid_network()
 settings.register_profile(
     "edenmem",
     deadline=None,  # a slow machine is no failure
-    max_examples=1000 if os.environ.get("EDENMEM_HYPOTHESIS") == "more" else 50,
+    max_examples=1000 if os.environ.get("EDENMEM_HYPOTHESIS") == "more" else 30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     print_blob=True,
 )

@@ -65,7 +65,7 @@ def test_nobody_is_shown_what_is_not_theirs(folder: Path) -> None:
             super().teardown()
             self.store.close()
 
-    run_state_machine_as_test(OnSqlite, settings=budget(25, 50))
+    run_state_machine_as_test(OnSqlite, settings=budget(16, 50))
 
 
 @pytest.mark.timeout(0 if MORE else 300)
