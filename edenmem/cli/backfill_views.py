@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edenmem.cli.data import to_data
 from edenmem.cli.failures import tell
 from edenmem.cli.invocation import Invocation
+from edenmem.cli.progress import steps
 
 if TYPE_CHECKING:
     from edenmem.engine.backfilling import BackfillPlan, BackfillReport
@@ -81,14 +81,5 @@ def tell_failures(report: BackfillReport) -> None:
 @contextmanager
 def progress_of(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
     """What to call with the facts gone through; a terminal shows them, a pipe nothing."""
-    if run.quiet or not total or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("embedding"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("embedding", total=total)
-        yield lambda done: progress.update(task, completed=done)
+    with steps(run) as tell_step:
+        yield lambda done: tell_step("embedding", done, total)

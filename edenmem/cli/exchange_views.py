@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edenmem.cli.data import to_data
@@ -80,28 +78,3 @@ def _columns(words: list[str]) -> list[Column[tuple[str, dict[str, int]]]]:
         Column("type", lambda row: row[0]),
         *(Column(word, count(word), "number") for word in words),
     ]
-
-
-@contextmanager
-def progress(run: Invocation) -> Iterator[Callable[[str, int, int], None]]:
-    """What to call with the step, records done and to be done; a terminal shows them."""
-    if run.quiet or not sys.stderr.isatty():
-        yield lambda step, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
-    with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("reading", total=None)
-
-        def show(step: str, done: int, total: int) -> None:
-            shown.update(task, description=step, completed=done, total=total or None)
-
-        yield show

@@ -9,7 +9,7 @@ from typing import Any
 
 from edenmem.cli.invocation import Invocation
 
-#: Called with the step, how much of it is done, and how much it is.
+#: Called with the step, how much of it is done, and how much it is; 0: nobody knows.
 Tell = Callable[[str, int, int], None]
 
 
@@ -42,7 +42,7 @@ def steps(run: Invocation) -> Iterator[Tell]:
 
         def tell(step: str, done: int, total: int) -> None:
             if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done, total=total)
+                tasks[step] = progress.add_task(step, total=total or None)
+            progress.update(tasks[step], completed=done, total=total or None)
 
         yield tell

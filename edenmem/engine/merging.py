@@ -151,7 +151,7 @@ class FactMerger(FactEdits):
             if summary.facts < 2:
                 continue
             scope = summary.scope
-            has_vectors = model in self._store.vector_models((scope,))
+            has_vectors = model in self._store.vector_model_names((scope,))
             yield from find_groups(
                 self._store,
                 scope,

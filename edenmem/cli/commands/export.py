@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli import options
-from edenmem.cli.exchange_views import progress, tell_export
+from edenmem.cli.exchange_views import tell_export
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.output import OutputFormat
+from edenmem.cli.progress import steps
 from edenmem.cli.times import parse_when
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
@@ -93,7 +94,7 @@ def export(
         sink = squeezed(sys.stdout.buffer, compress)
     else:
         sink = written(target, compress=compress, force=force)
-    with progress(run) as show, sink as file:
+    with steps(run) as show, sink as file:
         report = Exporter(run.store).write(
             file, request, tell=lambda done: show("writing", done, 0)
         )

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from edenmem.cli import options
-from edenmem.cli.exchange_views import progress, tell_import
+from edenmem.cli.exchange_views import tell_import
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import invocation
 from edenmem.cli.output import OutputFormat
+from edenmem.cli.progress import steps
 from edenmem.errors import ExitCode, UsageError
 
 app = single()
@@ -88,7 +89,7 @@ def import_(
 
     from_pipe = source == "-"
     opened = Source.spooled(sys.stdin.buffer, "stdin") if from_pipe else Source.opened(source)
-    with opened as lines, progress(run) as show:
+    with opened as lines, steps(run) as show:
         report = Importer(run.store, run.settings, actor=run.actor).take(
             lines,
             on_conflict=word,  # type: ignore[arg-type]
