@@ -31,7 +31,13 @@ COMMUNITY = Path(__file__).parent / "community"
 VISITS = ("lena-first-visit", "lena-progress")
 
 LENA = User(id=derived_id("user", "lena"), username="lena")
-MIRA = Agent(id=derived_id("agent", "mira"), username="mira", name="Mira")
+MIRA = Agent(
+    id=derived_id("agent", "mira"),
+    username="mira",
+    name="Mira",
+    user_memory_enabled=True,
+    agent_memory_enabled=True,
+)
 
 
 def configure(database: Path) -> Settings:

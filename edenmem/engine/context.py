@@ -28,7 +28,7 @@ from edenmem.errors import StoreReadOnly, UsageError
 from edenmem.models.host import Agent, CachedContext, Session
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Consolidation, Fact, Reflection
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 
@@ -75,6 +75,7 @@ class ContextBuilder:
         recall: RecallMode | None = None,
         force_refresh: bool = False,
         as_of: datetime | None = None,
+        keep: bool = True,
     ) -> ContextReport:
         """The context of ``agent`` in ``session``.
 
@@ -88,6 +89,7 @@ class ContextBuilder:
             force_refresh: Build it anew although a cached one would do.
             as_of: Build it as it would have been at this moment (for the people and scopes of
                 today); nothing is cached and nothing recalled.
+            keep: Cache a context that is built. One that ``speaker`` changes is never cached.
 
         Raises:
             UsageError: recall is asked for together with ``as_of``.
@@ -97,7 +99,7 @@ class ContextBuilder:
             if recall not in (None, "off"):
                 raise UsageError("a context of the past is rebuilt without recall")
             return await in_thread(self._past, session, agent, speaker, as_utc(as_of))
-        standing = await in_thread(self._standing, session, agent, speaker, force_refresh)
+        standing = await in_thread(self._standing, session, agent, speaker, force_refresh, keep)
         recalled = await self._recaller.recall(
             recall or self._settings.context.recall,
             message,
@@ -130,7 +132,7 @@ class ContextBuilder:
     # -- the store's side, in a thread ---------------------------------------------------------
 
     def _standing(
-        self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool
+        self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool, keep: bool
     ) -> _Standing:
         now = self._clock()
         view = current_view(self._store, session, agent, speaker=speaker)
@@ -142,8 +144,11 @@ class ContextBuilder:
                 return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
         xml = render_context(self._memories(view.reads), self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
-        with suppress(StoreReadOnly):  # then it is built anew each time
-            self._store.cache_context(session.id, agent.id, context)
+        if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
+            with suppress(StoreReadOnly):  # then it is built anew each time
+                self._store.cache_context(
+                    session.id, agent.id, context, shared=_is_shareable(session, view)
+                )
         return _Standing(xml=xml, view=view, built_at=now, cached=False)
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
@@ -238,6 +243,12 @@ class ContextBuilder:
             version=version.version if version else 0,
             reflections=tuple(reflection.content for reflection in pending),
         )
+
+
+def _is_shareable(session: Session, view: SessionView) -> bool:
+    """Whether the platform may serve the context to any account that speaks next in the session:
+    it reads user memory only where the session has one account."""
+    return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
 
 
 def _in_buffer_order(reflections: Sequence[Reflection], document: Consolidation) -> tuple[str, ...]:

@@ -158,7 +158,9 @@ class Prober:
     ) -> int:
         contexts = 0
         for session, agent in await in_thread(lambda: list(islice(self._pairs(plan), _CONTEXTS))):
-            report = await self._contexts.build(session, agent, recall="off", force_refresh=True)
+            report = await self._contexts.build(
+                session, agent, recall="off", force_refresh=True, keep=False
+            )
             contexts += 1
             if any(escape_xml(text) in report.xml for text in gone) or (
                 not kept and names.are_in(report.xml)

@@ -40,9 +40,11 @@ class People:
         return self._users[name] or self.new_users.get(name)
 
     def agent_or_new(self, name: str) -> Agent:
-        """The agent called so, or the one that `add` would make."""
+        """The agent called so, or the one that `add` would make: with its memory on."""
         id = name if is_id(name) else derived_id("agent", name)
-        return self.agent(name) or Agent(id=id, username=name)
+        return self.agent(name) or Agent(
+            id=id, username=name, user_memory_enabled=True, agent_memory_enabled=True
+        )
 
     def user_or_new(self, name: str) -> User:
         """The account called so, or the one that `add` would make."""

@@ -195,6 +195,7 @@ class MemoryService:
         recall: RecallMode | None = None,
         force_refresh: bool = False,
         as_of: datetime | None = None,
+        keep: bool = True,
     ) -> ContextReport:
         """The memory that belongs into an agent's prompt, as XML, with what it was made of.
 
@@ -214,6 +215,7 @@ class MemoryService:
                 comes without, and the report's ``recall`` says why.
             force_refresh: Do not use a cached context.
             as_of: The context as it would have been at this moment.
+            keep: Cache a context that is built. One that ``user_id`` changes is never cached.
 
         Raises:
             NotFoundError: there is no such session, or the agent is not one of its agents.
@@ -231,6 +233,7 @@ class MemoryService:
             recall=recall,
             force_refresh=force_refresh,
             as_of=as_of,
+            keep=keep,
         )
 
     async def get_memory_context(

@@ -9,15 +9,16 @@ import msgspec
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, with the toggles that say which of its scopes are on."""
+    """An agent, with the switches of its scopes. A switch that is not set is off, as on the
+    platform."""
 
     id: str
     username: str
     name: str = ""
     persona: str = ""
     owner: str | None = None
-    user_memory_enabled: bool = True
-    agent_memory_enabled: bool = True
+    user_memory_enabled: bool = False
+    agent_memory_enabled: bool = False
     created_at: datetime | None = msgspec.field(default=None, name="createdAt")
 
     @property

@@ -179,13 +179,14 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
 
 class V1Person(msgspec.Struct, frozen=True, kw_only=True):
     """An agent or user, as far as v1's source tells: ``known`` is None if it has no ``users3``,
-    else whether the id is in it and not deleted."""
+    else whether the id is in it and not deleted. ``user_memory_enabled`` is an agent's switch."""
 
     id: str
     username: str | None = None
     name: str | None = None
     owner: str | None = None
     known: bool | None = None
+    user_memory_enabled: bool = False
 
 
 class V1Options(msgspec.Struct, frozen=True, kw_only=True):

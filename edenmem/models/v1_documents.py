@@ -73,6 +73,7 @@ class V1Account(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     owner: str = ""
     deleted: bool = False
+    user_memory_enabled: bool = False
 
 
 #: What was wrong with a document by itself: the kind, and a sentence for a person.

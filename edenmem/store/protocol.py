@@ -417,8 +417,15 @@ class Store(
     def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
         """The context last built for this session and agent."""
 
-    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
-        """Keep a context; for the session's first agent also in the platform's own fields."""
+    def cache_context(
+        self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
+    ) -> None:
+        """Cache a context for `cached_context`.
+
+        ``shared``: any account of the session may be served it. Only such a context, and only of
+        a session with one agent, goes into the platform's own fields, which the platform serves
+        to the next account for the next agent.
+        """
 
     # -- candidates for search ---------------------------------------------------------------
 

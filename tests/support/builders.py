@@ -57,9 +57,10 @@ def owner_fields(scope: Scope) -> dict[str, Any]:
 
 
 def make_agent(username: str = "", **fields: Any) -> Agent:
-    """An agent with a username of its own."""
+    """An agent with a username of its own and its memory on."""
     agent_id = fields.pop("id", None) or new_id()
-    return Agent(id=agent_id, username=username or f"agent-{agent_id}", **fields)
+    switches = {"user_memory_enabled": True, "agent_memory_enabled": True}
+    return Agent(id=agent_id, username=username or f"agent-{agent_id}", **{**switches, **fields})
 
 
 def make_user(username: str = "", **fields: Any) -> User:

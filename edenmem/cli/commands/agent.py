@@ -79,11 +79,22 @@ def add(
     hex_id: options.Hex = None,
     name: Annotated[str, typer.Option("--name", help="The name that people see.")] = "",
     persona: Annotated[str, typer.Option("--persona", help="Who the agent is.")] = "",
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", metavar="USER", help="The user who owns the agent."),
+    ] = None,
+    user_memory: Annotated[
+        bool, typer.Option("--user-memory/--no-user-memory", help="What it keeps about users.")
+    ] = True,
+    agent_memory: Annotated[
+        bool, typer.Option("--agent-memory/--no-agent-memory", help="Its own memory.")
+    ] = True,
 ) -> None:
-    """Add an agent, where no platform does so.
+    """Add an agent with its memory on, where no platform does so.
 
     \b
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
+    edenmem agent add mira --owner lena --no-user-memory
     """
     from edenmem.engine.accounts import add_account
 
@@ -93,6 +104,9 @@ def add(
         username=options.checked_username(username),
         name=name,
         persona=persona,
+        owner=run.resolver.user(owner).id if owner else None,
+        user_memory_enabled=user_memory,
+        agent_memory_enabled=agent_memory,
         created_at=utc_now(),
     )
     if not add_account(run.store, agent, actor=run.actor, at=utc_now()):

@@ -57,6 +57,8 @@ def show(
 ) -> None:
     """Print a session's context as XML, and on stderr the size of each of its parts.
 
+    The cache is read, and never written: an agent is not served what this command builds.
+
     \b
     edenmem context show lena-progress
     edenmem context show lena-progress --message "Which paste?" --recall always
@@ -76,6 +78,7 @@ def show(
             recall=recall.value if recall else None,
             force_refresh=refresh,
             as_of=moment,
+            keep=False,
         ),
         llm=recall is not Recall.OFF,
     )

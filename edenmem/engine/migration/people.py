@@ -44,6 +44,13 @@ def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> lis
             "what is theirs is kept under these ids, apart from whoever has the name here: "
             "'edenmem agent add' or 'user add' with another name and --id HEX lets it be seen"
         )
+    silent = [person.username for person in added if not person.user_memory_enabled]
+    if silent:
+        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+        notices.append(
+            f"user memory is off for {', '.join(map(str, silent[:_NAMED]))}{more}, as in the "
+            "source: 'edenmem agent enable NAME --user-memory' turns it on"
+        )
     strangers = [person.id for person in unknown if person not in added]
     if strangers:
         notices.append(strangers_notice(strangers))
@@ -84,6 +91,7 @@ def _agent(person: V1Person) -> Change:
         username=person.username or person.id,
         name=person.name or "",
         owner=person.owner,
+        user_memory_enabled=person.user_memory_enabled,
     )
     return AddAgent(agent=agent, reason="known to the source of v1")
 

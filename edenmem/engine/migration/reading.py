@@ -134,6 +134,7 @@ class StagedPlan:
             name=account.name or None,
             owner=account.owner or None,
             known=known,
+            user_memory_enabled=account.user_memory_enabled,
         )
 
     def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:

@@ -18,12 +18,12 @@ from edenmem.store.mongo.host_codec import sub_document
 _XML = "cached_memory_context"
 _TIME = "memory_context_timestamp"
 _FINGERPRINT = "edenmem_fingerprint"
-#: For agents other than the session's first: agent id → context.
-_OTHERS = "edenmem_contexts"
+#: What the platform may not serve to the next account for the next agent: agent id → context.
+_OURS = "edenmem_contexts"
 
 
 class ContextsPart(ChangesPart, HostPart):
-    """Caches contexts in the platform's fields, for its own readers too."""
+    """Caches contexts, in the platform's fields where the platform may serve them."""
 
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
         """See `edenmem.store.protocol.Store.revisions`."""
@@ -36,22 +36,28 @@ class ContextsPart(ChangesPart, HostPart):
     def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
         """See `edenmem.store.protocol.Store.cached_context`."""
         document = self._sessions.find_one(
-            {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OTHERS: 1}
+            {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OURS: 1}
         )
         if document is None:
             return None
-        if codec.text_ids(document.get("agents"))[:1] == (agent_id,):
-            return _from_platform(sub_document(document.get("memory_context")))
-        kept = sub_document(sub_document(document.get(_OTHERS)).get(agent_id))
-        return _context(kept.get("xml"), kept.get("fingerprint"), codec.moment(kept.get("at")))
+        kept = sub_document(sub_document(document.get(_OURS)).get(agent_id))
+        ours = _context(kept.get("xml"), kept.get("fingerprint"), codec.moment(kept.get("at")))
+        if codec.text_ids(document.get("agents"))[:1] != (agent_id,):
+            return ours
+        theirs = _from_platform(sub_document(document.get("memory_context")))
+        if ours is None or (theirs is not None and theirs.built_at >= ours.built_at):
+            return theirs
+        return ours
 
-    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
+    def cache_context(
+        self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
+    ) -> None:
         """See `edenmem.store.protocol.Store.cache_context`."""
         key = {"_id": object_id(session_id)}
         document = self._sessions.find_one(key, {"agents": 1})
         if document is None:
             return
-        if codec.text_ids(document.get("agents"))[:1] == (agent_id,):
+        if shared and codec.text_ids(document.get("agents")) == (agent_id,):
             fields = {
                 _XML: context.xml,
                 _TIME: context.built_at,
@@ -60,7 +66,7 @@ class ContextsPart(ChangesPart, HostPart):
             self._set_in_context(session_id, "$set", fields)
             return
         kept = {"xml": context.xml, "fingerprint": context.fingerprint, "at": context.built_at}
-        self._sessions.update_one(key, {"$set": {f"{_OTHERS}.{agent_id}": kept}})
+        self._sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
 
 
 def _from_platform(fields: Document) -> CachedContext | None:

@@ -24,15 +24,15 @@ _ROLES: frozenset[str] = frozenset({"user", "assistant", "system", "tool", "eden
 
 
 def agent_from(document: Document) -> Agent:
-    """An agent; toggles that are missing are on, as on the platform."""
+    """Read an agent; a switch that is missing or null is off, as on the platform."""
     return Agent(
         id=str(document["_id"]),
         username=text(document.get("username")),
         name=text(document.get("name")),
         persona=text(document.get("persona")),
         owner=text_id(document.get("owner")),
-        user_memory_enabled=document.get("user_memory_enabled") is not False,
-        agent_memory_enabled=document.get("agent_memory_enabled") is not False,
+        user_memory_enabled=document.get("user_memory_enabled") == 1,
+        agent_memory_enabled=document.get("agent_memory_enabled") == 1,
         created_at=moment(document.get("createdAt")),
     )
 

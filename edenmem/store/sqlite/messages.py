@@ -154,7 +154,9 @@ class Messages(Part):
             ).fetchone()
         return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
 
-    def cache_context(self, session_id: str, agent_id: str, context: CachedContext) -> None:
+    def cache_context(
+        self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
+    ) -> None:
         with self._db.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",

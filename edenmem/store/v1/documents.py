@@ -167,8 +167,8 @@ def _user_text(
 def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str]) -> V1Shard:
     created, updated = _times(raw, document_id, notes)
     content = values.text(raw.get("content"), "content", notes)
-    if raw.get("is_active") is None:
-        notes.add(Kind.WRONG_SHAPE, "is_active is missing; the shard is taken to be active")
+    if not isinstance(raw.get("is_active"), bool):
+        notes.add(Kind.WRONG_SHAPE, "is_active is not true or false: v1 took the shard as inactive")
     return V1Shard(
         id=document_id,
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
@@ -177,7 +177,7 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str
         extra=_extra(SHARDS, raw, notes, *_only_copy(raw, content)),
         name=values.text(raw.get("shard_name"), "shard_name", notes),
         instructions=values.text(raw.get("extraction_prompt"), "extraction_prompt", notes),
-        active=values.flag(raw.get("is_active"), "is_active", notes, default=True),
+        active=raw.get("is_active") is True,
         content=content,
         pending=values.identifiers(
             raw.get("unabsorbed_memory_ids"), "unabsorbed_memory_ids", notes
@@ -210,6 +210,7 @@ def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
         name=values.text(raw.get("name"), "name", unheard),
         owner=values.owner(raw.get("owner"), "owner", unheard),
         deleted=values.flag(raw.get("deleted"), "deleted", unheard, default=False),
+        user_memory_enabled=raw.get("user_memory_enabled") == 1,
     )
 
 

@@ -18,7 +18,15 @@ from edenmem.store.mongo.errors import bad_uri, location_of, mapped
 from edenmem.store.v1 import bson_stream, documents
 
 _BATCH = 1000
-_ACCOUNT_FIELDS = ("type", "username", "name", "eden_user_id", "owner", "deleted")
+_ACCOUNT_FIELDS = (
+    "type",
+    "username",
+    "name",
+    "eden_user_id",
+    "owner",
+    "deleted",
+    "user_memory_enabled",
+)
 
 
 class LiveSource:

@@ -203,6 +203,20 @@ async def test_known_failure_7_so_is_one_who_only_writes(cast: Cast) -> None:
     assert "secret" not in (await build(cast)).xml
 
 
+async def test_known_failure_59_a_context_for_a_guest_is_not_kept(cast: Cast) -> None:
+    """Known failure 59: a look with another user fills the cache of the session."""
+    consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
+    await build(cast, keep=False)
+    await build(cast, speaker=cast.bruno.id)
+    assert cast.store.cached_context(cast.session.id, cast.eve.id) is None
+    await build(cast, speaker=cast.anna.id)
+    kept = cast.store.cached_context(cast.session.id, cast.eve.id)
+    assert kept is not None
+    assert "Anna's secret." in kept.xml
+    await build(cast, speaker=cast.bruno.id, force_refresh=True)
+    assert cast.store.cached_context(cast.session.id, cast.eve.id) == kept
+
+
 async def test_changes_in_any_scope_make_the_cached_context_stale(cast: Cast) -> None:
     async def is_cached() -> bool:
         agent = cast.store.agent(cast.eve.id)

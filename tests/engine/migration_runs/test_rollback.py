@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from edenmem.engine.migration.rollback import roll_back
@@ -16,12 +17,14 @@ from edenmem.models.changes import (
     ReviseFact,
     WriteConsolidation,
 )
+from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
 from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import V1Options, V1Person
+from edenmem.models.v1 import V1Options, V1Person, V1Toggles
 from edenmem.store.protocol import Store
+from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan
 from tests.support.builders import (
@@ -102,6 +105,26 @@ def test_all_of_it_goes_and_can_come_again(
     assert memory(store) == arrived
     assert second.verification is not None
     assert second.verification.complete
+
+
+def test_known_failure_56_an_agent_without_a_switch_is_off_again(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    """Known failure 56: rolling a migration back switches an agent's memory on."""
+    toggles = listed.toggles(enabled=True)
+    assert isinstance(toggles.target, V1Toggles)
+    other = Agent(id=new_id(), username="quiet", owner=new_id())  # no switch is set
+    assert store.add_agent(other)
+    target = msgspec.structs.replace(toggles.target, agent_id=other.id)
+    run = migrate(ListedPlan([msgspec.structs.replace(toggles, target=target)])).run
+    switched = store.agent(other.id)
+    assert switched is not None
+    assert switched.agent_memory_enabled
+    clock.advance(minutes=1)
+    assert take_back(store, run.id, clock).kept == ()
+    after = store.agent(other.id)
+    assert after is not None
+    assert (after.user_memory_enabled, after.agent_memory_enabled) == (False, False)
 
 
 @pytest.mark.parametrize("on_conflict", ["append", "replace"])

@@ -263,7 +263,7 @@ def _with_id(fact: Any, item: Any) -> Any:
 def test_an_embedded_store_is_told_who_the_people_are(
     sqlite_store: Store, clock: FixedClock
 ) -> None:
-    people = [V1Person(id=AGENT, username="mira", known=True)]
+    people = [V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)]
     accounts = [
         V1Person(id=USER, username="anna", known=True),
         V1Person(id="d" * 24, username="gone", known=False),
@@ -280,7 +280,10 @@ def test_an_agent_whose_name_another_has_is_told_before_and_after(
     sqlite_store: Store, clock: FixedClock
 ) -> None:
     sqlite_store.add_agent(make_agent("mira", id="e" * 24))
-    plan = ListedPlan(whole_plan().listed, people=[V1Person(id=AGENT, username="mira", known=True)])
+    plan = ListedPlan(
+        whole_plan().listed,
+        people=[V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)],
+    )
     (before,) = namesakes_notice(sqlite_store, plan)
     assert "other agents are called mira here" in before
     refused, advice = migrator(sqlite_store, clock)(plan).notices

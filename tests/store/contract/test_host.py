@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from edenmem.models.changes import SetAgentToggles
-from edenmem.models.host import Session, ToolCall
+from edenmem.models.host import Agent, Session, ToolCall
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol import Store
@@ -71,6 +71,15 @@ def test_agents_come_back_as_they_were_added(store: Store) -> None:
     assert (stored.user_memory_enabled, stored.agent_memory_enabled) == (False, False)
     assert [agent.username for agent in store.agents()] == ["adam", "zoe"]
     assert store.agent(new_id()) is None
+
+
+def test_known_failure_56_a_switch_that_is_not_set_is_off(store: Store) -> None:
+    """Known failure 56: an agent whose switches are missing gets memory switched on."""
+    agent = Agent(id=new_id(), username="eve", owner=new_id())
+    assert store.add_agent(agent)
+    stored = store.agent(agent.id)
+    assert stored is not None
+    assert (stored.user_memory_enabled, stored.agent_memory_enabled) == (False, False)
 
 
 def test_users_come_back_as_they_were_added(store: Store) -> None:
