@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, ScopeError, UsageError
 from edenmem.models.forgetting import Compaction, Traces
 from edenmem.models.formation import Formation, FormationStatus, Trigger
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import as_utc, new_id, utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Collection, Document
@@ -34,6 +35,7 @@ from edenmem.store.mongo.filters import (
     policy_id,
 )
 from edenmem.store.mongo.formations import formation_document
+from edenmem.store.mongo.host_codec import sub_document
 from edenmem.store.mongo.passages import CONTEXT_FIELDS, PassagesPart
 from edenmem.store.mongo.tracing import (
     FULL,
@@ -57,8 +59,17 @@ _BEYOND = (
     "files of the server, whose space is reused and not overwritten",
 )
 
-#: The platform's old fields on a session in which memory of it is cached.
-_OLD_CACHES: Filter = {"$unset": {"memory_context.cached_episode_memories": ""}}
+#: The platform's fields on a session that hold memory, or say when it was put there.
+_CACHES = (
+    "cached_memory_context",
+    "memory_context_timestamp",
+    "cached_episode_memories",
+    "episode_memories_timestamp",
+    "agent_memory_timestamp",
+    "user_memory_timestamp",
+)
+_CURSOR_FIELD = "last_memory_message_id"
+_CURSOR = f"memory_context.{_CURSOR_FIELD}"
 _UNDER_WAY = ("claimed", "released", "failed")
 
 
@@ -108,7 +119,9 @@ class ErasingPart(TracingPart, PassagesPart):
                 {"$set": fields, "$unset": {"unfinished": "", "changes": ""}},
             )
             settled += 1
-        return settled + self._count_as_done(session_id, agent_id, said, at)
+        settled += self._count_as_done(session_id, agent_id, said, at)
+        self._pass_over(session_id, said, accounts)
+        return settled
 
     def _count_as_done(
         self, session_id: str, agent_id: str | None, said: dict[Any, Document], at: datetime
@@ -159,6 +172,71 @@ class ErasingPart(TracingPart, PassagesPart):
             created_at=at,
             updated_at=at,
         )
+
+    def _pass_over(
+        self, session_id: str, said: dict[Any, Document], accounts: Sequence[str] | None
+    ) -> None:
+        """Move the platform's progress past what was said, never backwards.
+
+        The platform has one progress for a session. It stops before the next message of another
+        person, so that the platform skips as little of what others said as it can.
+        """
+        if not said:
+            return
+        newest = _place(next(reversed(said.values())))
+        for _ in range(_TRIES):
+            key = {"_id": object_id(session_id)}
+            session = self._sessions.find_one(key, {_CURSOR: 1})
+            cursor = sub_document((session or {}).get("memory_context")).get(_CURSOR_FIELD)
+            known = self._messages.find_one({"_id": cursor}, {"createdAt": 1}) if cursor else None
+            if session is None or (known is not None and _place(known) >= newest):
+                return
+            deleted_at = None
+            if isinstance(cursor, ObjectId) and known is None:
+                deleted_at = as_utc(cursor.generation_time)
+            last, left = self._end_of_replies(session_id, newest, deleted_at, accounts)
+            fields = {_CURSOR_FIELD: last, "messages_since_memory_formation": left}
+            if not left:
+                fields["weighted_tokens_since_memory_formation"] = 0
+            if self._set_in_context(session_id, "$set", fields, where={_CURSOR: cursor}):
+                return
+        raise ConflictError(
+            f"the platform keeps moving its progress of the session {session_id}",
+            hint="run the same command again",
+        )
+
+    def _end_of_replies(
+        self,
+        session_id: str,
+        newest: tuple[datetime, str],
+        deleted_at: datetime | None,
+        accounts: Sequence[str] | None,
+    ) -> tuple[Any, int]:
+        """Find the last message before one of another person that follows ``newest``, and count
+        those behind it.
+
+        ``deleted_at`` is the time of a deleted message to which the platform had come: what came
+        before it counts as formed. The platform itself would form the whole session again.
+        """
+        formed_until = max(newest[0], deleted_at or newest[0])
+        last, left = object_id(newest[1]), 0
+        for document in self._messages.find(
+            {"session": object_id(session_id), "createdAt": {"$gte": newest[0]}},
+            {"createdAt": 1, "role": 1, "sender": 1, "trigger": 1},
+            sort=(("createdAt", 1), ("_id", 1)),
+        ):
+            is_of_others = (
+                _place(document) > newest
+                and codec.created(document) > formed_until
+                and document.get("role") == "user"
+                and not document.get("trigger")
+                and str(document.get("sender")) not in (accounts or ())
+            )
+            if left or is_of_others:
+                left += 1
+            else:
+                last = document["_id"]
+        return last, left
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -249,8 +327,10 @@ class ErasingPart(TracingPart, PassagesPart):
         for filter in context_filters(traces.agents):
             dropped += self._sessions.update_many(filter, {"$unset": fields})
         for part in id_parts((*traces.own, *traces.shared)):
-            old = {"memory_context.cached_episode_memories": {"$exists": True}}
-            self._sessions.update_many({"_id": {"$in": part}, **old}, _OLD_CACHES)
+            self._sessions.update_many(
+                {"_id": {"$in": part}, "memory_context": {"$type": "object"}},
+                {"$unset": {f"memory_context.{field}": "" for field in _CACHES}},
+            )
         return dropped
 
     # -- the rest ----------------------------------------------------------------------------
@@ -266,6 +346,10 @@ class ErasingPart(TracingPart, PassagesPart):
         """See `edenmem.store.erasure_protocol.Erasing.compact`. Nothing: the files are the
         server's."""
         return Compaction(beyond=_BEYOND)
+
+
+def _place(document: Document) -> tuple[datetime, str]:
+    return codec.created(document), str(document["_id"])
 
 
 def _homes(owned: Any) -> Iterator[Scope]:

@@ -140,18 +140,28 @@ class HostPart(Connected):
             {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
         )
 
-    def _set_in_context(self, session_id: str, operator: str, fields: Mapping[str, Any]) -> None:
-        """Write subfields of ``memory_context``, which may be missing or null."""
+    def _set_in_context(
+        self,
+        session_id: str,
+        operator: str,
+        fields: Mapping[str, Any],
+        *,
+        where: Filter | None = None,
+    ) -> bool:
+        """Write subfields of ``memory_context``, which may be missing or null.
+
+        False: the session is gone, or differs from ``where``.
+        """
         key = object_id(session_id)
         dotted = {f"memory_context.{name}": value for name, value in fields.items()}
-        here = {"_id": key, "memory_context": {"$type": "object"}}
+        here = {"_id": key, "memory_context": {"$type": "object"}, **(where or {})}
         if self._sessions.update_one(here, {operator: dotted}):
-            return
+            return True
         self._sessions.update_one(
             {"_id": key, "memory_context": {"$not": {"$type": "object"}}},
             {"$set": {"memory_context": {}}},
         )
-        self._sessions.update_one(here, {operator: dotted})
+        return self._sessions.update_one(here, {operator: dotted}) > 0
 
     # -- messages ----------------------------------------------------------------------------
 

@@ -198,7 +198,9 @@ def _settle(
         f" WHERE session_id = ? AND NOT ({SETTLED}){narrowed}{said}",
         (to_ms(at), session_id, *value, *saying),
     ).rowcount
-    return settled + _count_as_done(connection, session_id, traces, everything, at)
+    settled += _count_as_done(connection, session_id, traces, everything, at)
+    _pass_over(connection, session_id, None if everything else traces.accounts)
+    return settled
 
 
 def _count_as_done(
@@ -227,6 +229,45 @@ def _count_as_done(
             _insert_done(connection, session_id, agent_id, waiting, at)
             made += 1
     return made
+
+
+def _pass_over(
+    connection: sqlite3.Connection, session_id: str, accounts: Sequence[str] | None
+) -> None:
+    """Move the platform's progress past what was said, never backwards; it stops before the next
+    message of another person."""
+    among = json_array(accounts or ())
+    by_them = "" if accounts is None else f" AND m.sender {AMONG}"
+    newest = connection.execute(
+        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{by_them}"
+        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
+        (session_id, among) if by_them else (session_id,),
+    ).fetchone()
+    if newest is None:
+        return
+    (cursor,) = connection.execute(
+        "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    known = connection.execute(
+        "SELECT created_at, id FROM messages WHERE id = ?", (cursor,)
+    ).fetchone()
+    if known is not None and known >= newest:
+        return
+    # A deleted message of the cursor is placed by the time in its id.
+    formed_until = int(cursor[:8], 16) * 1000 if cursor and known is None else 0
+    other = connection.execute(
+        "SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ? AND m.role = 'user'"
+        f" AND m.trigger = 0 AND coalesce(m.sender, '') NOT {AMONG}"
+        " AND (m.created_at, m.id) > (?, ?) AND m.created_at > ?"
+        " ORDER BY m.created_at, m.id LIMIT 1",
+        (session_id, among, *newest, formed_until),
+    ).fetchone()
+    connection.execute(
+        "UPDATE sessions SET last_memory_message_id = (SELECT m.id FROM messages m"
+        " WHERE m.session_id = ?1 AND (m.created_at, m.id) < (?2, ?3)"
+        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1) WHERE id = ?1",
+        (session_id, *(other or (2**63 - 1, ""))),
+    )
 
 
 def _insert_done(

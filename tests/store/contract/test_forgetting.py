@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from edenmem.errors import UsageError
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -150,6 +151,36 @@ def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
     later = make_messages(town.own, ["I am back."], start=NOW + timedelta(hours=1))
     store.add_messages(town.own.id, later)
     assert store.backlog(town.own.id, town.eve.id, limit=10).total == 1
+
+
+def _progress(store: Store) -> dict[str, str | None]:
+    """The platform's progress of each session."""
+    sessions = store.dump([RecordKind.SESSION], Selection())
+    return {one.id: one.last_memory_message_id for _, one in sessions}  # type: ignore[union-attr]
+
+
+def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
+    """Known failure 58: its progress stood where it was, so it formed the forgotten messages."""
+    store = town.store
+    hers = list(store.messages(town.shared.id))
+    others = make_messages(
+        town.shared, 3, start=NOW + timedelta(hours=1), sender=town.bruno.id, name="bruno"
+    )
+    store.add_messages(town.shared.id, others)
+    own = list(store.messages(town.own.id))
+
+    forget(store, user="zenobia")
+
+    # The reply to her is passed over too; what Bruno said afterwards is not.
+    passed = {town.own.id: own[-1].id, town.shared.id: hers[-1].id, town.lone.id: None}
+    assert _progress(store) == passed
+    formation = make_formation(town.shared, others, seq=9)
+    assert store.claim(formation)
+    outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
+    assert store.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    store.apply_formation(formation.id, now=NOW)
+    forget(store, user="zenobia")  # never backwards
+    assert _progress(store) == passed | {town.shared.id: others[-1].id}
 
 
 @pytest.mark.parametrize("place", ["own", "shared"])

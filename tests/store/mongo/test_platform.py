@@ -37,6 +37,7 @@ from tests.support.builders import (
     make_reflection,
     make_session,
 )
+from tests.support.forgetting import forget, make_town
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, facts_of
 from tests.support.names import stable
 from tests.support.vectors import random_unit
@@ -664,3 +665,59 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
     )
     assert [result.status for result in results].count(ChangeStatus.DUPLICATE) == 100
     assert watcher.commands < 30
+
+
+@pytest.mark.parametrize("cursor", ["none", "null", "old", "deleted"])
+def test_forgetting_writes_its_own_fields_of_a_session_alone(
+    mongo: MongoStore, database: Any, cursor: str
+) -> None:
+    """Known failures 7, 49 and 58: memory of somebody was left in the platform's caches, and its
+    progress before the forgotten messages."""
+    town = make_town(mongo)
+    key = {"_id": ObjectId(town.shared.id)}
+    messages = list(mongo.messages(town.shared.id))
+    later = make_messages(town.shared, 2, start=LATER, sender=town.bruno.id)
+    mongo.add_messages(town.shared.id, later)
+    # The message of a progress was deleted: the platform formed all that was said until then.
+    gone = ObjectId.from_datetime(LATER + timedelta(seconds=10))
+    leftovers = {
+        "cached_episode_memories": [{"content": "quince"}],
+        "episode_memories_timestamp": NOW,
+        "agent_memory_timestamp": NOW,
+        "user_memory_timestamp": NOW,
+    }
+    context = {
+        "cached_memory_context": "<m>quince</m>",
+        "memory_context_timestamp": NOW,
+        "last_activity": NOW,
+        "last_memory_message_id": {"old": ObjectId(messages[0].id), "deleted": gone}.get(cursor),
+        "messages_since_memory_formation": 7,
+        "weighted_tokens_since_memory_formation": 70,
+        "unknown": 1,
+        **leftovers,
+    }
+    change = {
+        "none": {"$unset": {"memory_context": ""}},
+        "null": {"$set": {"memory_context": None}},
+    }
+    database.sessions.update_one(key, change.get(cursor, {"$set": {"memory_context": context}}))
+    before = database.sessions.find_one(key)
+
+    assert forget(mongo, user="zenobia").complete
+
+    after = database.sessions.find_one(key)
+    last = later[-1] if cursor == "deleted" else messages[-1]
+    passed: dict[str, Any] = {
+        "last_memory_message_id": ObjectId(last.id),
+        "messages_since_memory_formation": 0 if cursor == "deleted" else 2,
+    }
+    if cursor in ("old", "deleted"):
+        kept = before["memory_context"]
+        tokens = 0 if cursor == "deleted" else 70
+        passed |= {"last_activity": kept["last_activity"], "unknown": 1}
+        passed["weighted_tokens_since_memory_formation"] = tokens
+    written = {name: after["memory_context"].get(name) for name in passed}
+    assert written == passed
+    assert "quince" not in repr(after)
+    assert leftovers.keys().isdisjoint(after["memory_context"])
+    assert after | {"memory_context": None} == before | {"memory_context": None}
