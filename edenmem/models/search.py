@@ -9,6 +9,10 @@ import msgspec
 
 from edenmem.models.scope import Scope
 
+#: Scores by meaning that agree in so many decimals are equal, and ordered by id. Added up as
+#: doubles and rounded, a score is the same on every processor and in whatever company.
+SCORE_DECIMALS = 6
+
 
 class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which facts a reader may see and wants: part of the query on every store.

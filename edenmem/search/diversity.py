@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edenmem.models.search import SCORE_DECIMALS
 from edenmem.search.ranking import Cut, Pool, Scored, before, explained
 
 if TYPE_CHECKING:
@@ -68,17 +69,18 @@ def _choose(
         figures = {"redundancy": float(redundancy[best]), "lambda": trade_off, **old[hit.fact_id]}
         rank = len(chosen) + 1
         chosen.append(explained(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
-        redundancy = np.maximum(redundancy, np.clip(matrix @ matrix[best], 0.0, 1.0))
+        cosines = np.round(matrix @ matrix[best], SCORE_DECIMALS)
+        redundancy = np.maximum(redundancy, np.clip(cosines, 0.0, 1.0))
     rest = [(hits[index], float(redundancy[index])) for index in np.flatnonzero(left)]
     return chosen, rest
 
 
-def _matrix(vectors: list[bytes | None]) -> NDArray[np.float32]:
+def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
     """Unit rows; a fact without a vector has a row of zeros."""
     import numpy as np
 
     width = next((len(vector) // 4 for vector in vectors if vector), 1)
-    matrix = np.zeros((len(vectors), width), dtype=np.float32)
+    matrix = np.zeros((len(vectors), width))
     for row, vector in enumerate(vectors):
         if vector:
             matrix[row] = np.frombuffer(vector, dtype="<f4")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import SCORE_DECIMALS, Candidate, FactFilter, SearchAbility
 from edenmem.store.mongo import vectors as stored
 from edenmem.store.mongo.bm25 import Corpus
 from edenmem.store.mongo.collection import Collection
@@ -157,8 +157,8 @@ class _Nearest:
         import numpy as np
 
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(keys), self.length)
-        # In double precision, so that equal vectors have equal scores in every batch.
-        scores = (1.0 + self._queries @ _normalised(matrix).T) / 2.0
+        # Even doubles differ in their last bits by the place of a vector in the batch.
+        scores = np.round((1.0 + self._queries @ _normalised(matrix).T) / 2.0, SCORE_DECIMALS)
         self.compared += len(keys)
         for heap, row in zip(self._heaps, scores.tolist(), strict=True):
             for key, score in zip(keys, row, strict=True):

@@ -15,10 +15,15 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from edenmem.models.search import Candidate
+from edenmem.models.search import SCORE_DECIMALS, Candidate
 from edenmem.store.sqlite.codes import Block, Numbers, Scores, among, words_of
 from edenmem.store.sqlite.part import json_array
+
+#: Exact scores and what they are made of: as float32, the square of a number may be nought or
+#: infinite, and the last decimal of a sum depends on the order of adding.
+Exact = npt.NDArray[np.float64]
 
 #: So many times the limit, and at least so many, are compared exactly.
 OVERSAMPLING = 4
@@ -33,13 +38,8 @@ _RULING = 4.0
 _MAPPED = 0x7FFF0000
 #: Vectors that an exact scan holds at a time.
 _SCAN = 2048
-#: Scores closer than this are equal: it is what float32 can tell apart, whatever the order in
-#: which a processor adds.
-_DECIMALS = 6
 #: A search asks for no more at once; who looks for duplicates does.
 _FEW = 8
-#: A length whose square is far from the smallest float32.
-_TINY = 1e-12
 
 #: How far an estimated cosine may be from the exact one, times √dimensions. The deviation of an
 #: estimate is about 0.76 for vectors of any direction; this is eight times as much, for vectors
@@ -82,19 +82,7 @@ def _estimates(block: Block, query: Scores) -> Scores:
     return estimates
 
 
-def _measured(matrix: Scores) -> tuple[Scores, Scores]:
-    """Vectors and their lengths; those whose squares float32 cannot hold are scaled first."""
-    with np.errstate(over="ignore", under="ignore"):
-        lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-    odd = ~((lengths > _TINY) & np.isfinite(lengths))
-    if odd.any():
-        matrix = matrix.copy()
-        matrix[odd] /= np.abs(matrix[odd]).max(axis=1, keepdims=True)
-        lengths[odd] = np.sqrt(np.einsum("ij,ij->i", matrix[odd], matrix[odd]))
-    return matrix, lengths
-
-
-def _products(matrix: Scores, queries: Scores) -> Scores:
+def _products(matrix: Exact, queries: Exact) -> Exact:
     """Of each vector (row) with each query (column)."""
     if len(queries) > _FEW:
         return matrix @ queries.T
@@ -109,7 +97,7 @@ def _leading(guesses: Scores, depth: int) -> Numbers:
 
 
 def _goes_deeper(
-    leading: Numbers, places: Numbers, scores: Scores, limit: int, floor: float, total: int
+    leading: Numbers, places: Numbers, scores: Exact, limit: int, floor: float, total: int
 ) -> bool:
     """Whether estimates rank so badly that facts behind ``leading`` may be among the best.
 
@@ -155,7 +143,7 @@ class Nearest:
         """For each vector the nearest with a score of ``floor`` or more, best first, equal ones
         by id."""
         asked = np.stack([np.frombuffer(vector, "<f4") for vector in vectors]).astype(np.float64)
-        queries = (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32)
+        queries = asked / np.linalg.norm(asked, axis=1, keepdims=True)
         facts = np.concatenate([block.facts for block in self._blocks])
         if exact or self.total <= max(2 * limit, _FIRST):
             facts, scores = self._exact_scores(np.sort(facts), queries)
@@ -167,8 +155,8 @@ class Nearest:
         ]
 
     def _likely(
-        self, facts: Numbers, queries: Scores, limit: int, floor: float
-    ) -> tuple[Numbers, Scores]:
+        self, facts: Numbers, queries: Exact, limit: int, floor: float
+    ) -> tuple[Numbers, Exact]:
         """The exact scores of the facts that come first by their estimates, but of those that no
         error of an estimate can bring among the best, or over the floor, none.
 
@@ -176,7 +164,7 @@ class Nearest:
         """
         guesses = [
             np.concatenate([_estimates(block, query) for block in self._blocks])
-            for query in queries
+            for query in queries.astype(np.float32)
         ]
         depths = [min(max(OVERSAMPLING * limit, FEWEST_EXACT), self.total)] * len(queries)
         leading = [_leading(each, depth) for each, depth in zip(guesses, depths, strict=True)]
@@ -200,7 +188,7 @@ class Nearest:
         return facts[known[0]], known[1]
 
     def _least(
-        self, guesses: Scores, known: tuple[Numbers, Scores], number: int, limit: int, floor: float
+        self, guesses: Scores, known: tuple[Numbers, Exact], number: int, limit: int, floor: float
     ) -> float:
         """The estimate under which no fact can be among the best, or over the floor.
 
@@ -216,10 +204,10 @@ class Nearest:
     def _compared(
         self,
         facts: Numbers,
-        queries: Scores,
+        queries: Exact,
         wanted: Sequence[Numbers],
-        known: tuple[Numbers, Scores] | None = None,
-    ) -> tuple[Numbers, Scores]:
+        known: tuple[Numbers, Exact] | None = None,
+    ) -> tuple[Numbers, Exact]:
         """The places that are known and wanted, each with its exact scores."""
         places = np.unique(np.concatenate(wanted))
         if known is not None:
@@ -231,17 +219,17 @@ class Nearest:
             return places, scores
         return np.concatenate([known[0], places]), np.concatenate([known[1], scores])
 
-    def _exact_scores(self, facts: Numbers, queries: Scores) -> tuple[Numbers, Scores]:
+    def _exact_scores(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
         """(1 + cosine) / 2 of each fact (row) with each query (column)."""
         numbers = [np.zeros(0, np.int64)]
-        scores = [np.zeros((0, len(queries)), np.float32)]
+        scores = [np.zeros((0, len(queries)))]
         for rows in self._vectors(facts):
-            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4")
+            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
             matrix = matrix.reshape(len(rows), self._dimensions)
-            matrix, lengths = _measured(matrix)
+            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
             cosines = _products(matrix, queries) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
-            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, _DECIMALS))
+            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS))
         return np.concatenate(numbers), np.concatenate(scores)
 
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
@@ -253,7 +241,7 @@ class Nearest:
                 rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
             yield rows
 
-    def _ranked(self, facts: Numbers, scores: Scores, limit: int) -> list[Candidate]:
+    def _ranked(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
         if len(scores) > limit:  # keep also those that are equal to the last one
             bar = np.partition(scores, len(scores) - limit)[-limit]
             facts, scores = facts[scores >= bar], scores[scores >= bar]

@@ -124,10 +124,17 @@ def test_nothing_under_the_floor_is_a_candidate(store: Store) -> None:
 
 
 def test_equal_scores_are_ordered_by_id(store: Store) -> None:
-    facts = [make_embedded(SCOPE, 1, f"fact {n}") for n in range(12)]
+    """However many are asked for at once, and on whatever processor."""
+    facts = [make_embedded(SCOPE, 1, f"fact {n}") for n in range(15)]
     add_facts(store, *reversed(facts))
-    for exact in (True, False):
-        found = semantic(store, random_unit(1, DIMENSIONS), limit=7, exact=exact)
+    queries = [random_unit(seed, DIMENSIONS) for seed in range(9)]
+    alone = [
+        semantic(store, query, limit=7, exact=exact)
+        for query in queries[:5]
+        for exact in (True, False)
+    ]
+    together = store.semantic_candidates(MINE, queries, model="m", limit=7)
+    for found in (*alone, *together):
         if store.search_ability().kind == "atlas":  # which of its equals Atlas keeps is its own
             assert len(found) == 7
             assert ids(found) == sorted(ids(found))

@@ -18,7 +18,7 @@ from edenmem.models.changes import AddFact, RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter
+from edenmem.models.search import SCORE_DECIMALS, FactFilter
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.codes import Block, CodeCache
 from edenmem.store.sqlite.vectors import check_vector, code_of
@@ -29,6 +29,9 @@ from tests.support.vectors import random_unit
 SCOPE = Scope.agent(new_id())
 OTHER = Scope.agent(new_id())
 MINE = FactFilter(scopes=(SCOPE,))
+
+#: Scores that are no further apart are of equals, in whatever order their products were added.
+TIE = 2 * 10**-SCORE_DECIMALS
 
 
 @pytest.fixture
@@ -140,13 +143,18 @@ def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: i
     queries = clustered(60, dimensions, seed=2)
     fast = opened.semantic_candidates(MINE, queries, model="m", limit=10)
     exact = opened.semantic_candidates(MINE, queries, model="m", limit=10, exact=True)
-    kept = sum(len(set(one) & set(other)) for one, other in zip(fast, exact, strict=True))
-    assert kept / (10 * len(queries)) >= 0.995
-    alone = [opened.semantic_candidates(MINE, [q], model="m", limit=10)[0][0] for q in queries]
-    together = [found[0] for found in fast]
-    assert [one.fact_id for one in alone] == [one.fact_id for one in together]
-    # The last digit depends on the order in which products are added.
-    assert [one.score for one in alone] == pytest.approx([one.score for one in together], abs=2e-6)
+    kept = 0
+    for got, best in zip(fast, exact, strict=True):
+        assert len(got) == len(best) == 10
+        # Who is as near as the tenth may stand in its place.
+        kept += sum(one.score >= best[-1].score - TIE for one in got)
+        scores = {one.fact_id: one.score for one in best}
+        assert all(abs(one.score - scores.get(one.fact_id, one.score)) <= TIE for one in got)
+    assert kept >= 0.995 * 10 * len(queries)
+    for query, got in zip(queries, fast, strict=True):
+        ((alone,),) = opened.semantic_candidates(MINE, [query], model="m", limit=1)
+        assert alone.score == pytest.approx(got[0].score, abs=TIE)
+        assert alone.fact_id in {one.fact_id for one in got if one.score >= alone.score - TIE}
 
 
 def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
@@ -177,7 +185,7 @@ def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
         allowed = {fact.id for fact in opened.facts(filter)}
         assert {one.fact_id for one in exact} <= allowed
         assert len(exact) == min(40, len(allowed))
-        assert [one.fact_id for one in fast[:10]] == [one.fact_id for one in exact[:10]]
+        assert all(one.score >= exact[9].score - TIE for one in fast[:10])
 
 
 # -- the codes that are kept in memory -----------------------------------------------------------
