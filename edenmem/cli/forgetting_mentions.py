@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from edenmem.cli.asking import ask_choice, confirm
@@ -14,6 +13,7 @@ from edenmem.engine.forgetting_reports import (
     ForgetPlan,
     Mention,
     MentionDecision,
+    MentionMode,
     RewritingRefused,
 )
 from edenmem.errors import ProviderError, UsageError
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.engine.forgetting import Forgetter
     from edenmem.llm.protocol import LLM
-
-
-class MentionMode(StrEnum):
-    """What to do about texts of others that name the subject."""
-
-    ASK = "ask"
-    REWRITE = "rewrite"
-    KEEP = "keep"
 
 
 Making = Callable[["LLM | None", "Embedder | None"], "Forgetter"]
@@ -45,35 +37,36 @@ class Deciding:
         self._make = make
         self.failed: list[str] = []
 
-    def decide(self, mode: MentionMode) -> list[MentionDecision]:
+    def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
         """A decision for each mention; those without one are kept.
 
         Raises:
             UsageError: a model is to write and none is configured.
         """
-        mentions = self._plan.mentions
-        if not mentions or mode is MentionMode.KEEP:
-            return []
-        decide = self._asked if mode is MentionMode.ASK else self._rewritten
-        return [found for mention in mentions if (found := decide(mention)) is not None]
+        found = (self._decided(one, one.mode(mentions, learned)) for one in self._plan.mentions)
+        return [decision for decision in found if decision is not None]
+
+    def _decided(self, mention: Mention, mode: MentionMode) -> MentionDecision | None:
+        match mention.treatment(mode):
+            case "ask":
+                return self._asked(mention)
+            case "rewrite":
+                decision = self._drafted(mention)
+                if decision is not None:
+                    self._show(decision)
+                return decision
+            case "keep":
+                if mode is not MentionMode.KEEP:
+                    option = "--learned" if mention.learned else "--mentions"
+                    why = f"only a rewrite takes it out ({option} rewrite)"
+                    if mention.target_type == "policy":
+                        why = "change it with 'edenmem scope policy', then run this again"
+                    self._fail(mention, why)
+                return None
+            case treatment:
+                return MentionDecision(mention=mention, treatment=treatment)
 
     # -- by the model --------------------------------------------------------------------------
-
-    def _rewritten(self, mention: Mention) -> MentionDecision | None:
-        if mention.text is None:
-            return MentionDecision(mention=mention, treatment="redact")
-        if mention.fixed:
-            return self._of_fixed(mention)
-        decision = self._drafted(mention)
-        if decision is not None:
-            self._show(decision)
-        return decision
-
-    def _of_fixed(self, mention: Mention) -> MentionDecision | None:
-        if mention.removable:  # what it says is in the text by now, which is a mention of its own
-            return MentionDecision(mention=mention, treatment="remove")
-        self._fail(mention, "change it with 'edenmem scope policy', then run this again")
-        return None
 
     def _drafted(self, mention: Mention) -> MentionDecision | None:
         async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
@@ -94,7 +87,7 @@ class Deciding:
     def _asked(self, mention: Mention) -> MentionDecision | None:
         out = self._run.out
         out.note("")
-        out.note(f"{mention.target_type} {mention.target_id} names what is to be forgotten:")
+        out.note(f"{mention.target_type} {mention.target_id} {_WHY[mention.learned]}:")
         # Who decides on a fact has to see all of it; of a long text, the places that matter.
         whole = mention.text if mention.target_type in ("fact", "reflection") else None
         for line in [whole] if whole else mention.contexts or ["(it absorbed reflections that go)"]:
@@ -106,7 +99,8 @@ class Deciding:
 
     def _chosen(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
         """The decision, and whether to ask again."""
-        match ask_choice("what to do", "--mentions", _choices(mention)):
+        option = "--learned" if mention.learned else "--mentions"
+        match ask_choice("what to do", option, _choices(mention)):
             case "keep":
                 return None, False
             case "redact":
@@ -151,10 +145,17 @@ class Deciding:
         show_diff(self._run.out, mention.text or "", after, old=what, new=f"{what} (new)")
 
 
+_WHY = {
+    "": "names what is to be forgotten",
+    "alone": "was learned from what is to be forgotten",
+    "unclear": "was learned from what is to be forgotten, and perhaps from others",
+}
+
+
 def _choices(mention: Mention) -> list[tuple[str, str]]:
     keep = ("keep", "keep it as it is")
     if mention.text is None:
-        return [("redact", f"empty the {mention.copies:,} older copies that name it"), keep]
+        return [("redact", f"empty its older copies ({mention.copies:,})"), keep]
     remove = ("remove", "remove it as a whole")
     if mention.fixed:
         return [remove, keep] if mention.removable else [keep]

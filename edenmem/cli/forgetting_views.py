@@ -12,7 +12,13 @@ from typing import Any
 from edenmem.cli.data import to_data
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
-from edenmem.engine.forgetting_reports import ForgetPlan, ForgetReport, Mention, receipt_of
+from edenmem.engine.forgetting_reports import (
+    ForgetPlan,
+    ForgetReport,
+    Mention,
+    MentionMode,
+    receipt_of,
+)
 from edenmem.engine.overview import names
 from edenmem.errors import UsageError
 from edenmem.models.forgetting import Subject
@@ -39,11 +45,17 @@ def subject_line(run: Invocation, subject: Subject) -> str:
     return f"{subject.kind} {owner}" + (f", agent {agent}" if subject.agent_id else "")
 
 
-def show_plan(run: Invocation, plan: ForgetPlan, *, messages: bool, to_data_too: bool) -> None:
-    """Print what would be removed, what names the subject elsewhere, and what stays."""
+Modes = tuple[MentionMode, MentionMode]
+
+
+def show_plan(
+    run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool, to_data_too: bool
+) -> None:
+    """Print what would be removed, what names the subject elsewhere or was learned from it, what
+    the modes make of that, and what stays."""
     if run.out.is_data:
         if to_data_too:
-            run.out.objects([plan_data(plan, messages=messages)])
+            run.out.objects([plan_data(plan, modes, messages=messages)])
         return
     subject = plan.subject
     run.out.heading(f"To be forgotten: {subject_line(run, subject)}")
@@ -57,7 +69,7 @@ def show_plan(run: Invocation, plan: ForgetPlan, *, messages: bool, to_data_too:
     run.out.listing(rows, _COUNTS, empty="no memory of it was found")
     if plan.mentions:
         run.out.line()
-        run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown))
+        run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
     run.out.line()
     for what in _staying(plan, messages=messages):
         run.out.indented("stays: ", what)
@@ -73,7 +85,9 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     return [*conversations, *plan.stays]
 
 
-def _mention_columns(run: Invocation, shown: Sequence[Mention]) -> Sequence[Column[Mention]]:
+def _mention_columns(
+    run: Invocation, shown: Sequence[Mention], modes: Modes
+) -> Sequence[Column[Mention]]:
     known = names(run.store, [mention.scope for mention in shown if mention.scope is not None])
 
     def place(mention: Mention) -> str:
@@ -84,7 +98,9 @@ def _mention_columns(run: Invocation, shown: Sequence[Mention]) -> Sequence[Colu
         return f"{agent}, {scope.kind} {known.get(scope.owner, scope.owner)}".rstrip()
 
     return (
-        Column("mentioned in", lambda m: m.target_type),
+        Column("elsewhere", lambda m: m.target_type),
+        Column("why", _why),
+        Column("then", lambda m: m.treatment(m.mode(*modes))),
         Column("whose", place),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies or None, "number"),
@@ -92,13 +108,21 @@ def _mention_columns(run: Invocation, shown: Sequence[Mention]) -> Sequence[Colu
     )
 
 
+def _why(mention: Mention) -> str:
+    learned = {"": (), "alone": ("learned",), "unclear": ("learned, perhaps from others too",)}
+    return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
+
+
 def _said(mention: Mention) -> str:
     if mention.contexts:
         return " | ".join(mention.contexts)
-    return f"absorbed {len(mention.removed)} of the reflections that go"
+    if mention.removed:
+        number = len(mention.removed)
+        return f"absorbed {number:,} of these reflections"
+    return mention.text or ""
 
 
-def plan_data(plan: ForgetPlan, *, messages: bool) -> dict[str, Any]:
+def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, Any]:
     """A plan for programs."""
     subject = plan.subject
     return {
@@ -111,7 +135,10 @@ def plan_data(plan: ForgetPlan, *, messages: bool) -> dict[str, Any]:
         "names": list(subject.names),
         "begun_at": to_data(plan)["begun_at"],
         "remove": plan.counts | (plan.conversations if messages else {}),
-        "mentions": [to_data(mention) for mention in plan.mentions],
+        "mentions": [
+            to_data(mention) | {"treatment": mention.treatment(mention.mode(*modes))}
+            for mention in plan.mentions
+        ],
         "stays": list(_staying(plan, messages=messages)),
     }
 

@@ -129,7 +129,7 @@ class Forgetter:
             removed.update(await in_thread(self._store.erase_messages, plan.traces))
         if self._shelf is not None:
             await in_thread(self._shelf.clear)
-        kept = {mention.key for mention in _kept(plan, decisions)}
+        kept = {mention.key for mention in _kept(plan, decisions) if mention.mentioned}
         probe = await self._prober.probe(plan, kept)
         # What an earlier run that was cut off removed counts, too: it was counted when that began.
         counts = {
@@ -180,13 +180,14 @@ class Forgetter:
         return failures
 
     def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
-        """Empty what names the subject in copies of texts that were not kept, and whatever there
-        is of texts that absorbed something of it."""
+        """Empty what names the subject in copies of texts that were not kept, and all copies of
+        texts that were learned from it, or absorbed something of it."""
         treated = {one.mention.key for one in decisions if one.treatment != "keep"}
-        absorbed = {
+        # Of these no copy stays but the new text itself, whether it names the subject or not.
+        replaced = {
             one.mention.key: one.text
             for one in decisions
-            if one.treatment == "rewrite" and one.mention.removed
+            if one.mention.key in treated and (one.mention.removed or one.mention.learned)
         }
         names = Names(plan.subject.names)
         kept = {mention.key for mention in _kept(plan, decisions)}
@@ -196,7 +197,7 @@ class Forgetter:
                 key = (passage.target_type, passage.target_id)
                 if passage.place not in _COPIES or key in kept:
                     continue
-                if passage.text != absorbed.get(key, passage.text) or (
+                if passage.text != replaced.get(key, passage.text) or (
                     (key in treated or passage.place == "context")
                     and names
                     and names.are_in(passage.text)

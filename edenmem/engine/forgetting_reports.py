@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,20 @@ class RewritingRefused(EdenmemError):
     """A text that is not written in place of one that names the subject, and why."""
 
 
+Treatment = Literal["keep", "rewrite", "remove", "redact"]
+#: From whose messages something was learned: the subject's alone, or perhaps others' too.
+Learned = Literal["", "alone", "unclear"]
+
+
+class MentionMode(StrEnum):
+    """What to do about texts outside of the subject's own memory."""
+
+    ASK = "ask"
+    REWRITE = "rewrite"
+    REMOVE = "remove"
+    KEEP = "keep"
+
+
 class Mention(msgspec.Struct, frozen=True, kw_only=True):
     """Something of somebody else's memory that names the subject, or holds what came from it.
 
@@ -26,7 +41,8 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     history, audit or the records of formations). ``removed`` are the statements that it absorbed
     and that go. ``contexts`` are the places that name the subject. Of one that is ``fixed`` the
     text cannot be rewritten, only removed (an absorbed reflection) or changed by its own command
-    (a policy).
+    (a policy). ``learned`` says whether it was learned from the subject's messages; then it is
+    ``mentioned`` only if it also names the subject, or absorbed what goes with its memory.
     """
 
     target_type: str
@@ -39,6 +55,8 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     copies: int = 0
     fixed: bool = False
+    learned: Learned = ""
+    mentioned: bool = True
 
     @property
     def key(self) -> tuple[str, str]:
@@ -50,8 +68,34 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may be removed as a whole."""
         return self.target_type in ("fact", "reflection")
 
+    def mode(self, mentions: MentionMode, learned: MentionMode) -> MentionMode:
+        """Which of the modes for mentions and for what was learned applies.
 
-Treatment = Literal["keep", "rewrite", "remove", "redact"]
+        What was learned follows ``learned``; where that keeps it, a mention follows ``mentions``.
+        ``learned`` = remove keeps what others may have said too.
+        """
+        may_go = self.learned == "alone" or learned is not MentionMode.REMOVE
+        if self.learned and may_go and learned is not MentionMode.KEEP:
+            return learned
+        return mentions if self.mentioned else MentionMode.KEEP
+
+    def treatment(self, mode: MentionMode) -> Treatment | Literal["ask"]:
+        """What a mode makes of it; "keep" also where the mode cannot be carried out.
+
+        A reflection that was absorbed goes only with a rewrite, which also takes it out of the text
+        that absorbed it: once the reflection is gone, nothing would tell that the text has it.
+        """
+        if mode is MentionMode.ASK:
+            return "ask"
+        if mode is MentionMode.KEEP:
+            return "keep"
+        if self.text is None:
+            return "redact"
+        if mode is MentionMode.REWRITE and not self.fixed:
+            return "rewrite"
+        if mode is MentionMode.REMOVE and self.fixed:
+            return "keep"
+        return "remove" if self.removable else "keep"
 
 
 class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,8 +60,8 @@ class Rewriter:
         if self._llm is None:
             raise UsageError(
                 "rewriting texts needs a language model and none is configured",
-                hint="keep them (--mentions keep), change them by hand (--mentions ask), or"
-                " configure one",
+                hint="keep them (--mentions keep, --learned keep), change them by hand"
+                " (ask), or configure one",
             )
         text = mention.text or ""
         limit = max(mention.word_limit, word_count(text))
@@ -73,6 +73,7 @@ class Rewriter:
                 model=self._settings.llm.slow_model,
                 names=subject.names,
                 removed=mention.removed,
+                learned=bool(mention.learned),
                 text=text,
                 words=word_count(text),
                 word_limit=limit,
@@ -83,6 +84,8 @@ class Rewriter:
         written = without_version(clean(answer.text)).strip()
         if not written and mention.removable:
             return MentionDecision(mention=mention, treatment="remove")
+        if written == text.strip() and not mention.mentioned:
+            return MentionDecision(mention=mention, treatment="keep")
         return self.checked(subject, mention, written)
 
     def checked(self, subject: Subject, mention: Mention, text: str) -> MentionDecision:

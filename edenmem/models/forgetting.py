@@ -90,7 +90,8 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     ``place`` says where: "fact", "reflection", "consolidation", "policy" (the thing itself),
     "previous" (the text that a fact had before), "history", "audit", "formation" (decisions and
     errors), "context" (cached with a session). ``target_type`` and ``target_id`` name what it is a
-    text of; ``scope`` is None where there is none.
+    text of; ``scope`` is None where there is none. ``session_id`` and ``source_message_ids`` say
+    where a fact or reflection comes from.
     """
 
     place: str
@@ -99,6 +100,8 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     target_id: str
     text: str
     scope: Scope | None = None
+    session_id: str | None = None
+    source_message_ids: tuple[str, ...] = ()
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,3 +152,13 @@ def written_in(*documents: dict[str, Any] | None) -> list[str]:
     """The texts in an audit entry's documents."""
     found = (document.get(name) for document in documents if document for name in _WRITTEN)
     return [text for text in found if isinstance(text, str) and text]
+
+
+def origin_in(*documents: dict[str, Any] | None) -> tuple[str | None, tuple[str, ...]]:
+    """The session and the source messages that an audit entry's documents name."""
+    session_id, sources = None, dict[str, None]()
+    for document in documents:
+        if document:
+            session_id = session_id or document.get("session_id")
+            sources |= dict.fromkeys(map(str, document.get("source_message_ids") or ()))
+    return None if session_id is None else str(session_id), tuple(sources)

@@ -40,6 +40,13 @@ class Erasing(Protocol):
     def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         """The names under which the accounts appear in messages of these sessions."""
 
+    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
+        """The ids of the messages that the accounts wrote in these sessions."""
+
+    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
+        """Who wrote each of these messages; empty for one that no person wrote. Messages that are
+        not stored are left out."""
+
     def count_conversations(self, traces: Traces) -> dict[str, int]:
         """How many sessions and messages of the host there are, of which `erase_messages` speaks;
         kinds of which there is nothing are left out."""

@@ -9,10 +9,11 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm, person_is_there
 from edenmem.cli.failures import tell
-from edenmem.cli.forgetting_mentions import Deciding, MentionMode
+from edenmem.cli.forgetting_mentions import Deciding
 from edenmem.cli.forgetting_views import ReceiptFile, show_plan, show_report
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
+from edenmem.engine.forgetting_reports import MentionMode
 from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -49,8 +50,17 @@ def forget(
         typer.Option(
             "--mentions",
             metavar="HOW",
-            help="Texts of others that mention it: ask, rewrite (by the model), keep. Without"
-            " this they are asked about, or kept where nobody can be asked.",
+            help="What to do with entries of others that mention it: ask, rewrite (by the model),"
+            " remove, keep. Default: ask on a terminal, otherwise keep.",
+        ),
+    ] = None,
+    learned: Annotated[
+        MentionMode | None,
+        typer.Option(
+            "--learned",
+            metavar="HOW",
+            help="What to do with entries learned from the user's own messages: same values and"
+            " default. 'remove' keeps those that others may have said too.",
         ),
     ] = None,
     messages: Annotated[
@@ -72,13 +82,15 @@ def forget(
     """Remove every trace of a user (of one agent, or of all), a session, a group or an agent.
 
     Facts, reflections, texts, versions, contents of the audit, records of formations, cached
-    contexts, vectors; what was derived from them in wider scopes; and, if you say so, mentions in
-    texts of others. It shows what there is, asks, removes, looks whether anything is left (exit
-    code 1 if so), and may be interrupted: the same command goes on.
+    contexts, vectors; what was derived from them in wider scopes; and, if you say so, what was
+    learned from the user's messages, and mentions in texts of others. It shows what there is, asks,
+    removes, looks whether anything is left (exit code 1 if so), and may be interrupted: the same
+    command goes on.
 
     \b
     edenmem forget --user lena --dry-run
     edenmem forget --user lena --receipt lena.json
+    edenmem forget --user lena --yes --mentions rewrite --learned remove
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
     """
@@ -87,11 +99,14 @@ def forget(
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # tells what to add
-    if mentions is MentionMode.ASK and not person_is_there():
-        raise UsageError(
-            "nobody is there to ask about mentions in texts of others",
-            hint="say --mentions keep or --mentions rewrite",
-        )
+    for option, mode in (("--mentions", mentions), ("--learned", learned)):
+        if mode is MentionMode.ASK and not person_is_there():
+            raise UsageError(
+                f"{option} ask needs a terminal",
+                hint=f"use {option} keep, {option} remove or {option} rewrite",
+            )
+    asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
+    modes = (mentions or asking, learned or asking)
     file = ReceiptFile(receipt) if receipt else None
     subject = find_subject(
         run.store, user=user, session=session, group=group, agent=agent, names=name or ()
@@ -107,14 +122,13 @@ def forget(
         return await _forgetter(run, llm, embedder).plan(subject)
 
     plan = run.with_models(planned)
-    show_plan(run, plan, messages=messages, to_data_too=dry_run)
+    show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:
         run.out.note("an earlier run did not come to its end; this one goes on")
     if dry_run:
         return
     deciding = Deciding(run, plan, lambda llm, embedder: _forgetter(run, llm, embedder))
-    asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
-    decisions = deciding.decide(mentions or asking)
+    decisions = deciding.decide(*modes)
     if not _confirmed(run, plan, yes=yes):
         run.out.note("nothing was changed")
         return
@@ -123,7 +137,10 @@ def forget(
     if file is not None:
         file.write(report)
     if report.mentions["kept"]:
-        run.out.note(f"kept as they are: {report.mentions['kept']:,} mentions in texts of others")
+        run.out.note(
+            f"kept: {report.mentions['kept']:,} entries of others that mention the subject or were"
+            " learned from it; --mentions and --learned change them"
+        )
     for left in report.unfinished:
         tell(left, "run the same command again")
     if not report.complete:

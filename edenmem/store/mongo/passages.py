@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.models.forgetting import FORGOTTEN, Passage, written_in
+from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import BATCH, Collection, Document
@@ -87,24 +88,37 @@ def _whole(collection: Collection, projection: Filter) -> Iterator[Document]:
         after = {"_id": {"$gt": page[-1]["_id"]}}
 
 
-def _passages(place: str, id: str, scope: Scope | None, *texts: str | None) -> Iterator[Passage]:
+def _passages(
+    place: str,
+    id: str,
+    scope: Scope | None,
+    *texts: str | None,
+    of: Fact | Reflection | None = None,
+) -> Iterator[Passage]:
     kind = {"previous": "fact"}.get(place, place)
     for text in texts:
         if text:
             yield Passage(
-                place=place, id=id, target_type=kind, target_id=id, text=text, scope=scope
+                place=place,
+                id=id,
+                target_type=kind,
+                target_id=id,
+                text=text,
+                scope=scope,
+                session_id=of.session_id if of else None,
+                source_message_ids=of.source_message_ids if of else (),
             )
 
 
 def _of_fact(document: Document) -> Iterator[Passage]:
     fact = codec.fact_from(document)
-    yield from _passages("fact", fact.id, fact.home, fact.content)
-    yield from _passages("previous", fact.id, fact.home, fact.previous_content)
+    yield from _passages("fact", fact.id, fact.home, fact.content, of=fact)
+    yield from _passages("previous", fact.id, fact.home, fact.previous_content, of=fact)
 
 
 def _of_reflection(document: Document) -> Iterator[Passage]:
-    reflection = codec.reflection_from(document)
-    yield from _passages("reflection", reflection.id, reflection.home, reflection.content)
+    found = codec.reflection_from(document)
+    yield from _passages("reflection", found.id, found.home, found.content, of=found)
 
 
 def _of_text(document: Document) -> Iterator[Passage]:
@@ -121,22 +135,24 @@ def _of_policy(document: Document) -> Iterator[Passage]:
 
 def _of_history(document: Document) -> Iterator[Passage]:
     entry = history_from(document).entry
-    texts = [entry.content]
+    texts, snapshot = [entry.content], None
     if entry.snapshot is not None:
-        texts += written_in(msgspec.to_builtins(entry.snapshot))
+        snapshot = msgspec.to_builtins(entry.snapshot)
+        texts += written_in(snapshot)
     text = "\n".join(texts)
     if text and text != FORGOTTEN:
-        yield _kept("history", entry, text)
+        yield _kept("history", entry, text, snapshot)
 
 
 def _of_audit(document: Document) -> Iterator[Passage]:
     entry = audit_from(document)
     text = "\n".join((*written_in(entry.before, entry.after), entry.reason)).strip()
     if text:
-        yield _kept("audit", entry, text)
+        yield _kept("audit", entry, text, entry.before, entry.after)
 
 
-def _kept(place: str, entry: Any, text: str) -> Passage:
+def _kept(place: str, entry: Any, text: str, *documents: dict[str, Any] | None) -> Passage:
+    session_id, sources = origin_in(*documents)
     return Passage(
         place=place,
         id=entry.id,
@@ -144,6 +160,8 @@ def _kept(place: str, entry: Any, text: str) -> Passage:
         target_id=entry.target_id,
         text=text,
         scope=entry.scope,
+        session_id=session_id,
+        source_message_ids=sources,
     )
 
 

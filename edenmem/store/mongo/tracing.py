@@ -128,6 +128,26 @@ class TracingPart(FormationsPart):
             names.update(name for each in found if (name := codec.text(each.get("name"))))
         return sorted(names)
 
+    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
+        """See `edenmem.store.erasure_protocol.Erasing.said_by`."""
+        for session_id in session_ids:
+            yield from map(str, self._said(session_id, accounts))
+
+    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
+        """See `edenmem.store.erasure_protocol.Erasing.authors`."""
+        fields = {"role": 1, "sender": 1, "trigger": 1}
+        found = (
+            document
+            for part in id_parts(message_ids)
+            for document in self._messages.find({"_id": {"$in": part}}, fields)
+        )
+        return {
+            str(document["_id"]): codec.text_id(document.get("sender")) or ""
+            if document.get("role") == "user" and not document.get("trigger")
+            else ""
+            for document in found
+        }
+
     def count_conversations(self, traces: Traces) -> dict[str, int]:
         """See `edenmem.store.erasure_protocol.Erasing.count_conversations`."""
         own = [{"session": object_id(session_id)} for session_id in traces.own]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from edenmem.models.changes import ChangeSet
-from edenmem.models.forgetting import FORGOTTEN, Passage, written_in
+from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
 from edenmem.models.formation import Decision
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.part import BATCH, Part, json_array
@@ -31,7 +31,7 @@ class Passages(Part):
             for row in self._rows_of(columns, source, key):
                 scope = codec.scope_of(*row[1:4])
                 kind = {"previous": "fact"}.get(place, place)
-                for text in row[5:]:
+                for text in row[7:]:
                     if text:
                         yield Passage(
                             place=place,
@@ -40,6 +40,8 @@ class Passages(Part):
                             target_id=row[4],
                             text=text,
                             scope=scope,
+                            session_id=row[5],
+                            source_message_ids=codec.from_list(row[6]),
                         )
         yield from self._history_passages()
         yield from self._audit_passages()
@@ -65,9 +67,10 @@ class Passages(Part):
         columns = f"{_SCOPE}, h.id, h.target_type, h.target_id, h.content, h.snapshot"
         source = "history h JOIN scopes s USING (scope_id)"
         for row in self._rows_of(columns, source, "h.history_no"):
-            text = row[7]
+            text, snapshot = row[7], None
             if row[8] is not None:
-                text = "\n".join((text, *written_in(msgspec.json.decode(row[8]))))
+                snapshot = msgspec.json.decode(row[8])
+                text = "\n".join((text, *written_in(snapshot)))
             if text and text != FORGOTTEN:
                 yield Passage(
                     place="history",
@@ -76,13 +79,15 @@ class Passages(Part):
                     target_id=row[6],
                     text=text,
                     scope=codec.scope_of(*row[1:4]),
+                    session_id=origin_in(snapshot)[0],
+                    source_message_ids=origin_in(snapshot)[1],
                 )
 
     def _audit_passages(self) -> Iterator[Passage]:
         columns = f"{_SCOPE}, a.id, a.target_type, a.target_id, a.before, a.after, a.reason"
         source = "audit a LEFT JOIN scopes s USING (scope_id)"
         for row in self._rows_of(columns, source, "a.audit_no"):
-            documents = (msgspec.json.decode(part) if part else None for part in row[7:9])
+            documents = [msgspec.json.decode(part) if part else None for part in row[7:9]]
             text = "\n".join((*written_in(*documents), row[9])).strip()
             if text:
                 yield Passage(
@@ -92,6 +97,8 @@ class Passages(Part):
                     target_id=row[6],
                     text=text,
                     scope=None if row[1] is None else codec.scope_of(*row[1:4]),
+                    session_id=origin_in(*documents)[0],
+                    source_message_ids=origin_in(*documents)[1],
                 )
 
     def _formation_passages(self) -> Iterator[Passage]:
@@ -155,30 +162,39 @@ class Passages(Part):
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
 
-#: Place → columns (scope first, then id, then texts), where from, and the key to walk by.
+_OF_FACT = "f.id, f.session_id, f.source_message_ids"
+_OF_NO_SESSION = "NULL, NULL"
+
+#: Place → columns (scope first, then id, session, source messages, and texts), where from, and the
+#: key to walk by.
 _MEMORY = (
-    ("fact", f"{_SCOPE}, f.id, f.content", "facts f JOIN scopes s USING (scope_id)", "f.fact_no"),
+    (
+        "fact",
+        f"{_SCOPE}, {_OF_FACT}, f.content",
+        "facts f JOIN scopes s USING (scope_id)",
+        "f.fact_no",
+    ),
     (
         "previous",
-        f"{_SCOPE}, f.id, f.previous_content",
+        f"{_SCOPE}, {_OF_FACT}, f.previous_content",
         "facts f JOIN scopes s USING (scope_id)",
         "f.fact_no",
     ),
     (
         "reflection",
-        f"{_SCOPE}, r.id, r.content",
+        f"{_SCOPE}, r.id, r.session_id, r.source_message_ids, r.content",
         "reflections r JOIN scopes s USING (scope_id)",
         "r.reflection_no",
     ),
     (
         "consolidation",
-        f"{_SCOPE}, c.id, c.content",
+        f"{_SCOPE}, c.id, {_OF_NO_SESSION}, c.content",
         "consolidations c JOIN scopes s USING (scope_id)",
         "c.scope_id",
     ),
     (
         "policy",
-        f"{_SCOPE}, p.id, p.memory_instructions, p.consolidation_instructions",
+        f"{_SCOPE}, p.id, {_OF_NO_SESSION}, p.memory_instructions, p.consolidation_instructions",
         "policies p JOIN scopes s USING (scope_id)",
         "p.scope_id",
     ),

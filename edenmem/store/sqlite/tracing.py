@@ -13,6 +13,7 @@ from edenmem.models.forgetting import Passage, Traces, whole_accounts
 from edenmem.models.host import Session, User
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
+from edenmem.store.protocol import batched
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.host import Host, accounts_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
@@ -87,6 +88,28 @@ class Tracing(Host, Part):
                 (json_array(session_ids), json_array(accounts)),
             ).fetchall()
         return [name for (name,) in rows]
+
+    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
+        for session_id in session_ids:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"SELECT m.id FROM messages m WHERE m.session_id = ? AND m.sender {AMONG}",
+                    (session_id, json_array(accounts)),
+                ).fetchall()
+            yield from (id for (id,) in rows)
+
+    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in batched(message_ids, BATCH):
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT m.id,"
+                    " iif(m.role = 'user' AND m.trigger = 0, coalesce(m.sender, ''), '')"
+                    f" FROM messages m WHERE m.id {AMONG}",
+                    (json_array(part),),
+                ).fetchall()
+            found.update(rows)
+        return found
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
         own, shared = json_array(traces.own), json_array(traces.shared)

@@ -22,6 +22,7 @@ from edenmem.models.changes import (
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import CachedContext, User
+from edenmem.models.scope import Scope
 from tests.support.builders import (
     NOW,
     change_set,
@@ -242,6 +243,98 @@ def test_changes_that_were_decided_before_are_refused(town: Town) -> None:
     assert "quince" not in _texts(store)
     later = make_fact(town.her(), "She moved to Oslo.")
     applied(store, AddFact(fact=later), at=NOW + timedelta(seconds=1))
+
+
+def _learned(town: Town) -> dict[str, str]:
+    """Fill scopes that others share; the texts that came from Zenobia's messages, and how sure
+    that is."""
+    store, both = town.store, town.shared.id
+    store.add_messages(both, make_messages(town.shared, ["No."], start=NOW, sender=town.bruno.id))
+    own, hers, his = (
+        [message.id for message in store.messages(session) if message.sender == sender.id]
+        for session, sender in (
+            (town.own.id, town.zenobia),
+            (both, town.zenobia_on_discord),
+            (both, town.bruno),
+        )
+    )
+    shard = Scope.shard(town.eve.id, "route")
+    expected: dict[str, str] = {}
+
+    def say(
+        scope: Scope, text: str, session: str, sources: list[str], how: str, **more: Any
+    ) -> Any:
+        if how:
+            expected[text] = how
+        add = add_fact if scope.kind != "group" or more.pop("fact", False) else add_reflection
+        return add(
+            store, scope, text, session_id=session, source_message_ids=tuple(sources), **more
+        )
+
+    say(town.everybody, "The ferry is sold.", town.own.id, [], "alone")
+    say(shard, "The quay is closed.", town.own.id, own[:1], "alone")
+    say(town.group, "Pears are dear.", both, hers[:1], "alone", fact=True)
+    say(town.group, "Both like pears.", both, [*hers, *his], "unclear", fact=True)
+    say(town.everybody, "Oars are made of ash.", both, his, "")
+    say(town.everybody, "The weir leaks.", town.lone.id, [own[0], his[0]], "unclear")
+    say(town.group, "They plan a feast.", both, [], "unclear")
+    parent = say(town.group, "A storm is due.", both, hers, "alone")
+    expected["Storms are due."] = "alone"
+    add_reflection(store, town.everybody, "Storms are due.", propagated_from=(parent.id,))
+    sunk = say(town.group, "The barge has sunk.", both, hers, "alone")
+    expected["Six barges."] = "alone"
+    consolidate(store, town.group, "Six barges.", expected_version=0, absorbed_ids=[sunk.id])
+    gone = say(town.everybody, "The mill burnt.", town.own.id, own[:1], "")
+    removal = RemoveFact(scope=town.everybody, fact_id=gone.id, expected_version=1, at=NOW)
+    applied(store, removal)
+    by_adam = Scope.agent(town.adam.id)
+    say(by_adam, "The lock is old.", both, hers, "alone")
+    return expected
+
+
+def test_what_was_learned_from_their_messages_goes_on_request(town: Town) -> None:
+    """Known failure 81: what was learned from their own sessions stayed where no name was in it."""
+    store = town.store
+    expected = _learned(town)
+    of_eve = plan_of(store, user="zenobia", agent="eve")
+    assert "The lock is old." not in {one.text for one in of_eve.mentions}
+    plan = plan_of(store, user="zenobia")
+    found = {one.text: one.learned for one in plan.mentions if one.text is not None}
+    assert found == expected
+    (burnt,) = (one for one in plan.mentions if one.text is None)
+    assert burnt.learned == "alone"
+    assert burnt.copies >= 3
+    assert not any(one.mentioned for one in plan.mentions)
+
+    from edenmem.engine.forgetting_reports import MentionDecision, MentionMode
+
+    def decided(learned: MentionMode) -> list[MentionDecision]:
+        treatments = {
+            one: one.treatment(one.mode(MentionMode.KEEP, learned)) for one in plan.mentions
+        }
+        return [
+            MentionDecision(mention=one, treatment=how, text="Five.")
+            for one, how in treatments.items()
+            if how not in ("ask", "keep")
+        ]
+
+    texts = {one.mention.text: one.treatment for one in decided(MentionMode.REWRITE)}
+    assert set(texts) == {*expected, None}
+    assert (texts["Six barges."], texts["The barge has sunk."]) == ("rewrite", "remove")
+    removing = decided(MentionMode.REMOVE)
+    report = forget(store, removing, plan=plan)
+    assert report.complete, (report.probe, report.unfinished)
+    stay = {text for text, how in expected.items() if how == "unclear"} | {
+        "Six barges.",
+        "The barge has sunk.",
+    }
+    left = _texts(store)
+    assert [text for text in expected if text.casefold() in left] == [
+        text for text in expected if text in stay
+    ]
+    assert "burnt" not in left
+    assert "made of ash" in left
+    assert {one.text for one in plan_of(store, user="zenobia").mentions} == stay
 
 
 def test_a_session_takes_along_what_came_from_it(town: Town) -> None:
