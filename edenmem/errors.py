@@ -10,6 +10,7 @@ The tree::
     │   └── AmbiguousReference           2   a name or prefix fits more than one thing
     ├── NotFoundError                    3   what was named does not exist
     ├── ConflictError                    4   somebody else changed it first, or it exists already
+    │   └── FactKeyConflict              4   an index of the database refuses facts
     └── UnavailableError                 5   a database or a provider cannot be used now
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   └── StoreReadOnly            5   can be read, and not be written
@@ -107,6 +108,10 @@ class ConflictError(EdenmemError):
     exit_code = ExitCode.CONFLICT
 
 
+class FactKeyConflict(ConflictError):
+    """A unique index of the database would refuse facts that must be stored."""
+
+
 class UnavailableError(EdenmemError):
     """A database or a provider that cannot be used now."""
 
@@ -130,6 +135,10 @@ class WriteRefused(StoreReadOnly):
         super().__init__(
             message, hint="leave out --read-only, or take a profile without store.read_only"
         )
+
+
+class SearchIndexUnusable(StoreError):
+    """A search index is missing, still being built, or does not suffice for a query."""
 
 
 class EmbeddingModelMismatch(UnavailableError):

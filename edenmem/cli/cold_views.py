@@ -53,6 +53,8 @@ def exit_code(report: ColdReport) -> ExitCode:
             return ExitCode.UNAVAILABLE
         case "configuration":
             return ExitCode.USAGE
+        case "conflict":
+            return ExitCode.CONFLICT
     if report.failed or report.timed_out:
         return ExitCode.SOME_FAILED
     return ExitCode.OK

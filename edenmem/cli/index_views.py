@@ -12,6 +12,7 @@ import msgspec
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
 from edenmem.models.indexes import IndexState
+from edenmem.models.integrity import Finding
 
 if TYPE_CHECKING:
     from edenmem.engine.indexes import IndexAction
@@ -20,12 +21,15 @@ _OUTCOMES = {
     "made": "made",
     "there": "is there already",
     "different": "is otherwise than wanted; 'edenmem index update' changes it",
+    "to_replace": "left as it is; 'edenmem index create --replace' exchanges it",
     "left_out": "left out",
     "updated": "updated",
     "dropped": "dropped",
+    "replaced": "replaced",
     "would_make": "would be made",
     "would_update": "would be updated",
     "would_drop": "would be dropped",
+    "would_replace": "would be replaced",
 }
 
 
@@ -54,6 +58,29 @@ def state_data(state: IndexState) -> dict[str, Any]:
     """An index as plain data, its definitions as they stand."""
     plain: dict[str, Any] = msgspec.to_builtins(state)
     return plain
+
+
+CONFLICT_COLUMNS: list[Column[Finding]] = [
+    Column("fact", lambda finding: finding.target_id, "id"),
+    Column("scope", lambda finding: finding.scope.key if finding.scope else ""),
+    Column("text", lambda finding: finding.text, "text"),
+    Column("kept", lambda finding: finding.related[0], "id"),
+]
+
+
+def conflict_data(finding: Finding) -> dict[str, Any]:
+    """A fact that the platform would delete, as plain data."""
+    scope = finding.scope
+    return {
+        "id": finding.target_id,
+        "agent_id": finding.agent_id,
+        "scope": scope.kind.value if scope else None,
+        "user_id": scope.user_id if scope else None,
+        "group_id": scope.group_id if scope else None,
+        "shard": scope.shard if scope else None,
+        "content": finding.text,
+        "kept": finding.related[0],
+    }
 
 
 def action_data(action: IndexAction) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from edenmem.errors import (
     ConfigError,
     EdenmemError,
     EmbeddingModelMismatch,
+    FactKeyConflict,
     InputError,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
     ProviderMisconfigured,
+    SearchIndexUnusable,
     StoreError,
 )
 from edenmem.models.host import Session
@@ -23,7 +25,8 @@ from edenmem.models.host import Session
 class Ending:
     """Decides when a run ends, and tells ``tally`` why.
 
-    A refused key, a wrong setting or a spent budget ends it at once; an outage after
+    A refused key, a wrong setting, an index that facts need or a spent budget ends it at once; an
+    outage after
     ``outage_after`` sessions in a row that met it. ``cut`` is set if those in work are not to be
     waited for.
     """
@@ -44,6 +47,10 @@ class Ending:
                 self.ended = True
             case ProviderAuthError():
                 self.end("provider", error.message, error.hint)
+            case FactKeyConflict():
+                self.end("conflict", error.message, error.hint)
+            case SearchIndexUnusable():
+                self.end("database", error.message, error.hint)
             case ConfigError() | InputError():
                 self.end("configuration", error.message, error.hint)
             case EdenmemError():

@@ -11,7 +11,7 @@ import msgspec
 from edenmem.engine.reports import FormationReport
 from edenmem.models.formation import UsageTotal
 
-StopKind = Literal["interrupted", "budget", "provider", "database", "configuration"]
+StopKind = Literal["interrupted", "budget", "provider", "database", "configuration", "conflict"]
 
 
 class ColdFailure(msgspec.Struct, frozen=True, kw_only=True):

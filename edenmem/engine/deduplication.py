@@ -54,6 +54,26 @@ class Deduplicator:
         self._settings = settings
         self._embedder = embedder
 
+    async def demand_store(self, scopes: Sequence[Scope]) -> None:
+        """Demand that facts can be added to these scopes and compared, before a model is paid.
+
+        Raises:
+            FactKeyConflict: an index of the database refuses facts.
+            StoreError: a search index that is needed cannot be used.
+        """
+        embedder = self._embedder if self._settings.dedup else None
+        if not scopes:
+            return
+
+        def demand() -> None:
+            self._store.demand_formable(
+                scopes,
+                model=embedder.model if embedder else None,
+                dimensions=embedder.dimensions if embedder else None,
+            )
+
+        await in_thread(demand)
+
     async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
         """The changes that bring ``facts`` into memory.
 

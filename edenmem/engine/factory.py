@@ -62,7 +62,12 @@ def open_store(settings: Settings) -> Store:
     if path is None:
         from edenmem.store.mongo import MongoStore
 
-        return MongoStore(uri, settings.store, scan_limit=settings.search.scan_limit)
+        return MongoStore(
+            uri,
+            settings.store,
+            scan_limit=settings.search.scan_limit,
+            fuzzy_expansions=settings.search.fuzzy_expansions,
+        )
     from edenmem.store.sqlite import SqliteStore
 
     return SqliteStore(

@@ -28,6 +28,7 @@ from edenmem.errors import (
     ConfigError,
     EdenmemError,
     EmbeddingModelMismatch,
+    FactKeyConflict,
     InputError,
     ProviderAnswerInvalid,
     ProviderAuthError,
@@ -108,6 +109,7 @@ class Former:
             ConfigError: a model is needed and none is configured.
             UnavailableError: a provider or the store cannot be used now. The claim was given back
                 and no failed try was counted.
+            FactKeyConflict: an index of the database refuses facts; the same.
         """
         if session.incognito:
             return [self._report(session, agent, "incognito")]
@@ -261,7 +263,7 @@ class Former:
         except asyncio.CancelledError:
             await self._claims.give_back(formation, usage=tuple(asker.spent))
             raise
-        except (UnavailableError, ConfigError, InputError) as error:
+        except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
                 return await self._failed(formation, session, agent, error.message, asker)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead

@@ -29,9 +29,9 @@ _GROUPS = {
 
 
 class IndexAction(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one index: "made", "there", "different" (left as it is), "left_out" (it
-    cannot be had), "updated", "dropped", or with ``dry_run`` "would_…". ``state`` is how the
-    index is afterwards."""
+    """What became of one index: "made", "there", "different" and "to_replace" (left as it is),
+    "left_out" (it cannot be had), "updated", "dropped", "replaced", or with ``dry_run``
+    "would_…". ``state`` is how the index is afterwards."""
 
     name: str
     outcome: str
@@ -118,10 +118,15 @@ class IndexKeeper:
         Raises:
             StoreError: one that was named cannot be made; what could be made before it was.
         """
-        return [self._create(state, bool(named), dry_run) for state in self.states(named)]
+        return [self._create(state, named, dry_run) for state in self.states(named)]
 
-    def _create(self, state: IndexState, named: bool, dry_run: bool) -> IndexAction:
-        if state.status in ("unwanted", "unavailable") and not named:
+    def _create(self, state: IndexState, named: Sequence[str], dry_run: bool) -> IndexAction:
+        if state.replaces:
+            return IndexAction(name=state.name, outcome="to_replace", state=state, note=state.note)
+        # Of an index that is not needed its kind is not enough: it has to be named.
+        described = state.status == "unwanted" and state.wanted is not None
+        asked_for = state.name in named if described else bool(named) or state.kind == "ordinary"
+        if state.status in ("unwanted", "unavailable") and not asked_for:
             return IndexAction(name=state.name, outcome="left_out", state=state, note=state.note)
         if state.status not in ("missing", "unwanted", "unavailable"):
             outcome = "different" if state.status == "different" else "there"
@@ -131,14 +136,42 @@ class IndexKeeper:
         self._store.create_index(state.name, self.wish)
         return self._after(state.name, "made")
 
+    def to_replace(self) -> list[IndexState]:
+        """The indexes in whose place older ones stand."""
+        return [state for state in self.states() if state.replaces]
+
+    def replace(self, states: Sequence[IndexState], *, dry_run: bool = False) -> list[IndexAction]:
+        """Exchange older indexes for these; can be killed at any moment and repeated.
+
+        Raises:
+            ConflictError: another process migrates the database, or recreates an older index.
+            StoreError: stored data keep an index from being created; none was dropped then.
+        """
+        actions = []
+        for state in states:
+            note = f"in place of {', '.join(state.replaces)}"
+            if dry_run:
+                action = IndexAction(
+                    name=state.name, outcome="would_replace", state=state, note=note
+                )
+            else:
+                self._store.replace_index(state.name)
+                action = self._after(state.name, "replaced", note=note)
+            actions.append(action)
+        return actions
+
     def update(
         self, states: Sequence[IndexState], *, anew: bool = False, dry_run: bool = False
     ) -> list[IndexAction]:
         """Begin to change the indexes that are otherwise than wanted; ``anew``: all of them."""
         actions = []
         for state in states:
-            if state.status in ("missing", "unwanted", "unavailable"):
+            if state.status in ("missing", "unwanted", "unavailable", "foreign"):
                 action = IndexAction(name=state.name, outcome="left_out", state=state)
+            elif state.replaces:
+                action = IndexAction(
+                    name=state.name, outcome="to_replace", state=state, note=state.note
+                )
             elif state.status != "different" and not anew:
                 action = IndexAction(name=state.name, outcome="there", state=state)
             elif dry_run:

@@ -81,11 +81,15 @@ class Maker:
         Raises:
             ProviderError: a model failed (in deduplication the embedder alone).
             EmbeddingModelMismatch: a scope has vectors of another model only.
+            FactKeyConflict: an index of the database refuses facts; no model was asked.
+            StoreError: a search index cannot be used; no model was asked.
         """
         material = await in_thread(self._material, formation, session, agent, messages)
         changes: list[Change] = []
         decisions: tuple[Decision, ...] = ()
         if material.transcript.text and material.offers.items:
+            homes = [offer.scope for offer in material.offers.for_facts]
+            await self._deduplicator.demand_store(homes)
             facts, plan, reflections = await self._extract(asker, material)
             changes.extend(plan.changes)
             changes.extend(_additions(material, reflections))

@@ -10,10 +10,22 @@ import msgspec
 IndexKind = Literal["ordinary", "vector", "text"]
 
 #: "building" ones may still answer with an older definition; "stale" ones answer and no longer
-#: follow what is written; "unwanted" ones cannot be described (there is no embedding model), and
-#: "unavailable" ones cannot be had on this server.
+#: follow what is written; "unwanted" ones cannot be described (there is no embedding model) or are
+#: not needed, and "unavailable" ones cannot be had on this server. In place of "conflicting" ones
+#: stands an index that refuses what must be stored, in place of "outdated" ones an older index that
+#: serves; `replaces` names those. "foreign" ones were not created by edenmem.
 IndexStatus = Literal[
-    "ready", "missing", "building", "different", "stale", "failed", "unwanted", "unavailable"
+    "ready",
+    "missing",
+    "building",
+    "different",
+    "stale",
+    "failed",
+    "unwanted",
+    "unavailable",
+    "conflicting",
+    "outdated",
+    "foreign",
 ]
 
 
@@ -31,8 +43,9 @@ class IndexWish(msgspec.Struct, frozen=True, kw_only=True):
 class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     """One index. ``queryable``: a query is answered by it now, if maybe by an older definition.
 
-    ``differences`` say in words what an update would change; ``note`` is what else there is to
-    know, such as why it failed.
+    ``differences`` say in words what an update would change; ``replaces`` names the indexes that
+    an exchange would drop in favour of this one; ``note`` is what else there is to know, such as
+    why it failed.
     """
 
     name: str
@@ -44,4 +57,12 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     wanted: dict[str, Any] | None = None
     found: dict[str, Any] | None = None
     differences: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
     note: str = ""
+
+
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """What preparing a store would do, and what it leaves to the operator."""
+
+    steps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+IndexName = Annotated[str, Meta(min_length=1)]
 RecipeName = Annotated[str, Meta(pattern=r"^(convex|rrf|semantic|text)(\+(rerank|recency|mmr))*$")]
 
 
@@ -51,6 +52,8 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     sessions_collection: str = "sessions"
     messages_collection: str = "messages"
     users_collection: str = "users3"
+    vector_index: IndexName = "memory2_facts_vector"  # Atlas: the search index of facts by meaning
+    text_index: IndexName = "memory2_facts_text"  # Atlas: the search index of facts by words
 
 
 class LLMSettings(_Section, frozen=True, kw_only=True):
@@ -172,6 +175,7 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     query_cache: NotNegative = 256  # vectors of queries that are kept; 0: none
     scan_limit: Count = 50_000
     analyzer: str = "lucene.english"
+    fuzzy_expansions: Count = 15  # Atlas: variants of a word, one edit away, that are searched
 
 
 class ScopeSettings(_Section, frozen=True, kw_only=True):

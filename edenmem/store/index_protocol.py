@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
 from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter
 
@@ -91,6 +92,19 @@ class Indexes(Protocol):
             NotFoundError: there is no such index.
             ConflictError: it protects uniqueness, or is a part of the store.
         """
+
+    def replace_index(self, name: str) -> None:
+        """Exchange older indexes for the one of this name; see `IndexState.replaces`. What protects
+        uniqueness does so all the while; a run that was killed can be repeated.
+
+        Raises:
+            ConflictError: another process migrates the database, or recreates an older index.
+            StoreError: stored data keep the index from being created. Nothing was dropped then.
+        """
+
+    def platform_conflicts(self) -> Iterator[Finding]:
+        """The facts that the platform deletes if it starts without the index of edenmem: of those
+        with the same text and agent it keeps the one that its database returns first."""
 
     def search_trial(self) -> SearchTrial:
         """A scratch collection on this database, with search indexes of its own.

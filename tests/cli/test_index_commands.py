@@ -110,7 +110,7 @@ def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     dropped = on_atlas.json("index", "drop", "text", "--yes")
     assert [(one["name"], one["outcome"]) for one in dropped] == [(TEXT_INDEX, "dropped")]
     assert on_atlas("index", "drop", "text", "--yes").code == 3
-    unique = on_atlas("index", "drop", "edenmem_fact_key", "--yes")
+    unique = on_atlas("index", "drop", "fact_dedup_idx", "--yes")
     assert unique.code == 4
     assert "free of duplicates" in unique.err
 

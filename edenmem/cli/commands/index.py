@@ -12,6 +12,8 @@ from edenmem.cli.asking import confirm
 from edenmem.cli.framework import Command, group
 from edenmem.cli.index_views import (
     COLUMNS,
+    CONFLICT_COLUMNS,
+    conflict_data,
     shown_waiting,
     state_data,
     tell_actions,
@@ -19,7 +21,7 @@ from edenmem.cli.index_views import (
 )
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.times import parse_duration
-from edenmem.errors import ExitCode
+from edenmem.errors import ExitCode, UsageError
 from edenmem.models.indexes import IndexState
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from edenmem.engine.indexes import IndexAction, IndexKeeper
     from edenmem.llm.protocol import LLM
 
-app = group("Indexes: create, list, status, update, drop.")
+app = group("Indexes: create, list, status, conflicts, update, drop.")
+
+#: States that are no failure of an index. What this server or configuration does not have is none.
+_FINE = frozenset({"ready", "stale", "unwanted", "unavailable", "foreign"})
 
 _Names = Annotated[
     list[str] | None,
@@ -60,6 +65,13 @@ def create(
     names: _Names = None,
     no_wait: _NoWait = False,
     timeout: _Timeout = "15m",
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="First exchange older unique indexes for those of edenmem; asks."
+        ),
+    ] = False,
+    yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Make the indexes that are missing, and wait until they can be queried. Safe to run again.
@@ -68,14 +80,33 @@ def create(
     vectors that are stored as arrays and as bindata. An index that is there and is otherwise than
     wanted is left as it is (exit 1).
 
+    --replace exchanges the platform's narrow unique index on facts, and unique indexes of earlier
+    versions of edenmem, on a live database. Facts are protected from duplicates all the while. A
+    run that was interrupted can be repeated.
+
     \b
     edenmem index create
     edenmem index create search --timeout 1h
+    edenmem index create --replace --dry-run
     """
     run = invocation(ctx)
+    if replace and names:
+        raise UsageError("--replace takes no names", hint="leave out the names or --replace")
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
-    actions = keeper.create(names or (), dry_run=dry_run)
+    replaced: list[IndexAction] = []
+    if replace and (older := keeper.to_replace()):
+        for state in older:
+            run.out.note(
+                f"{state.name} on {state.collection}: replaces {', '.join(state.replaces)}"
+            )
+        if not dry_run and not confirm(f"Replace {_counted(older)}?", yes=yes):
+            run.out.note("nothing was changed")
+            return
+        replaced = keeper.replace(older, dry_run=dry_run)
+    done = {action.name for action in replaced}
+    made = keeper.create(names or (), dry_run=dry_run)
+    actions = [*replaced, *(action for action in made if action.name not in done)]
     _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
 
 
@@ -99,7 +130,8 @@ def status(
 ) -> None:
     """Tell how the search indexes are (or those named), and what is not as wanted.
 
-    Exit 1 if one of them cannot be queried, or is otherwise than wanted.
+    Unique indexes that have to be exchanged are listed too. Exit 1 if one of these indexes cannot
+    be queried, or is otherwise than wanted.
 
     \b
     edenmem index status
@@ -108,14 +140,33 @@ def status(
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
-    states = keeper.states(names or ("search",))
+    if names:
+        states = keeper.states(names)
+    else:
+        states = [s for s in keeper.states() if s.kind != "ordinary" or s.replaces]
     if wait:
         states = _waited(run, keeper, [state.name for state in states], seconds)
     run.out.listing(states, COLUMNS, data=state_data)
-    # What this server or configuration does not have is no failure of an index.
-    wrong = [s for s in states if s.status not in ("ready", "stale", "unwanted", "unavailable")]
+    wrong = [s for s in states if s.status not in _FINE]
     if wrong:
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+@app.command("conflicts", cls=Command)
+def conflicts(ctx: typer.Context) -> None:
+    """List the facts that the platform deletes once its own index is in place again.
+
+    The platform's narrow unique index allows a sentence once for each agent. When it is created
+    again, for example after edenmem was removed, the platform keeps one fact of each sentence and
+    deletes the others, which are listed here.
+
+    \b
+    edenmem index conflicts
+    edenmem index conflicts --format csv > lost.csv
+    """
+    run = invocation(ctx)
+    found = run.store.platform_conflicts()
+    run.out.listing(found, CONFLICT_COLUMNS, data=conflict_data, empty="no fact would be deleted")
 
 
 @app.command("update", cls=Command)
@@ -211,6 +262,8 @@ def _finish(
         run.out.note(
             f"{', '.join(late)}: still being built; 'edenmem index status --wait' goes on waiting"
         )
-    failed = [a for a in actions if a.outcome == "different" or a.state.status == "failed"]
+    failed = [
+        a for a in actions if a.outcome in ("different", "to_replace") or a.state.status == "failed"
+    ]
     if late or failed:
         raise typer.Exit(ExitCode.SOME_FAILED)

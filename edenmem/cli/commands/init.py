@@ -14,6 +14,7 @@ from edenmem.cli.asking import ask_text, confirm, person_is_there
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.errors import ConflictError
+from edenmem.models.indexes import Preparation
 
 app = single()
 
@@ -26,10 +27,16 @@ def init(
         bool,
         typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show what would be made, and write nothing.")
+    ] = False,
 ) -> None:
     """Make the store, or what is missing in it. Safe to run again.
 
+    Indexes that the platform or an earlier version created are reported and left as they are.
+
     \b
+    edenmem init --check
     edenmem init --yes                  (a file in your data folder)
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
@@ -38,6 +45,9 @@ def init(
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         _ask_where(run)
     location = run.store.info().location
+    if check:
+        _tell(run, location, run.store.preparation(), made=None)
+        return
     target = Path("edenmem.toml")
     if write_config and target.exists():
         raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
@@ -49,14 +59,26 @@ def init(
         _write(target, run.settings.store.uri or location)
         made.append(str(target.absolute()))
     _tell_of_search(run)
+    _tell(run, location, run.store.preparation(), made=made)
+
+
+def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] | None) -> None:
+    """Print what was made, or for None what would be."""
+    for warning in plan.warnings:
+        run.out.note(warning)
     if run.out.is_data:
-        run.out.objects([{"location": location, "made": made}])
+        key, steps = ("would_make", list(plan.steps)) if made is None else ("made", made)
+        run.out.objects([{"location": location, key: steps, "warnings": list(plan.warnings)}])
         return
     run.out.line(f"store: {location}")
-    for name in made:
-        run.out.line(f"  {name}" if "made " in name else f"  made {name}")
-    if not made:
-        run.out.line("  everything was there already")
+    for name in plan.steps if made is None else made:
+        bare = name.replace("made ", "")
+        if made is None:
+            run.out.line(f"  would make {bare}")
+        else:
+            run.out.line(f"  {name}" if "made " in name else f"  made {name}")
+    if not (plan.steps if made is None else made):
+        run.out.line("  everything is there already")
 
 
 def _tell_of_search(run: Invocation) -> None:

@@ -243,6 +243,9 @@ class Repairs:
         wish = surroundings.wish_of(self._patient)
         mended, refused = 0, []
         for finding in findings:
+            if {"conflicting", "outdated"} & set(finding.related):
+                refused.append(f"{finding.target_id}: edenmem index create --replace")
+                continue
             if "missing" not in finding.related:
                 refused.append(f"{finding.target_id}: edenmem index update {finding.target_id}")
                 continue

@@ -117,6 +117,11 @@ def indexes(patient: Patient) -> Iterator[Seen | Remark]:
 
 
 def _ordinary(state: IndexState) -> Iterator[Seen]:
+    if state.status in ("conflicting", "outdated", "unavailable"):
+        weight = None if state.status == "outdated" else State.PROBLEM
+        yield Seen("indexes", _index(state, state.note), weight)
+    elif state.status == "foreign":
+        yield Seen("indexes", _index(state, state.note), State.NOTE)
     if state.status in ("missing", "different"):
         # Known failure 47: the unique index was dropped, and nobody was told.
         weight = State.PROBLEM if state.unique else None
@@ -131,6 +136,8 @@ def _search(state: IndexState) -> Iterator[Seen | Remark]:
             yield Remark("search-indexes", state.note)
         case "building":
             yield Seen("search-indexes", _index(state, "is still being built"), State.NOTE)
+        case "foreign":
+            yield Remark("search-indexes", f"{state.name}: {state.note}")
         case "ready" if state.queryable:
             return
         case "ready":

@@ -23,12 +23,13 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.history import plain
 from edenmem.store.mongo.ledger import LedgerPart, Run, result
+from edenmem.store.mongo.migrating import MigratingPart
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _ID = {"_id": 1}
 
 
-class AccountChangesPart(LedgerPart):
+class AccountChangesPart(LedgerPart, MigratingPart):
     """Adds agents and accounts, and removes those that nothing refers to."""
 
     def _add_account_of(self, run: Run, change: AddAgent | AddUser) -> ChangeResult:
@@ -46,27 +47,26 @@ class AccountChangesPart(LedgerPart):
             account_id,
             f"the id or the username {document['username']!r} is taken",
         )
-        # The unique indexes decide a race; the look-ups stand in for the one on usernames on a
-        # database whose old accounts break it.
-        for key in ({"_id": document["_id"]}, {"type": kind, "username": document["username"]}):
-            if self._users.find_one(key, _ID) is not None:
+        with self._name_held(kind, document["username"], change.id) as held:
+            for key in ({"_id": document["_id"]}, {"type": kind, "username": document["username"]}):
+                if not held or self._users.find_one(key, _ID) is not None:
+                    return taken
+            entry = run.entry(
+                change,
+                target_type=kind,
+                target_id=account_id,
+                agent_id=account_id if kind == "agent" else "",
+                scope=None,
+                after=after,
+            )
+            if not self._begin(run, entry):
+                return run.answer(change)
+            try:
+                self._users.insert_one(document)
+            except DuplicateKeyError:
+                self._withdraw(run, [change.id])
                 return taken
-        entry = run.entry(
-            change,
-            target_type=kind,
-            target_id=account_id,
-            agent_id=account_id if kind == "agent" else "",
-            scope=None,
-            after=after,
-        )
-        if not self._begin(run, entry):
-            return run.answer(change)
-        try:
-            self._users.insert_one(document)
-        except DuplicateKeyError:
-            self._withdraw(run, [change.id])
-            return taken
-        return run.applied(change, account_id, None)
+            return run.applied(change, account_id, None)
 
     def _remove_account(self, run: Run, change: RemoveAgent | RemoveUser) -> ChangeResult:
         is_agent = isinstance(change, RemoveAgent)

@@ -8,7 +8,7 @@ whole filter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edenmem.models.search import FactFilter
@@ -25,13 +25,38 @@ def _named(filter: FactFilter) -> list[Filter]:
     ]
 
 
-def vector_filter(filter: FactFilter, model: str, slot: VectorSlot = OWN) -> Filter:
-    """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes."""
-    of_model: Filter = {slot.model: model}
+def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN) -> Filter:
+    """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes. None: of
+    any model."""
+    of_model: Filter = {} if model is None else {slot.model: model}
     owners = _named(filter)
     if len(owners) == 1:
         return {**owners[0], **of_model}
-    return {"$and": [of_model, {"$or": owners}]}
+    return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
+
+
+def vector_paths(filter: Filter) -> tuple[str, ...]:
+    """The fields that a pre-filter needs in the index."""
+    paths: dict[str, None] = {}
+    for path, value in filter.items():
+        if path in ("$and", "$or"):
+            paths |= dict.fromkeys(each for part in value for each in vector_paths(part))
+        else:
+            paths[path] = None
+    return tuple(paths)
+
+
+def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
+    """The fields that clauses under ``compound.filter`` need in the index."""
+    paths: dict[str, None] = {}
+    for clause in clauses:
+        for operator, inside in clause.items():
+            if operator == "compound":
+                parts = [*inside.get("filter", ()), *inside.get("should", ())]
+                paths |= dict.fromkeys(text_paths(parts))
+            else:
+                paths[inside["path"]] = None
+    return tuple(paths)
 
 
 def text_filter(filter: FactFilter) -> list[Filter]:

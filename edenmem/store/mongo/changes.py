@@ -80,6 +80,8 @@ class ChangesPart(
         for found in self._made(run, todo):
             results[found.change_id] = found
         self._finish(run)
+        if run.refusal is not None:
+            raise run.refusal
         return [results[change.id] for change in changes.changes]
 
     def _refused_as_forgotten(self, run: Run, changes: Sequence[Change]) -> list[ChangeResult]:

@@ -15,8 +15,15 @@ from pymongo import ReturnDocument, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.operations import SearchIndexModel
 
-from edenmem.errors import StoreError, WriteRefused
-from edenmem.store.mongo.errors import FORBIDDEN, mapped
+from edenmem.errors import ConflictError, StoreError, WriteRefused
+from edenmem.store.mongo.errors import (
+    INDEX_CONFLICTS,
+    INDEX_NOT_FOUND,
+    NO_SEARCH_COMMANDS,
+    index_in,
+    mapped,
+    reason_of,
+)
 
 Document = dict[str, Any]
 Sort = Sequence[tuple[str, int]]
@@ -111,16 +118,20 @@ class Collection:
             return dict(self._raw.index_information())
 
     def answers_search(self) -> bool:
-        """Whether the server knows search commands (Atlas, or what is compatible with it)."""
+        """Whether the server knows search commands (Atlas, or what is compatible with it).
+
+        Raises:
+            StoreError: the server answered with an error that does not say that.
+        """
         with mapped(self._location):
             try:
                 self._raw.aggregate([{"$listSearchIndexes": {}}]).close()
             except NotImplementedError:  # a mock of a server
                 return False
             except OperationFailure as error:
-                if error.code in FORBIDDEN:
-                    raise
-                return False
+                if error.code in NO_SEARCH_COMMANDS:
+                    return False
+                raise
         return True
 
     def _drained(self, cursor: Any) -> Iterator[Document]:
@@ -142,20 +153,21 @@ class Collection:
         with self._writing():
             self._raw.insert_one(document)
 
-    def insert_new(self, documents: Sequence[Document]) -> set[int]:
-        """Insert all that break no unique index, in one round trip; the places of those that do.
+    def insert_new(self, documents: Sequence[Document]) -> dict[int, str]:
+        """Insert all that break no unique index, in one round trip. Returns the places of those
+        that do, each with the name of that index.
 
         Raises:
             StoreError: a document was refused for another reason.
         """
         if not documents:
-            return set()
+            return {}
         try:
             with self._writing():
                 self._raw.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return self._duplicates(error)
-        return set()
+        return {}
 
     def update_one(
         self, filter: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
@@ -208,11 +220,11 @@ class Collection:
             with self._writing():
                 result = self._raw.bulk_write(list(operations), ordered=False)
         except BulkWriteError as error:
-            failed = self._duplicates(error)
+            failed = set(self._duplicates(error))
             return int(error.details.get("nMatched", 0)), failed
         return int(result.matched_count) + int(result.upserted_count), set()
 
-    def _duplicates(self, error: BulkWriteError) -> set[int]:
+    def _duplicates(self, error: BulkWriteError) -> dict[int, str]:
         failures = error.details.get("writeErrors") or []
         others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
         if others or error.details.get("writeConcernErrors") or not failures:
@@ -221,19 +233,38 @@ class Collection:
                 f"MongoDB at {self._location} refused a part of a bulk write: {reason}",
                 hint="apply the same changes again; what was written is recognised",
             ) from error
-        return {int(failure["index"]) for failure in failures}
+        return {int(failure["index"]): index_in(failure) for failure in failures}
 
     # -- indexes -----------------------------------------------------------------------------
 
     def create_index(self, keys: Sort, **options: Any) -> None:
-        """Make an index. Raises pymongo's DuplicateKeyError for a unique one that cannot be."""
+        """Create an index.
+
+        Raises:
+            DuplicateKeyError: pymongo's; stored documents break a unique index.
+            ConflictError: an index with this name or these fields exists and differs.
+            StoreError: the server refused, for example since a unique index does not fit the key
+                by which the collection is sharded.
+        """
         with self._writing():
-            self._raw.create_index(list(keys), **options)
+            try:
+                self._raw.create_index(list(keys), **options)
+            except OperationFailure as error:
+                if error.code not in INDEX_CONFLICTS:
+                    raise
+                raise ConflictError(
+                    f"cannot create the index {options.get('name')}: {reason_of(error)}",
+                    hint="'edenmem index list' shows the indexes that exist",
+                ) from error
 
     def drop_index(self, name: str) -> None:
-        """Drop an index."""
+        """Drop an index; one that is gone already is no error."""
         with self._writing():
-            self._raw.drop_index(name)
+            try:
+                self._raw.drop_index(name)
+            except OperationFailure as error:
+                if error.code != INDEX_NOT_FOUND:
+                    raise
 
     # -- search indexes ----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ added here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,6 +52,10 @@ BESIDE = VectorSlot("embedding_next", "embedding_next_model", "memory2_facts_vec
 #: The hash of the text that the second vector is of.
 BESIDE_HASH = "embedding_next_hash"
 
+#: The fields by which the platform's search indexes can be filtered: enough for facts of an agent
+#: and of its users.
+PLATFORM_FILTERS = ("agent_id", "user_id", "scope")
+
 #: The fields that the vector index can filter by.
 VECTOR_FILTERS = (
     "agent_id",
@@ -68,13 +72,15 @@ Keys = tuple[tuple[str, int], ...]
 
 
 class Index(msgspec.Struct, frozen=True):
-    """An ordinary index. ``partial`` is a partialFilterExpression."""
+    """An ordinary index. ``partial`` is a partialFilterExpression; ``background`` is an option of
+    the platform's own indexes, which must be the same for its attempt to create them to pass."""
 
     collection: str
     name: str
     keys: Keys
     unique: bool = False
     partial: dict[str, Any] | None = None
+    background: bool = False
 
     def options(self) -> dict[str, Any]:
         """What ``create_index`` takes beside the keys."""
@@ -83,6 +89,8 @@ class Index(msgspec.Struct, frozen=True):
             options["unique"] = True
         if self.partial is not None:
             options["partialFilterExpression"] = self.partial
+        if self.background:
+            options["background"] = True
         return options
 
 
@@ -101,9 +109,23 @@ def _asc(*fields: str) -> Keys:
 
 _OWNER = _asc("agent_id", "scope", "user_id", "group_id", "shard")
 
-#: The key by which a scope has one fact of each text. It takes the place of the platform's
-#: ``fact_dedup_idx``, which lets an agent know a sentence about one of its users only.
-FACT_KEY = Index(FACTS, "edenmem_fact_key", (*_OWNER, ("hash", 1)), unique=True)
+#: The key by which a scope has one fact of each text. It has the name of the platform's own narrow
+#: key on purpose: each process of the platform tries to create that one again, and if it meets the
+#: same sentence about two users it deletes one of the facts. An index of the same name with other
+#: fields makes the attempt fail before anything is deleted.
+FACT_KEY = Index(FACTS, "fact_dedup_idx", (*_OWNER, ("hash", 1)), unique=True)
+
+#: Keeps duplicates out while `FACT_KEY` is exchanged. MongoDB refuses a second index on the same
+#: fields in the same order, and the leading fields are those that the collection may be sharded by.
+TEMPORARY_FACT_KEY = Index(
+    FACTS,
+    "edenmem_fact_key_temporary",
+    (*_OWNER[:-1], ("hash", 1), _OWNER[-1]),
+    unique=True,
+)
+
+#: The names that `FACT_KEY` had before.
+FORMER_FACT_KEYS = frozenset({"edenmem_fact_key", "edenmem_fact_key_2"})
 
 #: The platform's key, by its fields: the name may differ.
 NARROW_FACT_KEYS: Sequence[frozenset[str]] = (frozenset({"hash", "agent_id"}), frozenset({"hash"}))
@@ -120,6 +142,10 @@ CONSOLIDATED_KEY = Index(
 
 MEMORY_INDEXES: tuple[Index, ...] = (
     FACT_KEY,
+    # The platform's own, exactly as it creates them. The error that it meets at `FACT_KEY` keeps it
+    # from creating these two.
+    Index(FACTS, "fact_scope_idx", _asc("agent_id", "scope"), background=True),
+    Index(FACTS, "fact_user_idx", _asc("agent_id", "user_id"), background=True),
     # Most recently made or corrected: corrected ones by updated_at, then, among those with none,
     # by formed_at. One index serves both walks.
     Index(
@@ -191,12 +217,18 @@ MEMORY_INDEXES: tuple[Index, ...] = (
 )
 
 
+def username_index(settings: StoreSettings) -> Index:
+    """The index that looking up an account by name needs."""
+    return Index(settings.users_collection, "edenmem_username", _asc("type", "username"))
+
+
 def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     """The indexes that reading the platform's own collections needs."""
     sessions, messages = settings.sessions_collection, settings.messages_collection
     activity: Keys = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
     return (
-        Index(settings.users_collection, "edenmem_username", _asc("type", "username"), unique=True),
+        # Not unique: two accounts of the platform may share a name.
+        username_index(settings),
         Index(settings.users_collection, "edenmem_person", _asc("eden_user_id")),
         Index(sessions, "edenmem_session_activity", activity),
         Index(sessions, "edenmem_session_agents", (("agents", 1), *activity)),
@@ -230,6 +262,8 @@ def vector_index(
     similarity: str = "cosine",
     collection: str = FACTS,
     slot: VectorSlot = OWN,
+    name: str = "",
+    filters: Collection[str] = VECTOR_FILTERS,
 ) -> SearchIndex:
     """The vector index over facts; the same for both forms in which vectors are stored.
 
@@ -238,6 +272,8 @@ def vector_index(
         similarity: "cosine" gives (1 + cosine) / 2, which every threshold is measured in.
         collection: The facts, or a collection like it.
         slot: Where the vectors are.
+        name: Another name than that of the slot.
+        filters: The fields to filter by.
     """
     fields: list[dict[str, Any]] = [
         {
@@ -247,21 +283,30 @@ def vector_index(
             "similarity": similarity,
         }
     ]
-    paths = (slot.model if path == OWN.model else path for path in VECTOR_FILTERS)
+    paths = (slot.model if path == OWN.model else path for path in filters)
     fields.extend({"type": "filter", "path": path} for path in paths)
-    return SearchIndex(collection, slot.index, "vectorSearch", {"fields": fields})
+    return SearchIndex(collection, name or slot.index, "vectorSearch", {"fields": fields})
 
 
-def text_index(*, analyzer: str = "lucene.english", collection: str = FACTS) -> SearchIndex:
+def text_index(
+    *,
+    analyzer: str = "lucene.english",
+    collection: str = FACTS,
+    name: str = TEXT_INDEX,
+    filters: Collection[str] = tuple(TEXT_FILTERS),
+) -> SearchIndex:
     """The text index over facts.
 
     Args:
         analyzer: Lucene's, for the text of facts and of queries.
         collection: The facts, or a collection like it.
+        name: Another name than the default.
+        filters: The fields to filter by.
     """
     content = {"type": "string", "analyzer": analyzer, "searchAnalyzer": analyzer}
-    mappings = {"dynamic": False, "fields": {"content": content, **TEXT_FILTERS}}
-    return SearchIndex(collection, TEXT_INDEX, "search", {"mappings": mappings})
+    fields = {"content": content, **{path: TEXT_FILTERS[path] for path in filters}}
+    mappings = {"dynamic": False, "fields": fields}
+    return SearchIndex(collection, name, "search", {"mappings": mappings})
 
 
 def search_indexes(

@@ -32,6 +32,7 @@ class Connected:
         settings: Names of the host's collections, the database, time-outs.
         client: A ready client instead of one for ``uri``; it stays open on `close`.
         scan_limit: How many facts a search without search indexes may read.
+        fuzzy_expansions: How many variants of a word a search index looks for.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class Connected:
         *,
         client: Any | None = None,
         scan_limit: int = 50_000,
+        fuzzy_expansions: int = 15,
     ) -> None:
         self._uri = uri
         self._settings = settings
         self._given_client = client
         self._client: Any | None = client
         self._scan_limit = scan_limit
+        self._fuzzy_expansions = fuzzy_expansions
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._raw_database: Any | None = None
@@ -164,14 +167,29 @@ class Connected:
     # -- several queries at once -------------------------------------------------------------
 
     def _together(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
-        """The calls' results in order, all under way at once: the time of one round trip."""
+        """The calls' results in order, all under way at once: the time of one round trip.
+
+        When one fails, those that wait for a thread are not begun: with a server that cannot be
+        reached each would take the whole time-out again.
+        """
         if len(calls) < 2:
             return [call() for call in calls]
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="edenmem-mongo")
             pool = self._pool
-        return list(pool.map(lambda call: call(), calls))
+        failed: list[BaseException] = []
+
+        def made(call: Callable[[], _T]) -> _T:
+            if failed:
+                raise failed[0]
+            try:
+                return call()
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        return list(pool.map(made, calls))
 
     def _find_all(
         self,

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from bson.errors import BSONError
 from pymongo import errors as driver
 
 from edenmem.errors import InputError, StoreError
 
-#: Codes by which a server refuses a user, or what the user wants to do.
-FORBIDDEN = frozenset({11, 13, 18, 8000})
+#: UserNotFound and AuthenticationFailed: these mean the user and the password, and nothing else.
+_BAD_CREDENTIALS = frozenset({11, 18})
+#: Unauthorized: the user lacks a privilege.
+FORBIDDEN = 13
+#: Codes by which a server says that it has no search commands: CommandNotFound (versions 4 to 7),
+#: CommandNotSupported (7, Enterprise), SearchNotEnabled (8), an unrecognized stage (4 to 6), and
+#: $listSearchIndexes outside Atlas (7). Every other code is an error of a server that has them.
+NO_SEARCH_COMMANDS = frozenset({59, 115, 31082, 40324, 6047401})
+#: IndexOptionsConflict and IndexKeySpecsConflict: another index has the name, or the fields.
+INDEX_CONFLICTS = frozenset({85, 86})
+INDEX_NOT_FOUND = 27
+_CANNOT_CREATE_INDEX = 67
+_INDEX_IN = re.compile(r" index: (\S+) dup key")
 _NOT_PRIMARY = frozenset({189, 10107, 11600, 11602, 13435, 13436})
 
 
@@ -80,19 +93,42 @@ def _translated(error: Exception, location: str) -> StoreError:
                 "a document is larger than MongoDB's limit of 16 MB",
                 hint="write fewer or shorter items at once",
             )
-        case driver.OperationFailure(code=code) if code in FORBIDDEN:
-            return StoreError(
-                f"MongoDB at {location} refused the user or what the user wanted to do",
-                hint="check user, password, authSource and the user's roles",
-            )
         case driver.OperationFailure(code=code) if code in _NOT_PRIMARY:
             return _not_primary(location)
         case driver.OperationFailure():
-            name = (error.details or {}).get("codeName") or f"code {error.code}"
-            reason = (error.details or {}).get("errmsg") or str(error)
-            return StoreError(f"MongoDB at {location} refused: {reason} ({name})")
+            return StoreError(
+                f"MongoDB at {location} refused: {reason_of(error)}", hint=_hint_for(error)
+            )
         case _:
             return StoreError(f"MongoDB at {location} failed: {type(error).__name__}")
+
+
+def reason_of(error: driver.OperationFailure) -> str:
+    """The server's own words, with the code and its name.
+
+    The command that a server quotes in some errors is left out: it may hold what is stored.
+    """
+    details = error.details or {}
+    reason = str(details.get("errmsg") or error).partition(" to execute command {")[0]
+    name = details.get("codeName")
+    return f"{reason} ({name}, code {error.code})" if name else f"{reason} (code {error.code})"
+
+
+def _hint_for(error: driver.OperationFailure) -> str | None:
+    """What to do, where the code has one meaning."""
+    if error.code in _BAD_CREDENTIALS:
+        return "check user, password and authSource"
+    if error.code == FORBIDDEN:
+        return "give the user a role that allows this"
+    if error.code == _CANNOT_CREATE_INDEX and "shard key" in str(error):
+        return "a unique index of a sharded collection must begin with its shard key"
+    return None
+
+
+def index_in(details: Mapping[str, Any]) -> str:
+    """The name of the index in a duplicate key error; "" if the server does not name it."""
+    found = _INDEX_IN.search(str(details.get("errmsg") or ""))
+    return found[1] if found else ""
 
 
 def _not_primary(location: str) -> StoreError:

@@ -13,6 +13,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.fact_key import FactKeyPart
 from edenmem.store.mongo.filters import id_parts, object_id
 from edenmem.store.mongo.history import RESTORED, Kept, fact_version, history_from, plain
 from edenmem.store.mongo.ledger import LedgerPart, Run, result
@@ -26,7 +27,7 @@ class Addition(msgspec.Struct, frozen=True):
     fact: Fact
 
 
-class FactAdditionsPart(LedgerPart, SlotPart):
+class FactAdditionsPart(LedgerPart, SlotPart, FactKeyPart):
     """Inserts facts in a handful of round trips for all of them."""
 
     def _add_facts(self, run: Run, additions: Sequence[Addition]) -> list[ChangeResult]:
@@ -69,7 +70,7 @@ class FactAdditionsPart(LedgerPart, SlotPart):
         open_ = [addition for addition in additions if addition.change.id not in answered]
         documents = [self._new_fact(run, a, buried.get(a.fact.id)) for a in open_]
         refused = self._facts.insert_new(documents)
-        results = self._refusals(run, [open_[place] for place in sorted(refused)])
+        results = self._refusals(run, [(open_[place], refused[place]) for place in sorted(refused)])
         for place, addition in enumerate(open_):
             if place in refused:
                 continue
@@ -108,10 +109,13 @@ class FactAdditionsPart(LedgerPart, SlotPart):
                 latest[version.entry.target_id] = version
         return {key: version for key, version in latest.items() if version.is_tombstone}
 
-    def _refusals(self, run: Run, additions: Sequence[Addition]) -> dict[str, ChangeResult]:
-        """Why a unique index refused each of these."""
-        if not additions:
+    def _refusals(
+        self, run: Run, refused: Sequence[tuple[Addition, str]]
+    ) -> dict[str, ChangeResult]:
+        """Why a unique index, which is named with each, refused each of these."""
+        if not refused:
             return {}
+        additions = [addition for addition, _ in refused]
         filters = [{"_id": {"$in": part}} for part in id_parts(a.fact.id for a in additions)]
         documents = self._find_all(self._facts, filters, codec.NO_VECTOR)
         taken = {str(document["_id"]): document for document in documents}
@@ -125,12 +129,18 @@ class FactAdditionsPart(LedgerPart, SlotPart):
                 addition,
                 taken.get(addition.fact.id),
                 same[addition.fact.home].get(addition.fact.hash),
+                index,
             )
-            for addition in additions
+            for addition, index in refused
         }
 
     def _refusal(
-        self, run: Run, addition: Addition, taken: Document | None, same: Fact | None
+        self,
+        run: Run,
+        addition: Addition,
+        taken: Document | None,
+        same: Fact | None,
+        index: str,
     ) -> ChangeResult:
         change, fact = addition.change, addition.fact
         if taken is not None:
@@ -140,8 +150,21 @@ class FactAdditionsPart(LedgerPart, SlotPart):
         if same is not None:
             detail = "the scope has the same fact"
             return result(change, ChangeStatus.DUPLICATE, same.id, detail)
-        detail = "another fact has its id" if taken else "the same fact was there and is gone again"
-        return result(change, ChangeStatus.CONFLICT, fact.id, detail)
+        if taken is not None:
+            return result(change, ChangeStatus.CONFLICT, fact.id, "another fact has its id")
+        return self._refused_by(run, change, fact.id, index)
+
+    def _refused_by(
+        self, run: Run, change: AddFact | ReviseFact, fact_id: str, index: str
+    ) -> ChangeResult:
+        """The answer to a change that a unique index refused, although no fact of its scope has
+        the text. A foreign index fails the whole run, or what was learned would be lost."""
+        foreign = self._refusing_index(index)
+        if foreign is not None:
+            run.refusal = foreign
+            return result(change, ChangeStatus.CONFLICT, fact_id, foreign.message)
+        detail = "the same fact was there and is gone again"
+        return result(change, ChangeStatus.CONFLICT, fact_id, detail)
 
 
 def _made_by(document: Document, addition: Addition) -> bool:

@@ -12,6 +12,7 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.errors import index_in
 from edenmem.store.mongo.fact_additions import Addition, FactAdditionsPart
 from edenmem.store.mongo.filters import object_id, object_ids
 from edenmem.store.mongo.history import DELETED, Kept, fact_version, kept, plain
@@ -50,8 +51,8 @@ class FactChangesPart(FactAdditionsPart):
                 self._revision(run, change, revised),
                 projection=codec.NO_VECTOR,
             )
-        except DuplicateKeyError:
-            return self._make_way(run, change, revised)
+        except DuplicateKeyError as error:
+            return self._make_way(run, change, revised, index_in(error.details or {}))
         if written is None:
             run.resumed.add(change.id)  # by now it may have been made by a twin of this run
             return self._otherwise(run, change) or _changed(change, fact)
@@ -98,9 +99,15 @@ class FactChangesPart(FactAdditionsPart):
             return run.already(change, change.fact_id, change.scope)
         return None
 
-    def _make_way(self, run: Run, change: ReviseFact, revised: Fact) -> ChangeResult:
+    def _make_way(self, run: Run, change: ReviseFact, revised: Fact, index: str) -> ChangeResult:
         """Another fact of the scope has the new text: the target goes in its favour."""
         same = self.facts_by_hashes(change.scope, [revised.hash]).get(revised.hash)
+        if same is None:
+            refused = self._refused_by(run, change, change.fact_id, index)
+            if run.refusal is not None:
+                self._withdraw(run, [change.id])
+                return refused
+            return self._otherwise(run, change) or refused
         removal = RemoveFact(
             id=change.id,
             reason=change.reason,
@@ -110,7 +117,7 @@ class FactChangesPart(FactAdditionsPart):
             at=change.at,
         )
         removed = self._remove_fact(run, removal, change)
-        if not removed.ok or same is None:
+        if not removed.ok:
             return removed
         return result(change, ChangeStatus.DUPLICATE, same.id)
 

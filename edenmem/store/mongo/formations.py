@@ -11,7 +11,7 @@ import msgspec
 from bson.binary import Binary
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.errors import StoreError
+from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
     CallUsage,
@@ -248,7 +248,12 @@ class FormationsPart(ContextsPart):
         formation = self.formation(formation_id)
         if formation is None or formation.status is not FormationStatus.RECORDED:
             return []
-        results = self.apply(formation.changes) if formation.changes is not None else []
+        try:
+            results = self.apply(formation.changes) if formation.changes is not None else []
+        except ConflictError as error:
+            reason = {"error": error.message, "updated_at": now, "updatedAt": now}
+            self._move(formation_id, {"status": "recorded"}, reason)
+            raise
         self._advance_session(formation)
         self._move(
             formation_id,

@@ -11,13 +11,13 @@ from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.host import Agent, Message, Session, User
-from edenmem.models.ids import utc_now
+from edenmem.models.ids import new_id, utc_now
 from edenmem.store.mongo import host_codec as codec
 from edenmem.store.mongo.cold import stir
 from edenmem.store.mongo.collection import Document
-from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id, object_ids
 from edenmem.store.mongo.merging import EPOCH
+from edenmem.store.mongo.migrating import MigratingPart
 from edenmem.store.protocol import batched
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
@@ -25,7 +25,7 @@ _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
 
 
-class HostPart(Connected):
+class HostPart(MigratingPart):
     """Reads and, carefully, writes the platform's documents: only ever the fields it is about."""
 
     # -- agents and users --------------------------------------------------------------------
@@ -66,16 +66,15 @@ class HostPart(Connected):
         return self._add_account(codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
-        # The unique index on (type, username) decides a race; the look-up stands in for it on a
-        # database whose old accounts break that index.
         key = {"type": document["type"], "username": document["username"]}
-        if self._users.find_one(key, {"_id": 1}) is not None:
-            return False
-        try:
-            self._users.insert_one(document)
-        except DuplicateKeyError:
-            return False
-        return True
+        with self._name_held(key["type"], key["username"], new_id()) as held:
+            if not held or self._users.find_one(key, {"_id": 1}) is not None:
+                return False
+            try:
+                self._users.insert_one(document)
+            except DuplicateKeyError:
+                return False
+            return True
 
     # -- sessions ----------------------------------------------------------------------------
 

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.integrity import Finding
+from edenmem.store.mongo import codec
 from edenmem.store.mongo import collections as names
-from edenmem.store.mongo.collections import BESIDE, Index, SearchIndex
-from edenmem.store.mongo.schema import SchemaPart, has_keys, obstacle
-from edenmem.store.mongo.search_definitions import state_of
+from edenmem.store.mongo.collections import (
+    BESIDE,
+    FACT_KEY,
+    PLATFORM_FILTERS,
+    TEMPORARY_FACT_KEY,
+    Index,
+    SearchIndex,
+)
+from edenmem.store.mongo.fact_key import REPLACE, FactKeys, fact_keys, has_keys
+from edenmem.store.mongo.records import readable_fact
+from edenmem.store.mongo.schema import (
+    USERNAME_NOTE,
+    SchemaPart,
+    foreign_note,
+    is_unique,
+    key_note,
+)
+from edenmem.store.mongo.search_definitions import served_by, state_of
 from edenmem.store.mongo.slots import SlotPart
 from edenmem.store.mongo.trial import Trial
 
+_CREATES_OWN = "'edenmem index create' with its name creates it"
 NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is an exact scan"
 
 
-class IndexPart(SchemaPart, SlotPart):
+class IndexPart(SlotPart, SchemaPart):
     """Tells of indexes and changes them, one at a time."""
 
     def indexes(self, wish: IndexWish) -> list[IndexState]:
@@ -31,7 +48,10 @@ class IndexPart(SchemaPart, SlotPart):
         """See `edenmem.store.index_protocol.Indexes.create_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
-            self._build(ordinary, ordinary.name)
+            if ordinary is FACT_KEY and self._fact_keys().obsolete:
+                raise _to_exchange(name)
+            self._demand_shard_key(ordinary)
+            self._build(ordinary)
             return
         wanted = self._search_index(name, wish)
         if self._found(wanted) is None:
@@ -43,6 +63,7 @@ class IndexPart(SchemaPart, SlotPart):
         if ordinary is not None:
             self._rebuild(ordinary)
             return
+        self._demand_own(name)
         wanted = self._search_index(name, wish)
         found = self._found(wanted)
         if found is None:
@@ -72,12 +93,42 @@ class IndexPart(SchemaPart, SlotPart):
                 f"{name} belongs to the switch of the embedding model that is under way",
                 hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
             )
-        if name not in (names.VECTOR_INDEX, names.TEXT_INDEX):
+        configured = (self._settings.vector_index, self._settings.text_index)
+        if name in (names.VECTOR_INDEX, names.TEXT_INDEX, *configured):
+            self._need_search()
+        elif not self._facts.answers_search():
             raise _no_such(name)
-        self._need_search()
         if name not in {index.get("name") for index in self._facts.search_indexes()}:
             raise _no_such(name)
+        self._demand_own(name)
         self._facts.drop_search_index(name)
+
+    def platform_conflicts(self) -> Iterator[Finding]:
+        """See `edenmem.store.index_protocol.Indexes.platform_conflicts`."""
+        # The platform's own pipeline, so that the order within a group is the same.
+        pipeline: list[dict[str, Any]] = [
+            {
+                "$group": {
+                    "_id": {"hash": "$hash", "agent_id": "$agent_id"},
+                    "count": {"$sum": 1},
+                    "ids": {"$push": "$_id"},
+                }
+            },
+            {"$match": {"count": {"$gt": 1}}},
+        ]
+        for group in self._facts.aggregate(pipeline):
+            kept, *ids = group["ids"]
+            for document in self._facts.find({"_id": {"$in": ids}}, codec.NO_VECTOR):
+                fact = readable_fact(document)
+                yield Finding(
+                    target_type="fact",
+                    target_id=str(document["_id"]),
+                    detail=f"the platform keeps {kept}, which has the same text",
+                    agent_id=str(document.get("agent_id") or ""),
+                    scope=fact.home if fact else None,
+                    text=str(document.get("content") or ""),
+                    related=(str(kept),),
+                )
 
     def search_trial(self) -> Trial:
         """See `edenmem.store.index_protocol.Indexes.search_trial`."""
@@ -103,21 +154,35 @@ class IndexPart(SchemaPart, SlotPart):
             )
         )
         for index in ordinary:
-            yield _ordinary_state(index, existing[index.collection])
-
-    def _build(self, index: Index, name: str) -> None:
-        collection = self._collection(index.collection)
-        try:
-            collection.create_index(index.keys, **{**index.options(), "name": name})
-        except DuplicateKeyError as error:
-            raise StoreError(
-                obstacle(collection, index), hint="remove or change the duplicates, then try again"
-            ) from error
+            there = existing[index.collection]
+            state = _ordinary_state(index, there)
+            if index is FACT_KEY:
+                state = _fact_key_state(state, fact_keys(there), there)
+            elif is_unique(there, index):
+                note = {"replaces": (index.name,), "note": USERNAME_NOTE}
+                state = _replaced(state, status="outdated", differences=(), **note)
+            if state.status == "missing" and (problem := self._shard_problem(index)):
+                state = _replaced(state, status="unavailable", note=problem)
+            yield state
+        for name in fact_keys(existing[names.FACTS]).other:
+            found = existing[names.FACTS][name]
+            yield IndexState(
+                name=name,
+                kind="ordinary",
+                collection=names.FACTS,
+                status="foreign",
+                queryable=True,
+                unique=True,
+                found=_described(found["key"], True, found.get("partialFilterExpression")),
+                note=foreign_note(name),
+            )
 
     def _rebuild(self, index: Index) -> None:
         """Drop and make anew; a unique one stands under another name before the old one goes."""
         collection = self._collection(index.collection)
         existing = collection.indexes()
+        if index is FACT_KEY and fact_keys(existing).obsolete:
+            raise _to_exchange(index.name)
         if index.name not in existing:
             raise _no_such(index.name)
         if tuple(existing[index.name]["key"]) == index.keys and index.unique:
@@ -130,36 +195,98 @@ class IndexPart(SchemaPart, SlotPart):
             collection.drop_index(index.name)
         else:
             collection.drop_index(index.name)
-            self._build(index, index.name)
+            self._build(index)
 
     # -- those for search --------------------------------------------------------------------
 
     def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
-        vector = names.vector_index(dimensions=wish.dimensions or 1, similarity=wish.similarity)
-        text = names.text_index(analyzer=wish.analyzer)
         answers = self._facts.answers_search()
-        there = {i.get("name"): i for i in self._facts.search_indexes()} if answers else {}
-        beside = self._beside_wish() if answers else None
-        for wanted in (vector, text, *([beside] if beside else [])):
-            state = state_of(wanted, there.get(wanted.name))
+        there = {str(i.get("name")): i for i in self._facts.search_indexes()} if answers else {}
+        for wanted, is_needed in self._search_wishes(wish, answers):
+            found = there.pop(wanted.name, None)
+            state = state_of(wanted, found)
             if not answers:
                 yield _replaced(state, status="unavailable", wanted=None, note=NO_SEARCH)
-            elif wanted is vector and wish.dimensions is None:
+                continue
+            if found is not None and self._is_foreign(wanted.name):
+                # What such an index cannot filter by is told, and is no fault of it.
+                enough = self._wish_for(wanted.type, wish, PLATFORM_FILTERS)
+                least = state_of(enough, found, fatal_only=True)
+                note = "; ".join(filter(None, (served_by(found), least.note)))
+                state = _replaced(least, wanted=None, note=note)
+            elif found is None and not is_needed:
+                note = f"not needed while the settings name another; {_CREATES_OWN}"
+                state = _replaced(state, status="unwanted", note=note)
+            if (
+                wanted.type == "vectorSearch"
+                and wish.dimensions is None
+                and state.name != (BESIDE.index)
+            ):
                 # Without a model nothing is known of what it should be.
                 status = "unwanted" if state.found is None or state.differences else state.status
                 note = "there is no embedding model"
-                yield _replaced(state, status=status, wanted=None, differences=(), note=note)
-            else:
-                yield state
+                state = _replaced(state, status=status, wanted=None, differences=(), note=note)
+            yield state
+        for found in there.values():
+            yield IndexState(
+                name=str(found.get("name")),
+                kind="vector" if found.get("type") == "vectorSearch" else "text",
+                collection=names.FACTS,
+                status="foreign",
+                queryable=found.get("queryable") is True,
+                found=found.get("latestDefinition"),
+                note=f"not used by edenmem; {served_by(found)}",
+            )
+
+    def _search_wishes(self, wish: IndexWish, answers: bool) -> Iterator[tuple[SearchIndex, bool]]:
+        """The search indexes that are wanted, and whether each is needed: edenmem's own is not
+        where the settings name another."""
+        for type, own in (("vectorSearch", names.VECTOR_INDEX), ("search", names.TEXT_INDEX)):
+            configured = self._wish_for(type, wish)
+            yield configured, True
+            if configured.name != own and answers:
+                yield self._wish_for(type, wish, name=own), False
+            if type == "vectorSearch" and answers and (beside := self._beside_wish()):
+                yield beside, True
+
+    def _wish_for(
+        self, type: str, wish: IndexWish, filters: Sequence[str] | None = None, name: str = ""
+    ) -> SearchIndex:
+        """The search index of a type, under its configured name or another."""
+        if type == "search":
+            return names.text_index(
+                analyzer=wish.analyzer,
+                name=name or self._settings.text_index,
+                filters=tuple(names.TEXT_FILTERS) if filters is None else filters,
+            )
+        return names.vector_index(
+            dimensions=wish.dimensions or 1,
+            similarity=wish.similarity,
+            name=name or self._settings.vector_index,
+            filters=names.VECTOR_FILTERS if filters is None else filters,
+        )
+
+    @staticmethod
+    def _is_foreign(name: str) -> bool:
+        """Whether edenmem does not define the index by itself, and so is a guest there."""
+        return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, BESIDE.index)
+
+    def _demand_own(self, name: str) -> None:
+        if self._is_foreign(name):
+            raise ConflictError(
+                f"the search index {name} is not edenmem's own, and is neither changed nor dropped",
+                hint="change it where it was created, or let store.vector_index and "
+                f"store.text_index name {names.VECTOR_INDEX} and {names.TEXT_INDEX}",
+            )
 
     def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
-        if name == names.TEXT_INDEX:
+        if name in (names.TEXT_INDEX, self._settings.text_index):
             self._need_search()
-            return names.text_index(analyzer=wish.analyzer)
+            return self._wish_for("search", wish, name=name)
         beside = self._beside_wish() if name == BESIDE.index else None
         if beside is not None:
             return beside
-        if name != names.VECTOR_INDEX:
+        if name not in (names.VECTOR_INDEX, self._settings.vector_index):
             raise _no_such(name)
         self._need_search()
         if wish.dimensions is None:
@@ -167,7 +294,7 @@ class IndexPart(SchemaPart, SlotPart):
                 f"without an embedding model the dimensions of {name} are not known",
                 hint="set one up (see 'edenmem config show'), or leave this index out",
             )
-        return names.vector_index(dimensions=wish.dimensions, similarity=wish.similarity)
+        return self._wish_for("vectorSearch", wish, name=name)
 
     def _beside_wish(self) -> SearchIndex | None:
         """The index that the new vectors of a switch need."""
@@ -187,12 +314,36 @@ class IndexPart(SchemaPart, SlotPart):
             raise StoreError(NO_SEARCH, hint="there are no search indexes to work on here")
 
 
+def _to_exchange(name: str) -> ConflictError:
+    return ConflictError(
+        f"an older unique index stands in place of {name}", hint=f"exchange it with '{REPLACE}'"
+    )
+
+
 def _no_such(name: str) -> NotFoundError:
     return NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
 
 
 def _replaced(state: IndexState, **fields: Any) -> IndexState:
     return msgspec.structs.replace(state, **fields)
+
+
+def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
+    """The state of `FACT_KEY`, with what stands in its place."""
+    temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
+    replaces = (*keys.obsolete, *temporary)
+    if not replaces:
+        return state
+    found = existing[replaces[0]]
+    return _replaced(
+        state,
+        status="conflicting" if keys.narrow else "outdated",
+        queryable=True,
+        found=_described(found["key"], bool(found.get("unique")), None),
+        differences=(),
+        replaces=replaces,
+        note=key_note(keys),
+    )
 
 
 def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:

@@ -15,6 +15,7 @@ from edenmem.store.mongo import codec
 from edenmem.store.mongo.absorbing import MARK
 from edenmem.store.mongo.collection import Collection, Document
 from edenmem.store.mongo.collections import FACT_KEY, FORMATIONS, MEMORY_INDEXES
+from edenmem.store.mongo.fact_key import fact_keys, has_keys
 from edenmem.store.mongo.filters import (
     IN_LIMIT,
     Filter,
@@ -27,7 +28,6 @@ from edenmem.store.mongo.host import HostPart
 from edenmem.store.mongo.host_codec import sub_document
 from edenmem.store.mongo.ledger import PENDING
 from edenmem.store.mongo.records import EVERYTHING, RecordsPart, readable_fact
-from edenmem.store.mongo.schema import has_keys
 from edenmem.store.mongo.staleness import StalenessPart
 from edenmem.store.protocol import batched
 
@@ -149,7 +149,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
 
     def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """See `edenmem.store.integrity_protocol.Integrity.twins`."""
-        if has_keys(self._facts.indexes(), FACT_KEY):
+        if fact_keys(self._facts.indexes()).protects:
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         fields = [field for field, _ in FACT_KEY.keys]

@@ -19,6 +19,7 @@ from bson import ObjectId
 from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
+from edenmem.errors import ConflictError
 from edenmem.models.changes import (
     AuditEntry,
     Change,
@@ -66,6 +67,8 @@ class Run:
         self.resumed = {id for id, e in known.items() if e.status == PENDING}
         self.entries: dict[str, AuditEntry] = {}
         self.finished: list[str] = []
+        #: Why a foreign index refused a change; raised when all others are made.
+        self.refusal: ConflictError | None = None
         self.touched: dict[Scope, None] = {}
 
     def answers(self, change: Change) -> bool:

@@ -30,7 +30,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec, host_codec
 from edenmem.store.mongo.collection import Collection, Document
-from edenmem.store.mongo.collections import CONSOLIDATED_KEY, FACT_KEY
+from edenmem.store.mongo.collections import CONSOLIDATED_KEY
 from edenmem.store.mongo.dumping import (
     DumpingPart,
     agent_record,
@@ -92,7 +92,7 @@ class LoadingPart(DumpingPart, FormationsPart):
             if place not in answers and (found := fit(record)):
                 answers[place] = found
         places = [place for place in range(len(records)) if place not in answers]
-        taken: set[int] = set()
+        taken: dict[int, str] = {}
         if not dry_run:
             taken = collection.insert_new([write(records[place]) for place in places])
         for order, place in enumerate(places):
@@ -140,10 +140,14 @@ class LoadingPart(DumpingPart, FormationsPart):
         read: Callable[[Document], Record],
     ) -> Answers:
         taken = f"another {kind} has this username or id"
+        named: set[str] = set()  # in this batch
 
         def fit(account: StoredAgent | StoredUser) -> Loaded | None:
             key = {"type": kind.value, "username": account.username}
-            return refused(taken) if self._users.find_one(key, {"_id": 1}) else None
+            if account.username in named or self._users.find_one(key, {"_id": 1}):
+                return refused(taken)
+            named.add(account.username)
+            return None
 
         return self._put(
             kind, self._users, records, dry_run, write=write, read=read, why_not=taken, fit=fit
@@ -258,7 +262,7 @@ class LoadingPart(DumpingPart, FormationsPart):
             elif text.home in stored:
                 buffers.append(place)
         new = [p for p in range(len(records)) if p not in answers and p not in buffers]
-        taken: set[int] = set()
+        taken: dict[int, str] = {}
         if not dry_run:
             taken = self._consolidated.insert_new([_text_document(records[p]) for p in new])
             self._consolidated.bulk([_first_text(records[p]) for p in buffers])
@@ -297,7 +301,7 @@ class LoadingPart(DumpingPart, FormationsPart):
         )
 
     def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
-        self._demand_keys((FACT_KEY,))
+        self._demand_fact_key()
         now, storage = utc_now(), self._settings.embedding_storage
         twins = self._twins(records)
         answers = self._put(

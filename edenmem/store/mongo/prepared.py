@@ -22,8 +22,7 @@ from edenmem.store.mongo.collections import (
     MEMORY_INDEXES,
     Index,
 )
-from edenmem.store.mongo.connection import Connected
-from edenmem.store.mongo.schema import has_keys
+from edenmem.store.mongo.fact_key import FactKeyPart, has_keys
 
 #: The keys that make a claim one worker's alone.
 CLAIM_KEYS = tuple(i for i in MEMORY_INDEXES if i.collection == FORMATIONS and i.unique)
@@ -50,7 +49,7 @@ def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
     return tuple(needed.values())
 
 
-class PreparedPart(Connected):
+class PreparedPart(FactKeyPart):
     """Refuses to write where a database was not prepared."""
 
     def _demand_keys(self, keys: Iterable[Index]) -> None:
@@ -59,8 +58,12 @@ class PreparedPart(Connected):
         Raises:
             StoreError: one does not. Two workers would both have a claim, and a scope one fact
                 twice, and nobody would be told.
+            FactKeyConflict: a narrow index stands in place of that of facts.
         """
         for key in keys:
+            if key is FACT_KEY:
+                self._demand_fact_key()
+                continue
             if key.name in self._standing:
                 continue
             if not has_keys(self._collection(key.collection).indexes(), key):

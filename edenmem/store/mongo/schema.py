@@ -7,20 +7,25 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from edenmem.errors import StoreError
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.indexes import Preparation
+from edenmem.store import migrations
 from edenmem.store.mongo import collections as names
-from edenmem.store.mongo.collection import Collection
-from edenmem.store.mongo.collections import FACT_KEY, NARROW_FACT_KEYS, Index
+from edenmem.store.mongo.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.errors import mapped
-from edenmem.store.mongo.migrating import MigratingPart
+from edenmem.store.mongo.fact_key import (
+    REPLACE,
+    FactKeyPart,
+    FactKeys,
+    fact_keys,
+    has_keys,
+    obstacle,
+)
 from edenmem.store.protocol import StoreInfo
 
-#: Duplicates that are named when they keep a unique index from being made.
-_NAMED = 5
 
-
-class SchemaPart(MigratingPart):
-    """Describes the database and makes indexes; never drops one before its successor stands."""
+class SchemaPart(FactKeyPart):
+    """Describes the database and creates the indexes that are missing; drops none."""
 
     def info(self) -> StoreInfo:
         """See `edenmem.store.protocol.Store.info`."""
@@ -29,7 +34,7 @@ class SchemaPart(MigratingPart):
         return StoreInfo(
             kind="mongodb",
             location=f"{self.location} ({self._database.name})",
-            initialised=FACT_KEY.name in self._facts.indexes(),
+            initialised=self._was_here(),
             schema_version=self._schema_version(),
             server_version=version,
             size_bytes=self._size(),
@@ -69,89 +74,112 @@ class SchemaPart(MigratingPart):
         """See `edenmem.store.protocol.Store.initialise`.
 
         Raises:
-            StoreError: stored duplicates keep a unique index of ours from being made. Nothing was
-                dropped then; the indexes that could be made stand.
+            StoreError: stored duplicates keep a unique index from being created, or a sharded
+                collection does. Nothing was dropped then.
         """
         said = [f"migration {name}" for name in self._first_steps()]
+        if said:
+            self.migrate_up()
         obstacles: list[str] = []
-        for index in (*names.MEMORY_INDEXES, *names.host_indexes(self._settings)):
+        for index in self._missing_indexes():
+            self._demand_shard_key(index)
             collection = self._collection(index.collection)
-            existing = collection.indexes()
-            if index.name in existing or has_keys(existing, index):
-                continue
             try:
                 collection.create_index(index.keys, **index.options())
-                said.append(f"{index.collection}: made index {index.name}")
+                said.append(_made(index))
             except DuplicateKeyError:
-                if index.collection == self._settings.users_collection:
-                    said.append(self._plain_index(collection, index))
-                else:
-                    obstacles.append(obstacle(collection, index))
+                obstacles.append(obstacle(collection, index))
+            except ConflictError:
+                if index is not FACT_KEY:  # the platform was quicker; `preparation` tells of it
+                    raise
         if obstacles:
             raise StoreError(
-                "; ".join(obstacles),
-                hint="remove or change the duplicates, then initialise again; the older indexes "
-                "are still there",
+                "; ".join(obstacles), hint="remove or change the duplicates, then initialise again"
             )
-        said.extend(self._drop_narrow_fact_key())
         return said
+
+    def preparation(self) -> Preparation:
+        """See `edenmem.store.protocol.Store.preparation`."""
+        steps = [f"migration {name}" for name in self._first_steps()]
+        problems: list[str] = []
+        for index in self._missing_indexes():
+            problem = self._shard_problem(index)
+            (problems if problem else steps).append(problem or _made(index))
+        warnings = [*problems, *self._key_warnings()]
+        return Preparation(steps=tuple(steps), warnings=tuple(warnings))
+
+    def _key_warnings(self) -> Iterator[str]:
+        keys = self._fact_keys()
+        if note := key_note(keys):
+            yield note
+        for name in keys.other:
+            yield f"{names.FACTS}: {foreign_note(name)}"
+        username = names.username_index(self._settings)
+        if is_unique(self._users.indexes(), username):
+            yield f"{username.collection}: {USERNAME_NOTE}"
+
+    def _missing_indexes(self) -> Iterator[Index]:
+        """The indexes that `initialise` creates. The key of facts is not among them where an older
+        one stands: that one is exchanged on request only, since the platform may be at work."""
+        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._settings))
+        existing: dict[str, Any] = {}
+        for index in every:
+            if index.collection not in existing:
+                existing[index.collection] = self._collection(index.collection).indexes()
+            there = existing[index.collection]
+            if index is FACT_KEY:
+                keys = fact_keys(there)
+                if not keys.final and not keys.obsolete:
+                    yield index
+            elif index.name not in there and not has_keys(there, index):
+                yield index
 
     def _first_steps(self) -> Sequence[str]:
         """The schema's steps, for a database that edenmem was never in. In one that others use
         already they are taken by a command of their own."""
-        if self._taken() or FACT_KEY.name in self._facts.indexes():
+        if self._taken() or self._was_here():
             return ()
-        return self.migrate_up()
+        return [step.name for step in migrations.pending({})]
 
-    def _plain_index(self, collection: Collection, index: Index) -> str:
-        """The platform promises unique usernames; where old accounts break that, do without."""
-        collection.create_index(index.keys, name=index.name)
-        return f"{index.collection}: made index {index.name}, not unique: {_duplicates(index)}"
-
-    def _drop_narrow_fact_key(self) -> Iterator[str]:
-        for name, existing in self._facts.indexes().items():
-            fields = frozenset(field for field, _ in existing["key"])
-            if existing.get("unique") and fields in NARROW_FACT_KEYS:
-                self._facts.drop_index(name)
-                yield (
-                    f"{names.FACTS}: dropped unique index {name}, which let an agent know a "
-                    f"sentence about one of its users only; {FACT_KEY.name} takes its place"
-                )
+    def _was_here(self) -> bool:
+        return has_keys(self._consolidated.indexes(), CONSOLIDATED_KEY)
 
 
-def has_keys(existing: Mapping[str, Any], index: Index) -> bool:
-    """Whether an index of another name does the same."""
-    return any(
-        tuple(found["key"]) == index.keys
-        and bool(found.get("unique")) == index.unique
-        and found.get("partialFilterExpression") == index.partial
-        for found in existing.values()
-    )
+#: What an operator has to know of the unique index on usernames that earlier versions created.
+USERNAME_NOTE = (
+    "the unique index edenmem_username makes the platform fail where two accounts have one name; "
+    f"'{REPLACE}' makes it an ordinary one"
+)
 
 
-def _duplicates(index: Index) -> str:
-    return "some documents have the same " + ", ".join(field for field, _ in index.keys)
+def key_note(keys: FactKeys) -> str:
+    """What an operator has to know of the key of facts; "" if it is as it should be."""
+    if keys.narrow:
+        return (
+            f"{names.FACTS}: the unique index {', '.join(keys.narrow)} allows a sentence about "
+            "only one user of an agent; facts are neither added nor revised until "
+            f"'{REPLACE}' exchanges it"
+        )
+    if keys.obsolete:
+        return (
+            f"{names.FACTS}: {', '.join(keys.obsolete)} does not keep the platform from deleting "
+            f"facts that two users share when it starts; '{REPLACE}' exchanges it for "
+            f"{FACT_KEY.name}"
+        )
+    if keys.temporary:
+        return f"{names.FACTS}: an exchange of indexes was interrupted; '{REPLACE}' completes it"
+    return ""
 
 
-def obstacle(collection: Collection, index: Index) -> str:
-    """Which documents keep a unique index from being made."""
-    fields = [field for field, _ in index.keys]
-    pipeline: list[dict[str, Any]] = [
-        {
-            "$group": {
-                "_id": {field: f"${field}" for field in fields},
-                "ids": {"$push": "$_id"},
-                "count": {"$sum": 1},
-            }
-        },
-        {"$match": {"count": {"$gt": 1}}},
-        {"$limit": _NAMED},
-    ]
-    groups = [
-        " = ".join(str(key) for key in group["ids"][:_NAMED])
-        for group in collection.aggregate(pipeline)
-    ]
-    return (
-        f"{index.collection}: cannot make unique index {index.name}, {_duplicates(index)}: "
-        + "; ".join(groups)
-    )
+def foreign_note(name: str) -> str:
+    """What an operator has to know of a foreign unique index of facts."""
+    return f"the unique index {name} was not created by edenmem, and may refuse facts"
+
+
+def is_unique(existing: Mapping[str, Any], index: Index) -> bool:
+    """Whether the index of this name is unique, although it should not be."""
+    return not index.unique and bool(existing.get(index.name, {}).get("unique"))
+
+
+def _made(index: Index) -> str:
+    return f"{index.collection}: made index {index.name}"

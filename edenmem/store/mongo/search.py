@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.mongo.atlas_search import AtlasSearch
@@ -100,6 +101,28 @@ class SearchPart(ReferencesPart):
         """See `edenmem.store.protocol.Store.text_candidates`."""
         return self._search.text(filter, queries, limit=limit)
 
+    def demand_formable(
+        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
+    ) -> None:
+        """See `edenmem.store.protocol.Store.demand_formable`."""
+        self._demand_fact_key()
+        search = self._search
+        if model is None or not isinstance(search, AtlasSearch):
+            return
+        filter = FactFilter(scopes=tuple(scopes))
+        while True:
+            switch = self._switch()
+            check_in_force(switch, model)
+            try:
+                search.demand_vectors(
+                    filter, model=model, dimensions=dimensions, slot=slot_of(switch, model)
+                )
+            except StoreError:
+                if self.vector_switch() == switch:
+                    raise
+            else:
+                return
+
     def is_searchable(self, fact_id: str) -> bool:
         """See `edenmem.store.index_protocol.Indexes.is_searchable`."""
         fact = self.fact(fact_id, with_vector=True)
@@ -128,4 +151,7 @@ class SearchPart(ReferencesPart):
             self._together,
             storage=self._settings.embedding_storage,
             max_seconds=self._settings.search_timeout_seconds,
+            vector_index=self._settings.vector_index,
+            text_index=self._settings.text_index,
+            fuzzy_expansions=self._fuzzy_expansions,
         )

@@ -13,7 +13,7 @@ import msgspec
 
 from edenmem.models.indexes import IndexState, IndexStatus
 from edenmem.store.mongo.collection import Document
-from edenmem.store.mongo.collections import SearchIndex
+from edenmem.store.mongo.collections import OWN, TEXT_FILTERS, SearchIndex
 
 #: Atlas analyses by this where a definition names none.
 _DEFAULT_ANALYZER = "lucene.standard"
@@ -26,8 +26,11 @@ class Difference(msgspec.Struct, frozen=True):
     fatal: bool = True
 
 
-def state_of(wanted: SearchIndex, found: Document | None) -> IndexState:
-    """How an index is, from what ``$listSearchIndexes`` says of it."""
+def state_of(
+    wanted: SearchIndex, found: Document | None, *, fatal_only: bool = False
+) -> IndexState:
+    """How an index is, from what ``$listSearchIndexes`` says of it. ``fatal_only``: differences
+    with which it can be searched all the same are not told."""
     state = IndexState(
         name=wanted.name,
         kind="vector" if wanted.type == "vectorSearch" else "text",
@@ -37,7 +40,9 @@ def state_of(wanted: SearchIndex, found: Document | None) -> IndexState:
     )
     if found is None:
         return state
-    differences = tuple(one.text for one in differences_of(wanted, found))
+    differences = tuple(
+        one.text for one in differences_of(wanted, found) if one.fatal or not fatal_only
+    )
     return msgspec.structs.replace(
         state,
         status=_status(found, differences=bool(differences)),
@@ -98,12 +103,13 @@ def vector_field(definition: Mapping[str, Any], path: str) -> Mapping[str, Any] 
 
 
 def _text_differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    fields = (found.get("mappings") or {}).get("fields") or {}
     for path, mapping in wanted["mappings"]["fields"].items():
-        there = {one.get("type"): one for one in _listed(fields.get(path))}
-        for one in _listed(mapping):
+        there = _types_of(found, path)
+        for place, one in enumerate(_listed(mapping)):
             if one["type"] not in there:
-                yield Difference(f"{path}: is not indexed as {one['type']}")
+                # Ids are ObjectIds on the platform; only old documents have them as text.
+                fatal = place == 0
+                yield Difference(f"{path}: is not indexed as {one['type']}", fatal=fatal)
             elif one["type"] == "string":
                 yield from _analyzer_differences(path, one, there["string"], found)
 
@@ -118,6 +124,55 @@ def _analyzer_differences(
             yield Difference(
                 f"{path}.{option}: is {is_there}, wanted {wanted[option]}", fatal=False
             )
+
+
+#: What a dynamic mapping of Atlas indexes by itself; strings only as words, not as a whole.
+_DYNAMIC = frozenset({"string", "objectId", "date", "number", "boolean"})
+
+#: What the fields that an index can be filtered by are good for.
+_SERVED = (
+    ("facts of agents", {"agent_id", "scope"}),
+    ("of users", {"agent_id", "scope", "user_id"}),
+    ("of groups", {"agent_id", "scope", "group_id"}),
+    ("of shards", {"agent_id", "scope", "shard"}),
+    ("by session", {"session_id"}),
+    ("by time", {"formed_at"}),
+)
+
+
+def filter_paths(found: Document) -> frozenset[str]:
+    """The fields that an index can be filtered by, as edenmem filters."""
+    definition = found.get("latestDefinition") or {}
+    if found.get("type") == "vectorSearch":
+        fields = definition.get("fields", ())
+        return frozenset(field["path"] for field in fields if field.get("type") == "filter")
+    return frozenset(
+        path
+        for path, mapping in TEXT_FILTERS.items()
+        if _listed(mapping)[0]["type"] in _types_of(definition, path)
+    )
+
+
+def served_by(found: Document) -> str:
+    """What a search index serves and what it does not, by the fields that it can filter by."""
+    paths = filter_paths(found)
+    serves = [words for words, needed in _SERVED if needed <= paths]
+    lacks = [words for words, needed in _SERVED if not needed <= paths]
+    if not serves:
+        return "serves no search of edenmem"
+    told = f"serves {', '.join(serves)}"
+    if found.get("type") == "vectorSearch" and OWN.model not in paths:
+        told += ", where all vectors are of one model"
+    return f"{told}; not {', '.join(lacks)}" if lacks else told
+
+
+def _types_of(definition: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
+    """Type → mapping, of one path of a text index."""
+    mappings = definition.get("mappings") or {}
+    there = {str(one.get("type")): one for one in _listed((mappings.get("fields") or {}).get(path))}
+    if not there and mappings.get("dynamic"):
+        return {name: {} for name in _DYNAMIC}
+    return there
 
 
 def _listed(mapping: Any) -> list[Mapping[str, Any]]:

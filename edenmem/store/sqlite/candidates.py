@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edenmem.errors import EmbeddingModelMismatch
+from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite import scopes, vectors
@@ -32,6 +33,11 @@ class Candidates(Part):
 
     def search_ability(self) -> SearchAbility:
         return SearchAbility(kind="embedded")
+
+    def demand_formable(
+        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
+    ) -> None:
+        return  # the indexes of a file are written with what they are about
 
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int

@@ -9,10 +9,11 @@ to see that they are whole, and to make them anew if the file was damaged.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
+from edenmem.models.integrity import Finding
 from edenmem.store.index_protocol import SearchTrial
 from edenmem.store.sqlite import expected
 from edenmem.store.sqlite.part import Part
@@ -109,6 +110,12 @@ class Indexing(Part):
             f"{name} is a part of the file and is not dropped",
             hint=f"'edenmem index update {name} --rebuild' makes it anew",
         )
+
+    def replace_index(self, name: str) -> None:
+        raise ConflictError(f"{name} is a part of the file and is not exchanged")
+
+    def platform_conflicts(self) -> Iterator[Finding]:
+        return iter(())  # the platform knows no files
 
     def search_trial(self) -> SearchTrial:
         raise StoreError(

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.ids import utc_now
+from edenmem.models.indexes import Preparation
 from edenmem.models.scope import Scope
+from edenmem.store import migrations
 from edenmem.store.protocol import StoreInfo
 from edenmem.store.sqlite import facts, scopes
 from edenmem.store.sqlite.auditing import Auditing
@@ -117,6 +119,20 @@ class SqliteStore(
 
     def initialise(self) -> Sequence[str]:
         return self._db.create()
+
+    def preparation(self) -> Preparation:
+        path = self._db.path
+        match file_state(path):
+            case FileState.MISSING | FileState.EMPTY as state:
+                steps = [f"migration {step.name}" for step in migrations.pending({})]
+                made = [f"file {path}"] if state is FileState.MISSING else []
+                return Preparation(steps=(*made, *steps))
+            case FileState.OLDER:
+                return Preparation(
+                    warnings=(f"{path} has an older schema; 'edenmem migrate up' updates it",)
+                )
+            case _:
+                return Preparation()
 
     def close(self) -> None:
         self._db.close()

@@ -11,6 +11,7 @@ from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.collections import (
+    CONSOLIDATED_KEY,
     FACT_KEY,
     MEMORY_INDEXES,
     TEXT_INDEX,
@@ -178,13 +179,15 @@ def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None
 
 def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: MongoStore) -> None:
     """Known failure 47."""
-    bare._facts.drop_index(FACT_KEY.name)
-    bare._facts.create_index([("agent_id", 1), ("hash", 1), ("scope", 1)], name=FACT_KEY.name)
-    bare.update_index(FACT_KEY.name, WISH)
-    seen = state(bare, FACT_KEY.name)
+    key = CONSOLIDATED_KEY
+    texts = bare._consolidated
+    texts.drop_index(key.name)
+    texts.create_index([("agent_id", 1), ("scope", 1)], name=key.name)
+    bare.update_index(key.name, WISH)
+    seen = state(bare, key.name)
     assert (seen.status, seen.note) == ("ready", "under another name")
-    assert FACT_KEY.name not in bare._facts.indexes()
-    assert bare._facts.indexes()[f"{FACT_KEY.name}_2"]["unique"]
+    assert key.name not in texts.indexes()
+    assert texts.indexes()[f"{key.name}_2"]["unique"]
 
 
 @pytest.mark.parametrize("kind", ["mongomock", "secantus"])

@@ -143,9 +143,8 @@ class _Raw:
         (driver.NetworkTimeout("x"), "in time"),
         (driver.NotPrimaryError("x"), "no primary"),
         (driver.OperationFailure("x", 10107), "no primary"),
-        (driver.OperationFailure("x", 18), "refused the user"),
-        (driver.OperationFailure("x", 13), "refused the user"),
-        (driver.OperationFailure("x", 8000), "refused the user"),
+        (driver.OperationFailure("Authentication failed.", 18), "Authentication failed. (code 18)"),
+        (driver.OperationFailure("over your space quota", 8000), "over your space quota"),
         (driver.ExecutionTimeout("x", 50), "in time"),
         (driver.OperationFailure("disk full", 14031, {"codeName": "OutOfDiskSpace"}), "OutOfDisk"),
         (driver.DocumentTooLarge("x"), "16 MB"),
@@ -214,3 +213,61 @@ def test_the_name_of_the_database(path: str, setting: str, name: str) -> None:
     store = MongoStore(f"mongodb://127.0.0.1:1{path}", StoreSettings(database=setting))
     assert store._database.name == name
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "hint"),
+    [
+        (18, "Authentication failed.", "authSource"),
+        (13, "not authorized on eden to execute command { find: 1, filter: 'secret' }", "role"),
+        (
+            67,
+            "cannot create unique index over { hash: 1 } with shard key { a: 1 }",
+            "shard",
+        ),
+        (8000, "bad auth", None),
+        (8000, "you are over your space quota", None),
+    ],
+)
+def test_a_hint_is_given_only_where_the_code_has_one_meaning(
+    code: int, message: str, hint: str | None
+) -> None:
+    """Known failure 63: every error 8000 was told as wrong credentials."""
+    error = driver.OperationFailure(message, code)
+    with pytest.raises(StoreError) as caught:
+        Collection(_Raw(error), "mongodb://host/db").indexes()
+    assert message.partition(" to execute")[0] in caught.value.message
+    assert f"code {code}" in caught.value.message
+    assert "secret" not in caught.value.message
+    assert (hint in caught.value.hint if caught.value.hint else None) == (True if hint else None)
+
+
+@pytest.mark.parametrize("code", [59, 115, 31082, 40324, 6047401])
+def test_these_codes_say_that_there_are_no_search_commands(code: int) -> None:
+    error = driver.OperationFailure("x", code)
+    assert not Collection(_Raw(error), "mongodb://host/db").answers_search()
+
+
+@pytest.mark.parametrize("code", [50, 125, 489, 13, 8000])
+def test_any_other_error_of_a_search_probe_is_told(code: int) -> None:
+    """Known failure 63: it was taken for "no search commands", and 50,000 facts were scanned."""
+    error = driver.OperationFailure("the server's own words", code)
+    with pytest.raises(StoreError):
+        Collection(_Raw(error), "mongodb://host/db").answers_search()
+
+
+def test_an_unreachable_server_is_waited_for_once() -> None:
+    """More collections than threads: each wave took the whole time-out again."""
+    settings = StoreSettings(connect_timeout_seconds=0.3)
+    store = MongoStore("mongodb://127.0.0.1:9/x", settings)
+    begun = 0
+
+    def call() -> None:
+        nonlocal begun
+        begun += 1
+        store.info()
+
+    with pytest.raises(StoreError, match="cannot reach"):
+        store._together([call] * 40)
+    store.close()
+    assert begun <= 8

