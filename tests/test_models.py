@@ -136,7 +136,7 @@ def test_hashes_are_those_of_the_platform() -> None:
 def test_memory_goes_by_the_canonical_person() -> None:
     person = make_user()
     account = make_user(eden_user_id=person.id)
-    assert (person.memory_id, account.memory_id) == (person.id, person.id)
+    assert (person.person_id, account.person_id) == (person.id, person.id)
 
 
 @pytest.mark.parametrize(

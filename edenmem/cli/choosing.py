@@ -87,12 +87,33 @@ def choose_scope(
     )
 
 
+def chosen_user(
+    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
+) -> tuple[str | None, str | None]:
+    """The ids that ``--user`` and ``--account`` name."""
+    user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
+    if not account:
+        return user_id, None
+    return user_id, run.resolver.account_id(account, user_id=user_id, agent_id=agent_id)
+
+
+def chosen_accounts(
+    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
+) -> tuple[str, ...] | None:
+    """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
+    from edenmem.engine.people import meant
+
+    user_id, account_id = chosen_user(run, user, account, agent_id=agent_id)
+    return meant(run.store, user_id, account_id).ids if user_id or account_id else None
+
+
 def readable_scopes(
     run: Invocation,
     agent: Agent,
     *,
     kinds: Sequence[ScopeKind] | None,
     user: str | None,
+    account: str | None,
     group: str | None,
     shard: str | None,
 ) -> tuple[Scope, ...]:
@@ -100,10 +121,12 @@ def readable_scopes(
     from edenmem.engine.visibility import reader_scopes
 
     check_hold_facts(kinds or ())
+    user_id, account_id = chosen_user(run, user, account, agent_id=agent.id)
     return reader_scopes(
         run.store,
         agent,
-        user_id=run.resolver.user_id(user, agent_id=agent.id) if user else None,
+        user_id=user_id,
+        account_id=account_id,
         group_id=run.resolver.group(agent, group) if group else None,
         shards=[run.resolver.shard(agent, shard)] if shard else None,
         kinds=kinds,

@@ -21,7 +21,17 @@ Agent = Annotated[
 ]
 User = Annotated[
     str | None,
-    typer.Option("--user", "-u", metavar="USER", help="The user: username, id or its beginning."),
+    typer.Option(
+        "--user", "-u", metavar="USER", help="The user, by any account: username, ID or ID prefix."
+    ),
+]
+Account = Annotated[
+    str | None,
+    typer.Option(
+        "--account",
+        metavar="ACCOUNT",
+        help="Only this one of the user's accounts: username, ID or ID prefix.",
+    ),
 ]
 Group = Annotated[
     str | None, typer.Option("--group", "-g", metavar="GROUP", help="The id of a group.")

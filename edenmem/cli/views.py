@@ -108,7 +108,7 @@ def scope_status(run: Invocation, scope: Scope) -> ScopeStatus:
         run.settings,
         agent_id=scope.agent_id,
         kinds=[scope.kind],
-        user_id=scope.user_id,
+        user_ids=[scope.user_id] if scope.user_id else None,
         details=True,
     )
     policy = run.store.policies([scope]).get(scope)

@@ -25,6 +25,7 @@ class Reader(TypedDict):
     """Whose facts are searched, beside the agent."""
 
     user_id: str | None
+    account_id: str | None
     group_id: str | None
     shards: Sequence[str] | None
     kinds: Sequence[ScopeKind] | None

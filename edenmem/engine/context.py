@@ -21,6 +21,7 @@ from edenmem.engine.context_xml import (
     with_retrieved,
 )
 from edenmem.engine.offload import in_thread
+from edenmem.engine.overview import word_limit_of
 from edenmem.engine.recall import Recalled, Recaller, RecallMode
 from edenmem.engine.reports import ContextReport
 from edenmem.engine.visibility import SessionView, current_view
@@ -31,6 +32,7 @@ from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
+from edenmem.text import word_count
 
 
 class _Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,28 @@ class _Standing(msgspec.Struct, frozen=True, kw_only=True):
     view: SessionView
     built_at: datetime
     cached: bool
+
+
+class _Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope as it was read: its text, when that was written, and its newest reflections."""
+
+    text: str
+    version: int
+    written_at: datetime | None
+    pending: tuple[Reflection, ...]
+
+    @property
+    def order(self) -> float:
+        """What "newest" goes by."""
+        return self.written_at.timestamp() if self.written_at else 0.0
+
+    @property
+    def shown(self) -> ScopeMemory:
+        return ScopeMemory(
+            text=self.text,
+            version=self.version,
+            reflections=tuple(reflection.content for reflection in self.pending),
+        )
 
 
 class ContextBuilder:
@@ -142,7 +166,8 @@ class ContextBuilder:
             cached = self._store.cached_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
                 return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
-        xml = render_context(self._memories(view.reads), self._facts(view.reads, now), now=now)
+        memories = self._shown(self._memories(view.reads), view)
+        xml = render_context(memories, self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):  # then it is built anew each time
@@ -162,27 +187,65 @@ class ContextBuilder:
         limits = self._settings.context
         return "\n".join(
             [
-                f"{limits.facts_limit} {limits.facts_max_age_hours} {limits.reflections_limit}",
+                f"{limits.facts_limit} {limits.facts_max_age_hours} {limits.reflections_limit}"
+                f" {self._settings.scopes.user.word_limit}",
                 *(f"{scope.key} {revisions.get(scope, 0)}" for scope in scopes),
             ]
         )
 
-    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, ScopeMemory]:
+    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, _Memory]:
         documents = self._store.consolidations(scopes)
         pending = self._newest_pending(documents)
         return {
-            scope: ScopeMemory(
+            scope: _Memory(
                 text=documents[scope].consolidated_content,
                 version=documents[scope].version,
-                reflections=pending.get(scope, ()),
+                written_at=documents[scope].updated_at or documents[scope].last_consolidated_at,
+                pending=pending.get(scope, ()),
             )
             for scope in scopes
             if scope in documents
         }
 
+    def _shown(
+        self, memories: Mapping[Scope, _Memory], view: SessionView
+    ) -> dict[Scope, ScopeMemory]:
+        """What is rendered: the memory of several accounts of one person as that of one.
+
+        Their texts, newest first, share the word limit of the newest, and their newest pending
+        reflections the limit of one scope.
+        """
+        own = {scope: memory for scope, memory in memories.items() if scope.user_id}
+        others = {scope: memory.shown for scope, memory in memories.items() if scope not in own}
+        if len(own) < 2 or view.person is None:
+            return others | {scope: memory.shown for scope, memory in own.items()}
+        newest_first = sorted(own, key=lambda scope: own[scope].order, reverse=True)
+        texts = [scope for scope in newest_first if own[scope].text.strip()]
+        limit = self._settings.context.reflections_limit
+        pending = [each for memory in own.values() for each in memory.pending]
+        pending.sort(key=lambda reflection: reflection.formed_at)
+        reflections = tuple(reflection.content for reflection in pending[-limit:])
+        if len(texts) < 2:
+            scope = next(iter(texts), newest_first[0])
+            alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
+            return others | {scope: alone}
+        policy = self._store.policies(texts[:1]).get(texts[0])
+        room = word_limit_of(self._settings, texts[0], policy)
+        shown: dict[Scope, ScopeMemory] = {}
+        for scope in texts:
+            text = own[scope].text if not shown else first_lines(own[scope].text, room)
+            room -= word_count(text)
+            shown[scope] = ScopeMemory(
+                account=view.person.names.get(scope.owner, scope.owner),
+                text=text,
+                version=own[scope].version,
+                reflections=() if shown else reflections,
+            )
+        return others | shown
+
     def _newest_pending(
         self, documents: Mapping[Scope, Consolidation]
-    ) -> dict[Scope, tuple[str, ...]]:
+    ) -> dict[Scope, tuple[Reflection, ...]]:
         """The newest pending reflections of each scope, oldest first.
 
         One query for all scopes with short buffers, and one more for each with a long one, so
@@ -219,7 +282,8 @@ class ContextBuilder:
         self, session: Session, agent: Agent, speaker: str | None, moment: datetime
     ) -> ContextReport:
         view = current_view(self._store, session, agent, speaker=speaker)
-        memories = {scope: self._memory_at(scope, moment) for scope in view.reads}
+        past = {scope: self._memory_at(scope, moment) for scope in view.reads}
+        memories = self._shown(past, view)
         limit = self._settings.context.facts_limit
         facts = self._store.facts_at(view.reads, moment, limit=limit) if limit else []
         since = self._facts_since(moment)
@@ -234,14 +298,15 @@ class ContextBuilder:
             recall="off: a context of the past is rebuilt without recall",
         )
 
-    def _memory_at(self, scope: Scope, moment: datetime) -> ScopeMemory:
+    def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
         version = self._store.consolidation_at(scope, moment)
         limit = self._settings.context.reflections_limit
         pending = self._store.pending_at(scope, moment)[-limit:] if limit else []
-        return ScopeMemory(
+        return _Memory(
             text=version.content if version else "",
             version=version.version if version else 0,
-            reflections=tuple(reflection.content for reflection in pending),
+            written_at=version.at if version else None,
+            pending=tuple(pending),
         )
 
 
@@ -251,13 +316,26 @@ def _is_shareable(session: Session, view: SessionView) -> bool:
     return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
 
 
-def _in_buffer_order(reflections: Sequence[Reflection], document: Consolidation) -> tuple[str, ...]:
-    """The texts as the buffer has them: those of one formation have one time, but an order. One
-    that was taken out of the buffer since it was read is left out."""
+def first_lines(text: str, words: int) -> str:
+    """As many whole lines from the beginning of a text as have at most this many words."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        words -= word_count(line)
+        if words < 0:
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _in_buffer_order(
+    reflections: Sequence[Reflection], document: Consolidation
+) -> tuple[Reflection, ...]:
+    """The reflections as the buffer has them: those of one formation have one time, but an order.
+    One that was taken out of the buffer since it was read is left out."""
     place = {reflection_id: index for index, reflection_id in enumerate(document.unabsorbed_ids)}
     pending = [reflection for reflection in reflections if reflection.id in place]
     pending.sort(key=lambda reflection: place[reflection.id])
-    return tuple(reflection.content for reflection in pending)
+    return tuple(pending)
 
 
 def _fingerprint(state: str, xml: str) -> str:

@@ -42,8 +42,12 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What of one scope is always in the prompt. ``reflections`` are oldest first."""
+    """What of one scope is always in the prompt. ``reflections`` are oldest first.
 
+    ``account`` says whose text it is where several accounts of one person have one.
+    """
+
+    account: str = ""
     text: str = ""
     version: int = 0
     reflections: tuple[str, ...] = ()
@@ -53,15 +57,16 @@ def render_context(
     memories: Mapping[Scope, ScopeMemory], facts: Sequence[Fact], *, now: datetime
 ) -> str:
     """The context of these scopes, broad to narrow, and facts; empty parts are left out."""
-    by_kind: dict[ScopeKind, list[tuple[Scope, ScopeMemory]]] = {kind: [] for kind in ScopeKind}
+    by_kind: dict[ScopeKind, dict[Scope, ScopeMemory]] = {kind: {} for kind in ScopeKind}
     for scope, memory in memories.items():
-        by_kind[scope.kind].append((scope, memory))
+        by_kind[scope.kind][scope] = memory
 
     parts: list[str] = []
     for kind, element in _ELEMENTS.items():
-        inner = "".join(_memory(memory, indent=4) for _, memory in by_kind[kind])
+        inner = _memory(by_kind[kind].values(), indent=4)
         if kind is ScopeKind.AGENT:
-            inner += "".join(_shard(scope, memory) for scope, memory in by_kind[ScopeKind.SHARD])
+            shards = by_kind[ScopeKind.SHARD].items()
+            inner += "".join(_shard(scope, memory) for scope, memory in shards)
         parts.append(_element(element, inner, indent=2))
     parts.append(_element("Facts", _fact_lines(facts, now), indent=2))
     return _wrapped("".join(parts))
@@ -140,18 +145,26 @@ def _element(name: str, inner: str, *, indent: int, attributes: str = "") -> str
 
 def _shard(scope: Scope, memory: ScopeMemory) -> str:
     name = f' name="{item(scope.owner)}"'
-    return _element(_SHARD, _memory(memory, indent=6), indent=4, attributes=name)
+    return _element(_SHARD, _memory([memory], indent=6), indent=4, attributes=name)
 
 
-def _memory(memory: ScopeMemory, *, indent: int) -> str:
-    space = " " * indent
-    text = escape_xml(clean(memory.text)).strip()
-    consolidated = (
-        f"{space}<Consolidated>VERSION: {memory.version}\n{text}</Consolidated>\n" if text else ""
-    )
-    items = (item(reflection) for reflection in memory.reflections)
+def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
+    """The texts of the scopes in their order, then the reflections of all of them."""
+    memories = list(memories)
+    consolidated = "".join(_consolidated(memory, indent) for memory in memories)
+    items = (item(each) for memory in memories for each in memory.reflections)
     reflections = _lines(f"- {line}" for line in items if line)
     return consolidated + _element("RecentReflections", reflections, indent=indent)
+
+
+def _consolidated(memory: ScopeMemory, indent: int) -> str:
+    text = escape_xml(clean(memory.text)).strip()
+    if not text:
+        return ""
+    account = f' account="{item(memory.account)}"' if memory.account else ""
+    return (
+        f"{' ' * indent}<Consolidated{account}>VERSION: {memory.version}\n{text}</Consolidated>\n"
+    )
 
 
 def _fact_lines(facts: Sequence[Fact], now: datetime) -> str:

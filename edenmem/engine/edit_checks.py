@@ -43,7 +43,7 @@ def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) ->
     """
     check_agent_known(store, scope.agent_id)
     policy = store.policies([scope]).get(scope)
-    if scope.user_id is not None and not _is_person(store, scope.user_id):
+    if scope.user_id is not None and not _has_account(store, scope.user_id):
         raise NotFoundError(
             f"there is no user {scope.user_id}",
             hint=f"edenmem user add NAME --id {scope.user_id}",
@@ -83,12 +83,9 @@ def check_session_known(store: Store, session_id: str) -> None:
         )
 
 
-def _is_person(store: Store, memory_id: str) -> bool:
-    """Whether some account is this person: mostly the one with that very id."""
-    user = store.user(memory_id)
-    if user is not None and user.memory_id == memory_id:
-        return True
-    return any(user.memory_id == memory_id for user in store.users())
+def _has_account(store: Store, user_id: str) -> bool:
+    """Whether there is such an account, or one that is linked to this id."""
+    return any(not account.deleted for account in store.accounts_of(user_id))
 
 
 def check_open(policy: Policy | None, scope: Scope) -> None:

@@ -100,8 +100,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to become of a mention: kept as it is; its text rewritten as ``text``; removed; or
-    (where no text names the subject now) only its older copies emptied, as the others' are too;
-    ``text`` is then what it says and may say."""
+    (where no text names the subject now) only its older copies emptied, as the others' are too."""
 
     mention: Mention
     treatment: Treatment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from edenmem.engine.people import accounts_ever_of, person_of
 from edenmem.engine.references import Resolver
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.forgetting import Subject, SubjectKind, block
@@ -78,14 +79,14 @@ def _user(
     store: Store, resolver: Resolver, text: str, agent: Agent | None, names: Sequence[str]
 ) -> Subject:
     agent_id = agent.id if agent is not None else None
-    memory_id = resolver.user_id(text, agent_id=agent_id)
-    accounts = store.accounts_of(memory_id)
-    ids = _once((memory_id, *(account.id for account in accounts)))
+    person = person_of(store, resolver.user_id(text, agent_id=agent_id))
+    accounts = accounts_ever_of(store, person)
+    ids = _once((*person.ids, *(account.id for account in accounts)))
     sessions = [session.id for session in store.sessions_of(accounts=ids)]
     shown = store.names_shown(ids, sessions)
     return Subject(
         kind="user",
-        owner=memory_id,
+        owner=person.id,
         agent_id=agent_id,
         accounts=ids,
         names=_once((*(account.username for account in accounts), *shown, *names, *ids)),

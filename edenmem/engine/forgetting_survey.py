@@ -5,7 +5,7 @@ Everything here reads and blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -108,9 +108,8 @@ class Survey:
             agents=tuple(sorted(with_them if subject.agent_id is None else {subject.agent_id})),
         )
 
-    def _summaries(self, accounts: Iterable[str]) -> Iterator[ScopeSummary]:
-        for account in accounts:
-            yield from self._store.scopes(agent_id=self._subject.agent_id, user_id=account)
+    def _summaries(self, accounts: Sequence[str]) -> Iterator[ScopeSummary]:
+        yield from self._store.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
 
     def _is_alone(self, session: Session) -> bool:
         """Whether nobody but the user, whatever the account, takes part in the session."""

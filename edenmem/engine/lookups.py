@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from edenmem.engine.overview import scope_statuses
+from edenmem.engine.people import person_of
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.visibility import canonical_user_id, human_senders
+from edenmem.engine.visibility import human_senders
 from edenmem.errors import NotFoundError
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope, ScopeKind
@@ -80,15 +81,15 @@ def waiting_scopes(
 ) -> list[Scope]:
     """Scopes that are due, or have a version that is still to be propagated; with ``every``, also
     all in which a reflection is pending."""
-    person = canonical_user_id(store, user_id) if user_id else None
+    owners = person_of(store, user_id).ids if user_id else None
     statuses = scope_statuses(
-        store, settings, agent_id=agent_id, kinds=kinds, user_id=person, min_pending=1
+        store, settings, agent_id=agent_id, kinds=kinds, user_ids=owners, min_pending=1
     )
     due = [status.scope for status in statuses if status.due or every]
     unpropagated = (
         scope
         for scope in store.unpropagated(agent_id=agent_id)
-        if (not kinds or scope.kind in kinds) and person in (None, scope.user_id)
+        if (not kinds or scope.kind in kinds) and (owners is None or scope.user_id in owners)
     )
     return list(dict.fromkeys((*due, *unpropagated)))
 
@@ -99,10 +100,10 @@ def agent_statuses(
     """The agent's scopes, of user scopes only the named user's, of session scopes only the named
     session's, if one is named."""
     existing_agent(store, agent_id)
-    only_user = canonical_user_id(store, user_id) if user_id else None
+    owners = (None, *person_of(store, user_id).ids) if user_id else None
     return tuple(
         status
         for status in scope_statuses(store, settings, agent_id=agent_id, details=True)
-        if (only_user is None or status.scope.user_id in (None, only_user))
+        if (owners is None or status.scope.user_id in owners)
         and (session_id is None or status.scope.session_id in (None, session_id))
     )

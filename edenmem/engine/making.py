@@ -145,7 +145,8 @@ class Maker:
         senders = people_who_wrote(self._store, session)
         users = self._store.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
-        canonical = {user.memory_id for user in users.values()} - users.keys()
+        view = view.formed_from(messages)
+        canonical = {user.person_id for user in users.values()} - users.keys()
         if canonical:
             users = users | self._store.users_by_ids(tuple(canonical))
         others = (self._store.agent(each) for each in session.agents if each != agent.id)

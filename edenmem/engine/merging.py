@@ -136,7 +136,7 @@ class FactMerger(FactEdits):
         agent_id: str,
         *,
         kinds: Sequence[ScopeKind] = (),
-        user_id: str | None = None,
+        user_ids: Sequence[str] | None = None,
         floor: float,
         tell: Callable[[Scope, int], None] = lambda scope, seen: None,
     ) -> Iterator[FactGroup]:
@@ -146,7 +146,7 @@ class FactMerger(FactEdits):
         has vectors of other models only, words alone are compared.
         """
         model = self._embedder.model if self._embedder is not None else None
-        summaries = self._store.scopes(agent_id=agent_id, kinds=kinds, user_id=user_id)
+        summaries = self._store.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
         for summary in summaries:
             if summary.facts < 2:
                 continue

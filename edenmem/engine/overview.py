@@ -95,7 +95,7 @@ def scope_statuses(
     *,
     agent_id: str | None = None,
     kinds: Sequence[ScopeKind] = (),
-    user_id: str | None = None,
+    user_ids: Sequence[str] | None = None,
     min_pending: int = 0,
     details: bool = False,
 ) -> Iterator[ScopeStatus]:
@@ -105,7 +105,7 @@ def scope_statuses(
     costs one look-up for each scope that has one.
     """
     summaries = store.scopes(
-        agent_id=agent_id, kinds=kinds, user_id=user_id, min_pending=min_pending
+        agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=min_pending
     )
     for batch in batched(filterfalse(_is_taken_back, summaries), _BATCH):
         scopes = [summary.scope for summary in batch]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from edenmem.engine.people import meant, person_of, person_with
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
 from edenmem.models.formation import Formation
 from edenmem.models.host import Agent, Session, User
@@ -52,29 +53,52 @@ class Resolver:
     def user(self, text: str) -> User:
         """The account with this username, id or prefix of an id.
 
-        Of several accounts that are one person, any will do: memory is the same for all.
+        Of several accounts of one person it is the canonical one, if that is among them.
         """
         found = self._accounts(text)
         if not found:
             raise _unknown("user", text)
-        if len({user.memory_id for user in found}) > 1:
-            raise AmbiguousReference("user", text, [f"{u.id}  {u.username}" for u in found])
-        return next((user for user in found if user.id == user.memory_id), found[0])
+        if len({user.person_id for user in found}) > 1:
+            raise AmbiguousReference("user", text, list(map(_account, found)))
+        return next((user for user in found if user.id == user.person_id), found[0])
 
     def user_id(self, text: str, *, agent_id: str | None = None) -> str:
-        """The canonical id that the person's memory is kept under.
+        """The id of this account, which one user scope of each agent belongs to.
 
-        The id of somebody whom the host no longer knows is taken too, but only whole, and only if
-        a scope is stored for it (of this agent, if one is named): what is left of a deleted user
-        can be looked at, and a typing error is still an error.
+        An id that no account has is taken too, but only whole, and only if accounts are linked to
+        it or a scope is stored for it (of this agent, if one is named): what is left of a deleted
+        user can be looked at, and a typing error is still an error.
         """
         try:
-            return self.user(text).memory_id
+            return self.user(text).id
         except NotFoundError:
-            left = self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_id=text)
-            if is_id(text) and next(iter(left), None) is not None:
+            if is_id(text) and (
+                person_with(self._store, text).accounts or self._left(text, agent_id)
+            ):
                 return text
             raise
+
+    def _left(self, user_id: str, agent_id: str | None) -> bool:
+        left = self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id])
+        return next(iter(left), None) is not None
+
+    def account_id(
+        self, text: str, *, user_id: str | None = None, agent_id: str | None = None
+    ) -> str:
+        """The id of one account; with ``user_id`` one of this user's accounts.
+
+        Raises:
+            UsageError: there is such an account, and it is not one of the user's.
+        """
+        found = self._accounts(text)
+        if user_id is not None:
+            person = person_of(self._store, user_id)
+            found = [each for each in found if each.id in person.ids] or found
+        if len(found) > 1:
+            raise AmbiguousReference("account", text, list(map(_account, found)))
+        account_id = found[0].id if found else self.user_id(text, agent_id=agent_id)
+        meant(self._store, user_id, account_id)
+        return account_id
 
     def session(self, text: str) -> Session:
         """The session with this name, title, id or prefix of an id."""
@@ -274,6 +298,12 @@ def _candidate(reference: Reference) -> str:
     if reference.label and reference.label != reference.id:
         return f"{reference.id}  {one_line(reference.label, 50)}"
     return reference.id
+
+
+def _account(user: User) -> str:
+    """An account as a candidate: its id, its name, and the account that it is linked to."""
+    link = f"  linked to {user.person_id}" if user.person_id != user.id else ""
+    return f"{user.id}  {one_line(user.username, 50)}{link}"
 
 
 def _is_prefix(text: str, whole: str) -> bool:

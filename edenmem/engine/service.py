@@ -439,7 +439,7 @@ class MemoryService:
         Args:
             agent_id: Only of this agent; None: of all.
             kinds: Only of these kinds; empty: of all.
-            user_id: Only of this user.
+            user_id: Only of this user's accounts.
             force: Every scope that has anything pending.
             dry_run: Write nothing.
 
@@ -468,6 +468,7 @@ class MemoryService:
         *,
         agent_id: str,
         user_id: str | None = None,
+        account_id: str | None = None,
         group_id: str | None = None,
         shards: Sequence[str] | None = None,
         kinds: Sequence[ScopeKind] | None = None,
@@ -479,7 +480,8 @@ class MemoryService:
         Args:
             queries: One to three, run together.
             agent_id: Whose memory.
-            user_id: This user's facts too.
+            user_id: This user's facts too, those of all their accounts; any account names the user.
+            account_id: Of the user's accounts only this one.
             group_id: This group's facts too.
             shards: Only these of the agent's shards; None: all.
             kinds: Only scopes of these kinds; None: all that may be seen.
@@ -497,6 +499,7 @@ class MemoryService:
             self._store,
             await in_thread(lookups.existing_agent, self._store, agent_id),
             user_id=user_id,
+            account_id=account_id,
             group_id=group_id,
             shards=shards,
             kinds=kinds,

@@ -47,7 +47,7 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
 
     def person(self, user: User) -> str:
         """A person's name: that of their canonical account, so that all their accounts are one."""
-        return tidy_name(self.users.get(user.memory_id, user).username) or _SOMEBODY
+        return tidy_name(self.users.get(user.person_id, user).username) or _SOMEBODY
 
     def speaker(self, message: Message) -> tuple[str, bool]:
         """The name of whoever wrote the message, and whether it is a person.

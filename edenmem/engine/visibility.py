@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from edenmem.engine.people import meant, person_with, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
-from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol import Store
 
@@ -20,16 +21,32 @@ from edenmem.store.protocol import Store
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent in one session may read and write, scopes from broad to narrow.
 
-    ``user`` is the one person of the session, None if there are several or none is known; it is
-    also set while user memory is switched off. ``multi_user`` says that there are several.
+    ``user`` is the account that stands for the one person of the session, None if there are several
+    people or none is known; it is also set while user memory is switched off. ``person`` has all
+    accounts of that person. ``multi_user`` says that there are several people.
     """
 
     reads: tuple[Scope, ...]
     writes_facts: tuple[Scope, ...]
     writes_reflections: tuple[Scope, ...]
     user: User | None
+    person: Person | None
     multi_user: bool
     incognito: bool
+
+    def formed_from(self, messages: Sequence[Message]) -> SessionView:
+        """The view that writes what these messages say: of the user's scopes only that of the
+        account that spoke last in them, or, if none of theirs did, that of ``user``."""
+        if self.person is None or self.user is None:
+            return self
+        own = {account.id for account in self.person.accounts}
+        speakers = (m.sender for m in reversed(messages) if m.role == "user" and not m.trigger)
+        writer = next((sender for sender in speakers if sender in own), self.user.id)
+        return msgspec.structs.replace(
+            self,
+            writes_facts=_without_other_accounts(self.writes_facts, writer),
+            writes_reflections=_without_other_accounts(self.writes_reflections, writer),
+        )
 
 
 def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, ...]:
@@ -63,6 +80,9 @@ def session_scopes(
     is read but not written, a paused shard is left out altogether. An incognito session reads as
     any other and writes nothing.
 
+    The user's scopes are those of all of the person's accounts, whether they take part in the
+    session or not.
+
     Args:
         store: Asked for policies, and for accounts that ``users`` lacks.
         session: The conversation.
@@ -72,8 +92,9 @@ def session_scopes(
             not: a second person is a second person.
     """
     accounts = _accounts(store, (*session.users, *senders), users)
-    people = {account.memory_id if account else given for given, account in accounts.items()}
-    user = _living(store, accounts) if len(people) == 1 else None
+    people = {account.person_id if account else given for given, account in accounts.items()}
+    person = person_with(store, *people) if len(people) == 1 else None
+    user = next((each for each in person.accounts if each.id in accounts), None) if person else None
     shards = store.shards(agent.id) if agent.agent_memory_enabled else []
 
     reads: list[Scope] = []
@@ -82,8 +103,8 @@ def session_scopes(
         reads.extend(policy.home for policy in shards if policy.active)
     if session.group_id:
         reads.append(Scope.group(agent.id, session.group_id))
-    if user is not None and agent.user_memory_enabled:
-        reads.append(Scope.user(agent.id, user.memory_id))
+    if person is not None and user is not None and agent.user_memory_enabled:
+        reads.extend(user_scopes(agent.id, person))
     reads.append(Scope.session(agent.id, session.id))
 
     writes = () if session.incognito else _active(store, reads)
@@ -92,6 +113,7 @@ def session_scopes(
         writes_facts=tuple(scope for scope in writes if scope.kind is not ScopeKind.SESSION),
         writes_reflections=writes,
         user=user,
+        person=person if user is not None else None,
         multi_user=len(people) > 1,
         incognito=session.incognito,
     )
@@ -115,6 +137,7 @@ def reader_scopes(
     agent: Agent,
     *,
     user_id: str | None = None,
+    account_id: str | None = None,
     group_id: str | None = None,
     shards: Sequence[str] | None = None,
     kinds: Sequence[ScopeKind] | None = None,
@@ -126,9 +149,10 @@ def reader_scopes(
     named. With a ``session``, what that session may see, and no more.
 
     Args:
-        store: Asked for the agent's shards and the user's canonical id.
+        store: Asked for the agent's shards and the user's accounts.
         agent: Whose memory.
-        user_id: The user whose facts are read too.
+        user_id: Any account of the user whose facts are read too, those of all their accounts.
+        account_id: Of the user's accounts only this one.
         group_id: The group whose facts are read too.
         shards: Only these of the agent's shards; None or empty: all of them.
         kinds: Only scopes of these kinds; None or empty: all that may be seen.
@@ -142,13 +166,14 @@ def reader_scopes(
         if group_id and group_id != session.group_id:
             raise ScopeError(f"session {session.label} is not of group {group_id}")
         view = current_view(store, session, agent, speaker=user_id)
-        visible = [scope for scope in view.reads if not _other_shard(scope, shards)]
+        seen = _without_other_accounts(view.reads, account_id) if account_id else view.reads
+        visible = [scope for scope in seen if not _other_shard(scope, shards)]
     else:
         visible = [Scope.agent(agent.id), *_named_shards(store, agent, shards)]
         if group_id:
             visible.append(Scope.group(agent.id, group_id))
-        if user_id:
-            visible.append(Scope.user(agent.id, canonical_user_id(store, user_id)))
+        if user_id or account_id:
+            visible.extend(user_scopes(agent.id, meant(store, user_id, account_id)))
     if not kinds:
         return tuple(visible)
     _demand(kinds, visible, session)
@@ -179,11 +204,9 @@ def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[s
     return {given: known.get(given) for given in wanted}
 
 
-def _living(store: Store, accounts: dict[str, User | None]) -> User | None:
-    """One person's account that is not deleted, their canonical one first."""
-    owned = [account for account in accounts.values() if account is not None]
-    owned.sort(key=lambda account: account.id != account.memory_id)
-    return next((account for account in owned if store.user(account.id) is not None), None)
+def _without_other_accounts(scopes: Sequence[Scope], account_id: str) -> tuple[Scope, ...]:
+    """The scopes, of users' only that of this account."""
+    return tuple(scope for scope in scopes if scope.user_id in (None, account_id))
 
 
 def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
@@ -191,12 +214,6 @@ def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     return tuple(
         scope for scope in scopes if (policy := policies.get(scope)) is None or policy.active
     )
-
-
-def canonical_user_id(store: Store, user_id: str) -> str:
-    """The id that this account's memory is kept under; the given one if nobody has it."""
-    account = store.users_by_ids((user_id,)).get(user_id)
-    return account.memory_id if account else user_id
 
 
 def _named_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:

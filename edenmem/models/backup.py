@@ -130,13 +130,13 @@ def version_id(target_type: str, target_id: str, place: tuple[int, int, bool]) -
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which records are wanted; nothing named means all.
 
-    ``agent_ids``: theirs. ``user_id``: memory of this person's scopes. ``kinds``: memory of such
+    ``agent_ids``: theirs. ``user_ids``: memory of these accounts' scopes. ``kinds``: memory of such
     scopes. ``account_ids``: these people's accounts. ``member_ids``: sessions that one of these
     accounts is in. ``since``: what was made or changed at or after this time.
     """
 
     agent_ids: tuple[str, ...] = ()
-    user_id: str | None = None
+    user_ids: tuple[str, ...] | None = None
     kinds: tuple[ScopeKind, ...] = ()
     account_ids: tuple[str, ...] | None = None
     member_ids: tuple[str, ...] = ()

@@ -28,7 +28,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's account. One person may have several; memory is keyed by ``memory_id``."""
+    """A person's account. One person may have several, linked by ``eden_user_id``.
+
+    A user scope belongs to one account; `Person` has all accounts whose memory is read together.
+    """
 
     id: str
     username: str
@@ -38,8 +41,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = msgspec.field(default=None, name="createdAt")
 
     @property
-    def memory_id(self) -> str:
-        """The canonical id of the person, which memory is keyed by."""
+    def person_id(self) -> str:
+        """The canonical ID of the person, which all of their accounts share."""
         return self.eden_user_id or self.id
 
     @property
@@ -48,10 +51,32 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return self.subscription_tier >= 1 or "preview" in self.feature_flags
 
 
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """All accounts of one person; `edenmem.engine.people` finds them.
+
+    ``id`` is the canonical ID: mostly that of an account, but memory may be stored under it
+    although no such account exists. ``accounts`` are those that are not deleted. ``ids`` are the
+    owners of the person's user scopes. In both the canonical one comes first.
+    """
+
+    id: str
+    accounts: tuple[User, ...] = ()
+    ids: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Account ID to username; an ID for each of several accounts that share a username."""
+        usernames = [account.username for account in self.accounts]
+        return {
+            account.id: account.username if usernames.count(account.username) == 1 else account.id
+            for account in self.accounts
+        }
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of people (``users``) with one or more ``agents``.
 
-    ``users`` holds the ids as the platform stores them (accounts; not yet canonical).
+    ``users`` holds the ids as the platform stores them (accounts).
     ``name`` is the key that ``session import`` used, if the session came that way.
     """
 

@@ -15,7 +15,7 @@ RecordKind = Literal[
     "fact", "reflection", "consolidation", "policy", "formation", "history", "audit"
 ]
 
-#: What an id may be looked up as. A "person" is known by the canonical id that memory is keyed by,
+#: What an id may be looked up as. A "person" is an account, or the canonical id of one,
 #: a "group" by a session that names it.
 PresenceKind = Literal[
     "agent", "person", "session", "group", "message", "reflection", "consolidation"

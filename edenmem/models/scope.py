@@ -32,7 +32,7 @@ OWNER_FIELD = {
 class Scope(msgspec.Struct, frozen=True, order=True):
     """One scope of one agent: a kind, the agent, and the one owner that the kind needs.
 
-    ``owner`` is a user's canonical id, a session's id, a group's id or a shard's name, and is
+    ``owner`` is the id of a user's account, a session's id, a group's id or a shard's name, and is
     empty for the agent's own scope. A missing id is an error here, so that no filter built from a
     scope can be wider than the scope.
 
@@ -70,7 +70,7 @@ class Scope(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def user(cls, agent_id: str, user_id: str) -> Scope:
-        """One user with this agent; ``user_id`` is the canonical id."""
+        """One account of a user with this agent."""
         return cls(ScopeKind.USER, agent_id, user_id)
 
     @classmethod

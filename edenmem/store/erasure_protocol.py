@@ -12,7 +12,7 @@ from typing import Protocol
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Compaction, Forgetting, Passage, Traces
-from edenmem.models.host import Session, User
+from edenmem.models.host import Session
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 
@@ -27,9 +27,6 @@ class Erasing(Protocol):
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
         """All scopes of an agent of which anything is stored, history and audit included."""
-
-    def accounts_of(self, memory_id: str) -> list[User]:
-        """All accounts of one person, deleted ones too."""
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""

@@ -62,6 +62,16 @@ class Cast:
         return Scope.user(self.eve.id, self.anna.id)
 
     @property
+    def discord_scope(self) -> Scope:
+        """What Eve knows of Anna by her second account."""
+        return Scope.user(self.eve.id, self.anna_on_discord.id)
+
+    @property
+    def anna_scopes(self) -> tuple[Scope, Scope]:
+        """What Eve knows of Anna by all of her accounts."""
+        return self.anna_scope, self.discord_scope
+
+    @property
     def bruno_scope(self) -> Scope:
         """What Eve knows of Bruno."""
         return Scope.user(self.eve.id, self.bruno.id)

@@ -15,7 +15,7 @@ from typing import Any
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
-from tests.isolation.world import COMMON, Talk, World, markers
+from tests.isolation.world import COMMON, WORD_LIMITS, Talk, World, markers
 from tests.support.llm import HOSTILE, NONSENSE, FakeLLM
 
 KINDS = ("user", "group", "agent", "shard")
@@ -69,14 +69,14 @@ class Scribe(FakeLLM):
         self._check_prompt(request, talk, agent)
         if self.style is Style.BROKEN:
             return self._broken()
-        return {"facts": self._fact_items(talk, agent)}
+        return {"facts": self._fact_items(talk, agent, self._said(request, talk))}
 
     def _reflections(self, request: LLMRequest[Any]) -> Any:
         talk, agent = self._formation(request)
         self._check_prompt(request, talk, agent)
         if self.style is Style.BROKEN:
             return self._broken()
-        return self._reflection_items(talk, agent)
+        return self._reflection_items(talk, agent, self._said(request, talk))
 
     def _single(self, request: LLMRequest[Any]) -> Any:
         talk, agent = self._formation(request)
@@ -84,12 +84,12 @@ class Scribe(FakeLLM):
         if self.style is Style.BROKEN:
             return self._broken()
         return {
-            "facts": self._fact_items(talk, agent),
-            "reflections": self._reflection_items(talk, agent),
+            "facts": self._fact_items(talk, agent, self._said(request, talk)),
+            "reflections": self._reflection_items(talk, agent, self._said(request, talk)),
         }
 
-    def _fact_items(self, talk: Talk, agent: str) -> list[dict[str, Any]]:
-        items = [self._fact_item(talk, agent, kind, shard) for kind, shard in self._claims()]
+    def _fact_items(self, talk: Talk, agent: str, said: set[str]) -> list[dict[str, Any]]:
+        items = [self._fact_item(talk, agent, kind, shard, said) for kind, shard in self._claims()]
         if self.style is Style.ADVERSARY:
             items += [
                 {"content": text, "scope": kind, "shard": shard, "private": False}
@@ -109,8 +109,10 @@ class Scribe(FakeLLM):
             claims += [("shard", self.rng.choice(strange)), ("user", self.rng.choice(strange))]
         return claims
 
-    def _fact_item(self, talk: Talk, agent: str, kind: str, shard: str | None) -> dict[str, Any]:
-        home = self._world.home(talk, agent, kind, shard)
+    def _fact_item(
+        self, talk: Talk, agent: str, kind: str, shard: str | None, said: set[str]
+    ) -> dict[str, Any]:
+        home = self._world.home(talk, agent, kind, shard, said)
         content = self._statement(home, "fact")
         return {
             "content": content,
@@ -119,9 +121,9 @@ class Scribe(FakeLLM):
             "private": self.rng.random() < 0.3,
         }
 
-    def _reflection_items(self, talk: Talk, agent: str) -> dict[str, Any]:
+    def _reflection_items(self, talk: Talk, agent: str, said: set[str]) -> dict[str, Any]:
         def items(kind: str, shard: str | None = None) -> list[dict[str, Any]]:
-            home = self._world.home(talk, agent, kind, shard)
+            home = self._world.home(talk, agent, kind, shard, said)
             found = [{"content": self._statement(home, "thought"), "private": False}]
             if self.style is Style.ADVERSARY:
                 found += [{"content": text, "private": True} for text in ("", *self._orders())]
@@ -169,6 +171,8 @@ class Scribe(FakeLLM):
                 for offer, text in near:
                     if offer == target:
                         self.touchable |= markers(text)
+                        # It stays where it is, be it under another account of the person.
+                        home = next((self._world.homes[each] for each in markers(text)), home)
                 content = self.rng.choice((None, "", " ", self._statement(home, "merged")))
                 decisions.append(self._decision(number, action, target, content))
         decisions += [self._decision(n, "DELETE", self.rng.choice(everything)) for n in (0, 999)]
@@ -207,16 +211,18 @@ class Scribe(FakeLLM):
     def _consolidate(self, request: LLMRequest[Any]) -> Any:
         scope = self._text_scope(request)
         shown = markers(request.user)
-        leaks = self._world.strangers(shown, [scope])
+        leaks = self._world.strangers(shown, self._world.everything_of(scope))
         assert not leaks, f"the prompt for {scope} holds {leaks}"
+        shown -= self._world.strangers(shown, [scope])  # known already, and kept elsewhere
         if self.style is Style.BROKEN:
             return self._broken()
         new = self._world.mark(scope)
         if self.style is Style.HONEST:
             self.expected |= {new, *shown}
-            return {
-                "text": "\n".join(["[NOTES]", *(f"- {each}" for each in sorted({*shown, new}))])
-            }
+            # A text that is much shorter than the one before it would be refused.
+            rest = "and so on " * (WORD_LIMITS[scope.kind] // 30 + 1)
+            notes = (f"- {each}" for each in sorted({*shown, new}))
+            return {"text": "\n".join(["[NOTES]", *notes, rest])}
         text = self.rng.choice(
             (
                 "",
@@ -249,10 +255,15 @@ class Scribe(FakeLLM):
         name = "/".join(owner)
         return Scope(ScopeKind(kind), self._world.names[agent], self._world.names.get(name, name))
 
+    def _said(self, request: LLMRequest[Any], talk: Talk) -> set[str]:
+        """The markers of the messages that are shown."""
+        shown = markers(request.user)
+        return {marker for marker in shown if self._world.said_in.get(marker) == talk.id}
+
     def _check_prompt(self, request: LLMRequest[Any], talk: Talk, agent: str) -> None:
         shown = markers(request.system + request.user)
-        words = {marker for marker in shown if self._world.said_in.get(marker) == talk.id}
-        leaks = self._world.strangers(shown - words, self._world.writes(talk, agent))
+        words = self._said(request, talk)
+        leaks = self._world.strangers(shown - words, self._world.reads(talk, agent))
         assert not leaks, f"the {request.task} prompt of {talk.name} holds {leaks}"
 
 

@@ -19,6 +19,9 @@ _MARKER = re.compile(r"\bmk\d{5}q\b")
 #: Words that every marked text has, so that all of them are alike to any search.
 COMMON = "shared lantern"
 
+#: The defaults of the five kinds.
+WORD_LIMITS = {"session": 200, "user": 300, "group": 500, "shard": 1000, "agent": 1200}
+
 
 def markers(text: str) -> set[str]:
     """The markers in a text."""
@@ -53,6 +56,7 @@ class World:
     talks: list[Talk] = field(default_factory=list)
     homes: dict[str, Scope | None] = field(default_factory=dict)
     said_in: dict[str, str] = field(default_factory=dict)  # marker in a message → session
+    said_by: dict[str, str | None] = field(default_factory=dict)  # marker in a message → account
 
     # -- markers -----------------------------------------------------------------------------
 
@@ -62,10 +66,10 @@ class World:
         self.homes[marker] = home
         return marker
 
-    def mark_message(self, talk: Talk) -> str:
+    def mark_message(self, talk: Talk, sender: str | None) -> str:
         """A marker for a message: nobody's memory, but the session's own words."""
         marker = self.mark(None)
-        self.said_in[marker] = talk.id
+        self.said_in[marker], self.said_by[marker] = talk.id, sender
         return marker
 
     def strangers(self, found: Iterable[str], scopes: Iterable[Scope]) -> set[str]:
@@ -78,6 +82,30 @@ class World:
     def person(self, account: str) -> str:
         """Whose account it is; one that nobody knows is somebody of its own."""
         return self.person_of.get(account, account)
+
+    def owners(self, person: str) -> list[str]:
+        """Whose memory a person is shown: that of their living accounts, and that of the canonical
+        one, which need not be alive."""
+        living = {each for each, of in self.person_of.items() if of == person}
+        return [person, *sorted((living & self.living) - {person})]
+
+    def everything_of(self, scope: Scope) -> set[Scope]:
+        """The scopes of the person to whom a scope belongs; of another kind, it alone."""
+        if scope.kind is not ScopeKind.USER:
+            return {scope}
+        owners = self.owners(self.person(scope.owner))
+        return {Scope.user(scope.agent_id, each) for each in {*owners, scope.owner}}
+
+    def writer(self, talk: Talk, said: Iterable[str]) -> str | None:
+        """The account for which something is written that was said in these messages: the last
+        that spoke in them; if none did, the first that takes part."""
+        person = self.the_one_person(talk)
+        if person is None:
+            return None
+        owners = [each for each in self.owners(person) if each in self.living]
+        spoke = [self.said_by[marker] for marker in sorted(said, reverse=True)]
+        here = [each for each in owners if each in talk.users | talk.spoke]
+        return next((each for each in spoke if each in owners), here[0])
 
     def the_one_person(self, talk: Talk, speaker: str | None = None) -> str | None:
         """The person of a session with exactly one, if one of their accounts there is alive."""
@@ -97,19 +125,25 @@ class World:
             scopes.add(Scope.group(agent, talk.group))
         person = self.the_one_person(talk, speaker)
         if person is not None and self.user_memory[agent]:
-            scopes.add(Scope.user(agent, person))
+            scopes |= {Scope.user(agent, owner) for owner in self.owners(person)}
         return scopes
 
     def writes(self, talk: Talk, agent: str) -> set[Scope]:
         """What a session's formation may change."""
         return set() if talk.incognito else self.reads(talk, agent) - self.paused
 
-    def home(self, talk: Talk, agent: str, kind: str, shard: str | None = None) -> Scope | None:
-        """Where something that is said to be of ``kind`` must be put; None: nowhere.
+    def home(
+        self, talk: Talk, agent: str, kind: str, shard: str | None, said: Iterable[str]
+    ) -> Scope | None:
+        """Where something must be put that is said to be of ``kind`` in messages with the markers
+        ``said``; None: nowhere.
 
         A shard's name may be left out where there is only one.
         """
         of_kind = [scope for scope in self.writes(talk, agent) if scope.kind == kind]
+        if kind == ScopeKind.USER:
+            writer = self.writer(talk, said)
+            of_kind = [scope for scope in of_kind if scope.owner == writer]
         wanted = (shard or "").strip().casefold()
         if kind == ScopeKind.SHARD and (wanted or len(of_kind) != 1):
             of_kind = [scope for scope in of_kind if scope.owner == wanted]
@@ -132,7 +166,8 @@ class World:
         if group:
             scopes.add(Scope.group(agent, group))
         if user:
-            scopes.add(Scope.user(agent, self.person(user)))
+            owners = self.owners(self.person(user))
+            scopes |= {Scope.user(agent, each) for each in (owners if user in owners else [user])}
         there = {scope.kind for scope in scopes} | {ScopeKind.SHARD}
         if set(kinds) - there:
             return None

@@ -123,6 +123,19 @@ def user_memory_of_a_group_chat(ward: Ward) -> Expected:
 
 
 @damage()
+def an_account_was_linked_to_another(ward: Ward) -> Expected:
+    ward.set("user", ward.ids.anna, eden_user_id=ward.ids.bruno)
+    return {"accounts": {ward.ids.anna}}
+
+
+@damage("sqlite")
+def an_account_that_a_memory_comes_from_is_not_linked_any_more(ward: Ward) -> Expected:
+    by_bruno = [ward.ids.both_said[1]]
+    ward.set("fact", ward.ids.works, session_id=ward.ids.choir, source_message_ids=by_bruno)
+    return {"accounts": {ward.ids.works}}
+
+
+@damage()
 def a_version_is_lost_from_history(ward: SqliteWard | MongoWard) -> Expected:
     if isinstance(ward, SqliteWard):
         ward.run("DELETE FROM history WHERE target_id = ? AND version = 2", ward.ids.text)
@@ -412,15 +425,6 @@ def messages_are_in_two_formations(ward: MongoWard) -> Expected:
     formations.insert_one(copy)
     dropped = {"edenmem_formation_messages", "edenmem_formation_seq"}
     return {"messages-once": {ward.ids.message}, "indexes": dropped}
-
-
-@damage("mongo")
-def the_platform_wrote_an_older_progress_back(ward: MongoWard) -> Expected:
-    """Known failure 58: the platform forms again what was forgotten."""
-    (formation,) = ward.database["memory2_formations"].find({"_id": ObjectId(ward.ids.applied)})
-    before = {"$unset": {"memory_context.last_memory_message_id": ""}}
-    ward.database["sessions"].update_one({"_id": formation["session_id"]}, before)
-    return {"progress": {str(formation["session_id"])}}
 
 
 @damage("mongo", mended=True)

@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import confirm
-from edenmem.cli.choosing import choose_scope
+from edenmem.cli.choosing import choose_scope, chosen_accounts
 from edenmem.cli.commands.why import text_why
 from edenmem.cli.editing import change_text, given_text, show_diff
 from edenmem.cli.framework import Command, group
@@ -43,6 +43,7 @@ def list_texts(
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     user: options.User = None,
+    account: options.Account = None,
     limit: options.Limit = 50,
 ) -> None:
     """List the texts of all scopes, or of those named.
@@ -52,10 +53,10 @@ def list_texts(
     """
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
-    user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
+    owners = chosen_accounts(run, user, account, agent_id=agent_id)
 
     def texts() -> Iterator[Consolidation]:
-        stored = run.store.scopes(agent_id=agent_id, kinds=kinds or (), user_id=user_id)
+        stored = run.store.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
             yield from run.store.consolidations(batch).values()
 

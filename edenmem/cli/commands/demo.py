@@ -121,7 +121,7 @@ async def _work(run: Invocation, service: MemoryService) -> bool:
             found = await service.search(
                 [query],
                 agent_id=run.resolver.agent(agent).id,
-                user_id=run.resolver.user(user).memory_id if user else None,
+                user_id=run.resolver.user(user).id if user else None,
                 top_k=4,
             )
             tell_search(run, found)

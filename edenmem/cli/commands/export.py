@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli import options
+from edenmem.cli.choosing import chosen_accounts
 from edenmem.cli.exchange_views import tell_export
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
@@ -50,6 +51,7 @@ def export(
     ],
     agent: Agents = None,
     user: options.User = None,
+    account: options.Account = None,
     scope: options.Kinds = None,
     type_: Types = None,
     since: options.Since = None,
@@ -80,7 +82,7 @@ def export(
         raise UsageError(
             f"an export is not written as {run.out.format}", hint="--format jsonl, or markdown"
         )
-    request = _request(run, agent, user, scope, type_, since, vectors)
+    request = _request(run, agent, user, account, scope, type_, since, vectors)
     if run.out.format is OutputFormat.MARKDOWN:
         from edenmem.cli.markdown_views import export_folder
 
@@ -107,6 +109,7 @@ def _request(
     run: Invocation,
     agents: list[str] | None,
     user: str | None,
+    account: str | None,
     scopes: options.Kinds,
     types: list[RecordKind] | None,
     since: str | None,
@@ -116,7 +119,7 @@ def _request(
 
     request = ExportRequest(
         agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),
-        user_id=run.resolver.user_id(user) if user else None,
+        user_ids=chosen_accounts(run, user, account),
         scopes=tuple(scopes or ()),
         types=tuple(types or ()),
         since=parse_when(since, "--since"),

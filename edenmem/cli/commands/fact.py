@@ -46,6 +46,7 @@ def list_facts(
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     user: options.User = None,
+    account: options.Account = None,
     group: options.Group = None,
     shard: options.Shard = None,
     session: options.Session = None,
@@ -63,7 +64,9 @@ def list_facts(
     run = invocation(ctx)
     begin, end = options.period(since, until)
     chosen = choose_agent(run, agent)
-    scopes = readable_scopes(run, chosen, kinds=kinds, user=user, group=group, shard=shard)
+    scopes = readable_scopes(
+        run, chosen, kinds=kinds, user=user, account=account, group=group, shard=shard
+    )
     facts = run.store.facts(
         FactFilter(
             scopes=scopes,

@@ -10,7 +10,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import confirm, person_is_there
-from edenmem.cli.choosing import check_hold_facts, choose_agent
+from edenmem.cli.choosing import check_hold_facts, choose_agent, chosen_accounts
 from edenmem.cli.dedup_views import choose, show_merge, tell_groups, tell_merges, tell_proposals
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.errors import (
@@ -37,6 +37,7 @@ def dedup(
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     user: options.User = None,
+    account: options.Account = None,
     floor: Annotated[
         int,
         typer.Option(
@@ -77,10 +78,10 @@ def dedup(
             hint="--llm lets a model propose it, --dry-run only shows the groups",
         )
     chosen = choose_agent(run, agent)
-    user_id = run.resolver.user_id(user, agent_id=chosen.id) if user else None
+    owners = chosen_accounts(run, user, account, agent_id=chosen.id)
 
     async def find(merger: FactMerger, model: LLM | None) -> list[FactGroup]:
-        found = merger.groups(chosen.id, kinds=kinds or (), user_id=user_id, floor=floor / 100)
+        found = merger.groups(chosen.id, kinds=kinds or (), user_ids=owners, floor=floor / 100)
         return list(itertools.islice(found, options.fetch(limit)))
 
     groups = _with_merger(run, find)

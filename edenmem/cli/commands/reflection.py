@@ -8,7 +8,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm
-from edenmem.cli.choosing import choose_agent, choose_scope
+from edenmem.cli.choosing import choose_agent, choose_scope, chosen_accounts
 from edenmem.cli.editing import change_text, given_text
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
@@ -32,6 +32,7 @@ def list_reflections(
     agent: options.Agent = None,
     kind: options.Kind = None,
     user: options.User = None,
+    account: options.Account = None,
     group: options.Group = None,
     shard: options.Shard = None,
     session: options.Session = None,
@@ -48,10 +49,14 @@ def list_reflections(
     """
     run = invocation(ctx)
     scopes: tuple[Scope, ...]
-    if kind in (None, ScopeKind.AGENT) and not (user or group or shard or session):
+    if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
         chosen = choose_agent(run, agent)
         kinds = [kind] if kind else []
         scopes = tuple(s.scope for s in run.store.scopes(agent_id=chosen.id, kinds=kinds))
+    elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
+        chosen = choose_agent(run, agent)
+        owners = chosen_accounts(run, user, account, agent_id=chosen.id)
+        scopes = tuple(Scope.user(chosen.id, owner) for owner in owners or ())
     else:
         scopes = (
             choose_scope(

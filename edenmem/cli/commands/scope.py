@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edenmem.cli import options
-from edenmem.cli.choosing import choose_scope
+from edenmem.cli.choosing import choose_scope, chosen_accounts
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.views import agent_name, labelled, scope_columns, scope_status, state, tell_edit
@@ -25,6 +25,7 @@ def list_scopes(
     agent: options.Agent = None,
     kinds: options.Kinds = None,
     user: options.User = None,
+    account: options.Account = None,
     due: Annotated[bool, typer.Option("--due", help="Only those to be consolidated.")] = False,
     limit: options.Limit = 100,
 ) -> None:
@@ -41,7 +42,7 @@ def list_scopes(
         run.settings,
         agent_id=agent_id,
         kinds=kinds or (),
-        user_id=run.resolver.user_id(user, agent_id=agent_id) if user else None,
+        user_ids=chosen_accounts(run, user, account, agent_id=agent_id),
         min_pending=1 if due else 0,
     )
     if due:

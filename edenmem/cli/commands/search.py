@@ -9,7 +9,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text
-from edenmem.cli.choosing import check_hold_facts, choose_agent
+from edenmem.cli.choosing import check_hold_facts, choose_agent, chosen_user
 from edenmem.cli.data import keys_of, to_data
 from edenmem.cli.explaining import tell_dropped, tell_stages
 from edenmem.cli.framework import Command, single
@@ -32,6 +32,7 @@ def search(
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
+    account: options.Account = None,
     group: options.Group = None,
     shard: options.Shard = None,
     kinds: options.Kinds = None,
@@ -94,8 +95,10 @@ def search(
     if why_not is not None and len(texts) > 1:
         raise UsageError("--why-not takes one query", hint="put its words in quotes")
     chosen = choose_agent(run, agent)
+    user_id, account_id = chosen_user(run, user, account, agent_id=chosen.id)
     reader: Reader = {
-        "user_id": run.resolver.user_id(user, agent_id=chosen.id) if user else None,
+        "user_id": user_id,
+        "account_id": account_id,
         "group_id": run.resolver.group(chosen, group) if group else None,
         "shards": [run.resolver.shard(chosen, shard)] if shard else None,
         "kinds": kinds,

@@ -58,7 +58,7 @@ def show(
         [
             ("id", found.id),
             ("username", found.username),
-            ("memory is kept under", found.memory_id),
+            ("memory is kept under", found.person_id),
             ("tier", found.subscription_tier),
             ("flags", list(found.feature_flags)),
             ("created", found.created_at),

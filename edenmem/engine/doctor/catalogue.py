@@ -166,6 +166,14 @@ CATALOGUE: dict[str, Check] = {
             "edenmem agent add NAME --id ID, edenmem user add NAME --id ID, or edenmem forget",
         ),
         Check(
+            "accounts",
+            _MEMORY,
+            "each user's memory is under one account",
+            _NOTE,
+            "Memory stays under its account when links between accounts change.",
+            "edenmem user show USER; edenmem user merge FROM TO puts it under one account",
+        ),
+        Check(
             "sources",
             _MEMORY,
             "source sessions and messages are there",
@@ -291,14 +299,6 @@ CATALOGUE: dict[str, Check] = {
             _PROBLEM,
             "The same messages were formed, or would be, more than once.",
             "edenmem fact list --session ID, and delete what is there twice",
-        ),
-        Check(
-            "progress",
-            _WORK,
-            "the platform's progress is not before what was formed or forgotten",
-            _WARNING,
-            "The platform wrote an older copy of a session back, and would form messages again.",
-            "edenmem forget again, if something was forgotten; otherwise edenmem form SESSION",
         ),
         Check(
             "changes",

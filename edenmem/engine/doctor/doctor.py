@@ -30,7 +30,7 @@ class Examination(NamedTuple):
 #: What a walk through memories is for.
 _OF_MEMORY = frozenset(
     {"readable", "stored-form", "owners", "sources", "blank", "limits", "times"}
-) | {"group-sessions"}
+) | {"group-sessions", "accounts"}
 
 EXAMINATIONS = (
     Examination("permissions", frozenset({"permissions"}), surroundings.permissions),
@@ -50,7 +50,8 @@ EXAMINATIONS = (
     Examination("reflections", _OF_MEMORY | {"links", "buffers"}, memory.reflections),
     Examination(
         "texts",
-        _OF_MEMORY - {"sources", "group-sessions"} | {"versions", "buffers", "propagation"},
+        _OF_MEMORY - {"sources", "group-sessions", "accounts"}
+        | {"versions", "buffers", "propagation"},
         texts.texts,
     ),
     Examination(
@@ -58,6 +59,7 @@ EXAMINATIONS = (
         frozenset({"readable", "stored-form", "owners", "times", "policies"}),
         texts.policies,
     ),
+    Examination("accounts", frozenset({"accounts"}), memory.linked_accounts),
     Examination("twins", frozenset({"duplicates"}), memory.twins),
     Examination(
         "formations",
@@ -65,7 +67,6 @@ EXAMINATIONS = (
         work.formations,
     ),
     Examination("shared messages", frozenset({"messages-once"}), work.shared_messages),
-    Examination("platform progress", frozenset({"progress"}), work.lost_progress),
     Examination("unfinished changes", frozenset({"changes"}), work.unfinished_changes),
     Examination("history and audit", frozenset({"readable", "stored-form"}), work.records),
 )

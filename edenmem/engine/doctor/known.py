@@ -38,6 +38,7 @@ class Known:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._present: dict[PresenceKind, _Shelf[str, bool]] = {}
+        self._person_ids: _Shelf[str, str] = _Shelf()
         self._people: _Shelf[str, frozenset[str] | None] = _Shelf()
         self._policies: _Shelf[Scope, Policy | None] = _Shelf()
 
@@ -50,6 +51,16 @@ class Known:
             answers |= {key: key in there for key in part}
         shelf.held |= answers
         return {key for key in ids if not answers[key]}
+
+    def person_ids(self, account_ids: Collection[str]) -> dict[str, str]:
+        """Account → the canonical id of its person; of an unknown account its own id."""
+        held = self._person_ids.held
+        answers = {key: held[key] for key in account_ids if key in held}
+        for part in batched(self._person_ids.lacks(account_ids), _ASKED):
+            found = self._store.users_by_ids(part)
+            answers |= {key: found[key].person_id if key in found else key for key in part}
+        held |= answers
+        return answers
 
     def people(self, session_ids: Collection[str]) -> dict[str, frozenset[str] | None]:
         """Session → its people; None for a session that is not there."""

@@ -125,6 +125,32 @@ def _lost_shards(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
             yield Seen("owners", about(item, f"the agent has no shard {item.home.owner!r}"))
 
 
+def linked_accounts(patient: Patient) -> Iterator[Seen]:
+    """The memory of people with several accounts, and of an account that does not exist."""
+    scopes = patient.store.scopes(agent_id=patient.agent_id, kinds=[ScopeKind.USER])
+    for batch in batched((summary.scope for summary in scopes), BATCH):
+        accounts = patient.store.users_by_ids([scope.owner for scope in batch])
+        persons = patient.known.missing("person", {scope.owner for scope in batch})
+        for scope in batch:
+            account = accounts.get(scope.owner)
+            if account is not None and account.person_id != account.id:
+                detail = f"is linked to {account.person_id}, and read with the memory of that user"
+            elif account is None and scope.owner not in persons:
+                detail = (
+                    "is no account, and is read as memory of the accounts that are linked to it"
+                )
+            else:
+                continue
+            finding = Finding(
+                target_type="account",
+                target_id=scope.owner,
+                detail=detail,
+                agent_id=scope.agent_id,
+                scope=scope,
+            )
+            yield Seen("accounts", finding)
+
+
 # -- where from --------------------------------------------------------------------------------
 
 
@@ -152,11 +178,18 @@ def _group_sessions(patient: Patient, items: Sequence[_Memory]) -> Iterator[Seen
     """Known failure 8: what one says in a group chat is taken for another's."""
     of_users = [item for item in items if item.scope is ScopeKind.USER]
     people = patient.known.people(_source_sessions(of_users))
+    owners = patient.known.person_ids({item.home.owner for item in of_users})
     for item in of_users:
-        others = (people.get(item.session_id or "") or frozenset()) - {item.user_id}
+        owner = owners[item.home.owner]
+        others = (people.get(item.session_id or "") or frozenset()) - {owner}
         if item.session_id is None or not others:
             continue
-        if others & _who_said(patient, item.session_id, item):
+        who_said = _who_said(patient, item.session_id, item)
+        if who_said and owner not in who_said:
+            detail = "comes from messages of accounts that are not linked to its own"
+            seen = about(item, detail, related=tuple(sorted(who_said)))
+            yield Seen("accounts", seen, State.WARNING)
+        elif others & who_said:
             detail = f"{_people(len(others))} spoke in the messages that it is of"
             yield Seen("group-sessions", about(item, detail, related=tuple(sorted(others))))
         else:  # who may have come later
@@ -173,8 +206,7 @@ def _who_said(patient: Patient, session_id: str, item: _Memory) -> set[str]:
     """The people who wrote the messages that a memory is of."""
     messages = patient.store.messages(session_id, ids=item.source_message_ids)
     senders = {m.sender for m in messages if m.role == "user" and not m.trigger and m.sender}
-    accounts = patient.store.users_by_ids(sorted(senders))
-    return {accounts[each].memory_id if each in accounts else each for each in senders}
+    return set(patient.known.person_ids(senders).values())
 
 
 def _links(patient: Patient, items: Sequence[Reflection]) -> Iterator[Seen]:

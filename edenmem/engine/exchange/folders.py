@@ -118,7 +118,7 @@ class FolderExporter:
             scopes = [
                 summary.scope
                 for summary in self._store.scopes(
-                    agent_id=agent_id, kinds=request.scopes, user_id=request.user_id
+                    agent_id=agent_id, kinds=request.scopes, user_ids=request.user_ids
                 )
             ]
             people = names(self._store, scopes)

@@ -142,7 +142,7 @@ class Parser:
         account = self._people.agent(given) if name == "agent" else self._people.user(given)
         if account is None:
             raise InputError(f"there is no {name} {given!r}", hint=f"edenmem {name} add {given}")
-        return account.id if name == "agent" else account.memory_id  # type: ignore[union-attr]
+        return account.id
 
     def _remember(self, account: StoredAgent | StoredUser) -> None:
         """Let lines that follow name an account that the file itself adds."""

@@ -114,7 +114,7 @@ def scope_of(head: dict[str, Any], people: People) -> Scope:
         user = people.user(head["user"])
         if user is None:
             raise InputError(f"there is no user {head['user']!r}")
-        user_id = user.memory_id
+        user_id = user.id
     if not is_id(agent_id):
         raise InputError(f"agent_id {agent_id!r:.60} is no id")
     return Scope.from_fields(

@@ -35,7 +35,7 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     agent_ids: tuple[str, ...] = ()
-    user_id: str | None = None
+    user_ids: tuple[str, ...] | None = None
     scopes: tuple[ScopeKind, ...] = ()
     types: tuple[RecordKind, ...] = ()
     since: datetime | None = None
@@ -130,13 +130,12 @@ class Exporter:
     def _selection(self, request: ExportRequest, kinds: Sequence[RecordKind]) -> Selection:
         selection = Selection(
             agent_ids=request.agent_ids,
-            user_id=request.user_id,
+            user_ids=request.user_ids,
             kinds=request.scopes,
             since=request.since,
         )
-        if request.user_id is not None:
-            accounts = tuple(u.id for u in self._store.users() if u.memory_id == request.user_id)
-            accounts = accounts or (request.user_id,)
+        if request.user_ids is not None:
+            accounts = request.user_ids
             return msgspec.structs.replace(selection, account_ids=accounts, member_ids=accounts)
         if request.agent_ids and RecordKind.USER in kinds:
             accounts = self._accounts_of(request.agent_ids)
@@ -160,7 +159,7 @@ def chosen_types(request: ExportRequest) -> tuple[RecordKind, ...]:
     Raises:
         UsageError: a type was named that cannot be told apart by the other filters.
     """
-    whole = request.user_id is not None or bool(request.scopes)
+    whole = request.user_ids is not None or bool(request.scopes)
     excluded = {RecordKind.FORMATION, RecordKind.USAGE} if whole else set()
     if request.scopes:
         excluded |= {RecordKind.SESSION, RecordKind.MESSAGE}

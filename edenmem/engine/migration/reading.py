@@ -62,7 +62,7 @@ def open_plan(
     try:
         counts = source.counts()
         stage.add_accounts(source.accounts())
-        canonical = {user.id: user.memory_id for user in users if user.id != user.memory_id}
+        canonical = {user.id: user.person_id for user in users if user.id != user.person_id}
         canonical |= stage.canonical()
         reads = source.documents(canonical)
         if progress is not None:

@@ -27,7 +27,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.store.mongo import codec, host_codec
 from edenmem.store.mongo.collection import Collection, Document
-from edenmem.store.mongo.filters import Filter, object_id, object_ids
+from edenmem.store.mongo.filters import Filter, object_ids
 from edenmem.store.mongo.formations import formation_from
 from edenmem.store.mongo.history import (
     HistoryPart,
@@ -192,8 +192,9 @@ def _filter(kind: RecordKind, wanted: Selection) -> Filter:
     filter: Filter = {"agent_id": {"$in": agents}} if agents else {}
     if wanted.kinds:
         filter["scope"] = {"$in": [kind.value for kind in wanted.kinds]}
-    if wanted.user_id is not None:
-        filter |= {"scope": ScopeKind.USER.value, "user_id": object_id(wanted.user_id)}
+    if wanted.user_ids is not None:
+        owners = {"$in": object_ids(wanted.user_ids)}
+        filter |= {"scope": ScopeKind.USER.value, "user_id": owners}
     return filter
 
 
@@ -204,8 +205,8 @@ def _of_history(wanted: Selection) -> Filter:
         filter["agent_id"] = {"$in": object_ids(wanted.agent_ids)}
     if wanted.kinds:
         filter["scope"] = {"$in": [kind.value for kind in wanted.kinds]}
-    if wanted.user_id is not None:
-        filter |= {"scope": ScopeKind.USER.value, "owner": wanted.user_id}
+    if wanted.user_ids is not None:
+        filter |= {"scope": ScopeKind.USER.value, "owner": {"$in": list(wanted.user_ids)}}
     return filter
 
 
@@ -216,12 +217,6 @@ def agent_record(document: Document) -> StoredAgent:
     """An agent as it is stored."""
     fields = msgspec.structs.asdict(host_codec.agent_from(document))
     return StoredAgent(**fields, deleted=document.get("deleted") is True)
-
-
-def user_record(document: Document) -> StoredUser:
-    """An account as it is stored."""
-    fields = msgspec.structs.asdict(host_codec.user_from(document))
-    return StoredUser(**fields, deleted=document.get("deleted") is True)
 
 
 def session_record(document: Document) -> StoredSession:
@@ -267,7 +262,7 @@ def _policy_record(document: Document) -> Policy | None:
 
 _READERS: Mapping[RecordKind, Callable[[Document], Record | None]] = {
     RecordKind.AGENT: agent_record,
-    RecordKind.USER: user_record,
+    RecordKind.USER: host_codec.stored_user_from,
     RecordKind.SESSION: session_record,
     RecordKind.POLICY: _policy_record,
     RecordKind.CONSOLIDATION: text_record,

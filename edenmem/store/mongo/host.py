@@ -10,6 +10,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
+from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import new_id, utc_now
 from edenmem.store.mongo import host_codec as codec
@@ -56,6 +57,16 @@ class HostPart(MigratingPart):
         filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]
         users = map(codec.user_from, self._find_all(self._users, filters))
         return {user.id: user for user in users}
+
+    def accounts_of(self, person_id: str) -> list[StoredUser]:
+        """See `edenmem.store.protocol.Store.accounts_of`."""
+        key = object_id(person_id)
+        documents = {
+            str(document["_id"]): document
+            for condition in ({"_id": key}, {"eden_user_id": {"$in": [key, person_id]}})
+            for document in self._users.find({**condition, "type": "user"})
+        }
+        return [codec.stored_user_from(document) for _, document in sorted(documents.items())]
 
     def add_agent(self, agent: Agent) -> bool:
         """See `edenmem.store.protocol.Store.add_agent`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Role, Session, ToolCall, User
 from edenmem.models.ids import utc_now
 from edenmem.store.mongo.codec import (
@@ -66,6 +67,12 @@ def user_from(document: Document) -> User:
         feature_flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
         created_at=moment(document.get("createdAt")),
     )
+
+
+def stored_user_from(document: Document) -> StoredUser:
+    """An account with its mark of deletion."""
+    fields = msgspec.structs.asdict(user_from(document))
+    return StoredUser(**fields, deleted=document.get("deleted") is True)
 
 
 def user_document(user: User) -> Document:

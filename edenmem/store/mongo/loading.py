@@ -36,7 +36,6 @@ from edenmem.store.mongo.dumping import (
     agent_record,
     session_record,
     text_record,
-    user_record,
 )
 from edenmem.store.mongo.filters import (
     consolidated_filters,
@@ -129,7 +128,9 @@ class LoadingPart(DumpingPart, FormationsPart):
         def write(user: StoredUser) -> Document:
             return _account(host_codec.user_document(user), user)
 
-        return self._load_accounts(RecordKind.USER, records, dry_run, write, user_record)
+        return self._load_accounts(
+            RecordKind.USER, records, dry_run, write, host_codec.stored_user_from
+        )
 
     def _load_accounts(
         self,

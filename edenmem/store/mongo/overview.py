@@ -14,7 +14,7 @@ from edenmem.models.memory import ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.mongo import codec, vectors
 from edenmem.store.mongo.collection import Collection, Document
-from edenmem.store.mongo.filters import Filter, fact_fields, grouped, object_id
+from edenmem.store.mongo.filters import Filter, fact_fields, grouped, object_id, object_ids
 from edenmem.store.mongo.memory import MemoryPart
 from edenmem.text import word_count
 
@@ -27,16 +27,16 @@ class OverviewPart(MemoryPart):
         *,
         agent_id: str | None = None,
         kinds: Sequence[ScopeKind] = (),
-        user_id: str | None = None,
+        user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
         """See `edenmem.store.protocol.Store.scopes`."""
         wanted = tuple(kinds) or tuple(ScopeKind)
-        if user_id is not None:
+        if user_ids is not None:
             wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
         agents = self._agents_with_memory() if agent_id is None else [agent_id]
         for agent in agents:
-            found = self._scopes_of(agent, wanted, user_id)
+            found = self._scopes_of(agent, wanted, user_ids)
             for scope in sorted(found):
                 if found[scope].pending >= min_pending:
                     yield found[scope]
@@ -51,13 +51,13 @@ class OverviewPart(MemoryPart):
         return sorted(ids)
 
     def _scopes_of(
-        self, agent_id: str, kinds: Sequence[ScopeKind], user_id: str | None
+        self, agent_id: str, kinds: Sequence[ScopeKind], user_ids: Sequence[str] | None
     ) -> dict[Scope, ScopeSummary]:
         found: dict[Scope, ScopeSummary] = {}
         for kind in kinds:
             match: Filter = {"agent_id": object_id(agent_id), "scope": kind.value}
-            if user_id is not None:
-                match["user_id"] = object_id(user_id)
+            if user_ids is not None:
+                match["user_id"] = {"$in": object_ids(user_ids)}
             for row in self._counted(self._facts, match, kind):
                 if kind is ScopeKind.SESSION:
                     row["session_id"] = row["group_id"]  # see `fact_fields`

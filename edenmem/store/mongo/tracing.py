@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from edenmem.models.forgetting import Passage, Traces, whole_accounts
-from edenmem.models.host import Session, User
+from edenmem.models.host import Session
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.mongo import codec
@@ -23,7 +23,7 @@ from edenmem.store.mongo.filters import (
     policy_id,
 )
 from edenmem.store.mongo.formations import FormationsPart
-from edenmem.store.mongo.host_codec import session_from, user_from
+from edenmem.store.mongo.host_codec import session_from
 from edenmem.store.protocol import batched
 
 #: Scope keys in one ``$in``.
@@ -86,16 +86,6 @@ class TracingPart(FormationsPart):
                     owner = str(key).removeprefix(f"{kind}:{agent_id}").removeprefix(":")
                     found.add(Scope(kind, agent_id, owner))
         return sorted(found)
-
-    def accounts_of(self, memory_id: str) -> list[User]:
-        """See `edenmem.store.erasure_protocol.Erasing.accounts_of`."""
-        key = object_id(memory_id)
-        documents = {
-            document["_id"]: document
-            for filter in ({"_id": key}, {"eden_user_id": key})
-            for document in self._users.find({**filter, "type": "user"})
-        }
-        return [user_from(document) for _, document in sorted(documents.items())]
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""

@@ -20,7 +20,6 @@ from edenmem.models.backup import (
     Selection,
     StoredAgent,
     StoredSession,
-    StoredUser,
     StoredVersion,
     version_id,
 )
@@ -32,7 +31,14 @@ from edenmem.store.sqlite import codec, log
 from edenmem.store.sqlite.chronicle import AUDIT, HISTORY, audit_from, history_from, only_version
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.formations import COLUMNS, formation_from
-from edenmem.store.sqlite.host import AGENT, SESSION, USER, agent_from, session_from, user_from
+from edenmem.store.sqlite.host import (
+    AGENT,
+    SESSION,
+    STORED_USER,
+    agent_from,
+    session_from,
+    stored_user_from,
+)
 from edenmem.store.sqlite.messages import MESSAGE, message_from
 from edenmem.store.sqlite.part import Part, json_array
 
@@ -95,8 +101,8 @@ class _Reader:
         where = Where()
         if self._selection.account_ids is not None:
             where.add(f"id {_AMONG}", json_array(self._selection.account_ids))
-        for row in self._rows(_with(USER, "deleted"), where, "id"):
-            yield StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
+        for row in self._rows(STORED_USER, where, "id"):
+            yield stored_user_from(row)
 
     def _session(self) -> Iterator[Record]:
         where = self._of_sessions("s.id")
@@ -168,8 +174,9 @@ class _Reader:
             where.add(f"s.agent_id {_AMONG}", json_array(wanted.agent_ids))
         if wanted.kinds:
             where.add(f"s.kind {_AMONG}", json_array(kind.value for kind in wanted.kinds))
-        if wanted.user_id is not None:
-            where.add("s.kind = ? AND s.owner = ?", ScopeKind.USER.value, wanted.user_id)
+        if wanted.user_ids is not None:
+            where.add("s.kind = ?", ScopeKind.USER.value)
+            where.add(f"s.owner {_AMONG}", json_array(wanted.user_ids))
         return where
 
     # -- what happened -----------------------------------------------------------------------
@@ -201,7 +208,7 @@ class _Reader:
 
     def _audit(self) -> Iterator[Record]:
         where, wanted = Where().add("a.action <> ?", log.VOID), self._selection
-        if wanted.kinds or wanted.user_id is not None:
+        if wanted.kinds or wanted.user_ids is not None:
             where = self._of_scopes().add("a.action <> ?", log.VOID)
         elif wanted.agent_ids:
             where.add(f"a.agent_id {_AMONG}", json_array(wanted.agent_ids))

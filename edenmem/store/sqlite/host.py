@@ -10,6 +10,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Session, User
 from edenmem.store.sqlite.codec import (
     Row,
@@ -25,6 +28,7 @@ AGENT = (
     " created_at FROM agents"
 )
 USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
+STORED_USER = USER.replace(" FROM", ", deleted FROM")
 SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
     " last_activity, created_at FROM sessions s"
@@ -55,6 +59,11 @@ def user_from(row: Row) -> User:
         feature_flags=from_list(row[4]),
         created_at=optional_time(row[5]),
     )
+
+
+def stored_user_from(row: Row) -> StoredUser:
+    """A row of `USER` with the column ``deleted`` at its end."""
+    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
 
 
 def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
@@ -103,14 +112,6 @@ def insert_user(connection: sqlite3.Connection, user: User) -> bool:
         ),
     )
     return added.rowcount == 1
-
-
-def accounts_of(connection: sqlite3.Connection, memory_id: str) -> list[User]:
-    """All accounts of one person, deleted ones too."""
-    rows = connection.execute(
-        f"{USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (memory_id,)
-    ).fetchall()
-    return [user_from(row) for row in rows]
 
 
 def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
@@ -229,6 +230,13 @@ class Host(Part):
                 f"{USER} WHERE id IN (SELECT value FROM json_each(?))", (json_array(user_ids),)
             ).fetchall()
         return {user.id: user for user in map(user_from, rows)}
+
+    def accounts_of(self, person_id: str) -> list[StoredUser]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{STORED_USER} WHERE id = ?1 OR eden_user_id = ?1 ORDER BY id", (person_id,)
+            ).fetchall()
+        return [stored_user_from(row) for row in rows]
 
     def add_user(self, user: User) -> bool:
         with self._db.writing() as connection:

@@ -23,8 +23,7 @@ _GIVEN = "IN (SELECT value FROM json_each(?1))"
 _PRESENT: dict[PresenceKind, str] = {
     "agent": f"SELECT id FROM agents WHERE id {_GIVEN} AND NOT deleted",
     "person": (
-        f"SELECT id FROM users WHERE id {_GIVEN} AND NOT deleted"
-        " AND coalesce(nullif(eden_user_id, ''), id) = id UNION"
+        f"SELECT id FROM users WHERE id {_GIVEN} AND NOT deleted UNION"
         f" SELECT eden_user_id FROM users WHERE eden_user_id {_GIVEN} AND NOT deleted"
     ),
     "session": f"SELECT id FROM sessions WHERE id {_GIVEN} AND NOT deleted",
@@ -143,9 +142,6 @@ class IntegrityChecks(Records):
 
     def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
-
-    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        return iter(())  # no platform writes here
 
     def unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None

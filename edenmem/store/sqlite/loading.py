@@ -35,13 +35,13 @@ from edenmem.store.sqlite.formations import find_formation, insert_formation
 from edenmem.store.sqlite.host import (
     AGENT,
     SESSION,
-    USER,
+    STORED_USER,
     agent_from,
     insert_agent,
     insert_session,
     insert_user,
     session_from,
-    user_from,
+    stored_user_from,
 )
 from edenmem.store.sqlite.memory import policy_of
 from edenmem.store.sqlite.messages import MESSAGE, message_from, message_row
@@ -96,9 +96,9 @@ class _Loader:
         return _ADDED
 
     def _user(self, user: StoredUser) -> Loaded:
-        row = self._by_id(USER.replace(" FROM ", ", deleted FROM ", 1), "id", user.id)
+        row = self._by_id(STORED_USER, "id", user.id)
         if row is not None:
-            stored = StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
+            stored = stored_user_from(row)
             return compared(RecordKind.USER, stored, user)
         if self._is_taken("users", user.username):
             return _refused(f"another user is called {user.username!r}")

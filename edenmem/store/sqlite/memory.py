@@ -233,7 +233,7 @@ class MemoryReads(Part):
         *,
         agent_id: str | None = None,
         kinds: Sequence[ScopeKind] = (),
-        user_id: str | None = None,
+        user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
         where, values = "", list[Any]()
@@ -243,9 +243,9 @@ class MemoryReads(Part):
         if kinds:
             where += f" AND s.kind {_AMONG}"
             values.append(json_array(kind.value for kind in kinds))
-        if user_id is not None:
-            where += " AND s.kind = 'user' AND s.owner = ?"
-            values.append(user_id)
+        if user_ids is not None:
+            where += f" AND s.kind = 'user' AND s.owner {_AMONG}"
+            values.append(json_array(user_ids))
         if min_pending > 0:
             where += " AND s.pending >= ?"
             values.append(min_pending)

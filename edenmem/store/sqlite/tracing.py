@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from edenmem.models.forgetting import Passage, Traces, whole_accounts
-from edenmem.models.host import Session, User
+from edenmem.models.host import Session
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol import batched
 from edenmem.store.sqlite import codec, scopes
-from edenmem.store.sqlite.host import Host, accounts_of
+from edenmem.store.sqlite.host import Host
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
 AMONG = "IN (SELECT value FROM json_each(?))"
@@ -61,10 +61,6 @@ class Tracing(Host, Part):
                 "SELECT kind, agent_id, owner FROM scopes WHERE agent_id = ?", (agent_id,)
             ).fetchall()
         return sorted(codec.scope_of(*row) for row in rows)
-
-    def accounts_of(self, memory_id: str) -> list[User]:
-        with self._db.reading() as connection:
-            return accounts_of(connection, memory_id)
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""

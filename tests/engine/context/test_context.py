@@ -81,7 +81,7 @@ async def test_all_parts_of_a_view(cast: Cast) -> None:
         "SessionMemory",
         "Facts",
     ]
-    assert len(report.scopes) == 5
+    assert len(report.scopes) == 6  # both of Anna's accounts
     assert (report.cached, report.recall, report.built_at) == (False, "off", NOW)
 
 
@@ -340,6 +340,7 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
             Scope.group(agent.id, "guild"),
             Scope.group(agent.id, "crew"),
             Scope.user(agent.id, cast.anna.id),
+            Scope.user(agent.id, cast.anna_on_discord.id),
             Scope.user(agent.id, cast.bruno.id),
             Scope.session(agent.id, cast.session.id),
             Scope.session(agent.id, "f" * 24),
@@ -356,7 +357,7 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
         if scope.session_id is None:
             add_fact(cast.store, scope, f"fact {mark}")
 
-    persons = {user.memory_id for user in users}
+    persons = {user.person_id for user in users}
     allowed = {
         Scope.agent(cast.eve.id),
         Scope.shard(cast.eve.id, "on"),
@@ -365,7 +366,8 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
     if cast.session.group_id:
         allowed.add(Scope.group(cast.eve.id, cast.session.group_id))
     if len(persons) == 1:
-        allowed.add(Scope.user(cast.eve.id, persons.pop()))
+        owners = [user.id for user in people if user.person_id in persons]
+        allowed |= {Scope.user(cast.eve.id, owner) for owner in owners}
     for options in ({}, {}, {"as_of": NOW}):
         xml = (await build(cast, **options)).xml
         assert {scope for scope, mark in marks.items() if mark in xml} == allowed

@@ -94,7 +94,7 @@ async def test_two_accounts_of_one_person_are_one(anywhere: Cast) -> None:
     view = current_view(anywhere.store, session, anywhere.eve)
     assert not view.multi_user
     assert view.user is not None
-    assert view.user.memory_id == anywhere.anna.id
+    assert view.user.person_id == anywhere.anna.id
 
 
 async def test_agents_and_the_platform_are_no_people(anywhere: Cast) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from edenmem.engine.visibility import (
     SessionView,
-    canonical_user_id,
     current_view,
     human_senders,
     reader_scopes,
@@ -44,7 +43,7 @@ def test_one_person_reads_broad_to_narrow(cast: Cast) -> None:
         cast.agent_scope,
         shard,
         group,
-        cast.anna_scope,
+        *cast.anna_scopes,
         cast.session_scope,
     )
     assert view.writes_reflections == view.reads
@@ -127,11 +126,11 @@ def test_incognito_reads_and_writes_nothing(cast: Cast) -> None:
 
 def test_paused_scopes_are_read_and_not_written_and_paused_shards_are_gone(cast: Cast) -> None:
     shard = cast.add_shard("festival", active=False)
-    for scope in (cast.agent_scope, cast.anna_scope, cast.session_scope):
+    for scope in (cast.agent_scope, *cast.anna_scopes, cast.session_scope):
         set_policy(cast.store, scope, active=False)
     view = view_of(cast)
     assert shard not in view.reads
-    assert view.reads == (cast.agent_scope, cast.anna_scope, cast.session_scope)
+    assert view.reads == (cast.agent_scope, *cast.anna_scopes, cast.session_scope)
     assert view.writes_facts == view.writes_reflections == ()
 
 
@@ -162,11 +161,11 @@ def test_known_failure_4_without_a_user_no_users_facts_are_seen(cast: Cast) -> N
             reader_scopes(cast.store, cast.eve, kinds=[kind, ScopeKind.AGENT])
 
 
-def test_a_named_user_is_the_canonical_one(cast: Cast) -> None:
-    assert canonical_user_id(cast.store, cast.anna_on_discord.id) == cast.anna.id
-    assert reader_scopes(
-        cast.store, cast.eve, user_id=cast.anna_on_discord.id, kinds=[ScopeKind.USER]
-    ) == (cast.anna_scope,)
+def test_any_account_names_the_user(cast: Cast) -> None:
+    assert (
+        reader_scopes(cast.store, cast.eve, user_id=cast.anna_on_discord.id, kinds=[ScopeKind.USER])
+        == cast.anna_scopes
+    )
     nobody = new_id()
     assert reader_scopes(cast.store, cast.eve, user_id=nobody, kinds=[ScopeKind.USER]) == (
         Scope.user(cast.eve.id, nobody),
@@ -182,7 +181,7 @@ def test_shards_and_kinds_narrow(cast: Cast) -> None:
         cast.agent_scope,
         festival,
         Scope.group(cast.eve.id, "guild"),
-        cast.anna_scope,
+        *cast.anna_scopes,
     )
     only = reader_scopes(cast.store, cast.eve, shards=["festival"], kinds=[ScopeKind.SHARD])
     assert only == (festival,)
@@ -198,7 +197,7 @@ def test_with_a_session_nothing_more_than_the_session_sees(cast: Cast) -> None:
     chat = cast.add_session(cast.anna, cast.bruno)
     assert reader_scopes(cast.store, cast.eve, session=cast.session) == (
         cast.agent_scope,
-        cast.anna_scope,
+        *cast.anna_scopes,
         cast.session_scope,
     )
     with pytest.raises(ScopeError, match="may not see any user memory"):
@@ -227,12 +226,14 @@ def test_a_view_never_names_somebody_elses_scope(cast: Cast, data: st.DataObject
         [person for person in people if person in known],
         senders=[sender.id for sender in senders],
     )
-    persons = {person.memory_id for person in (*people, *senders)}
+    persons = {person.person_id for person in (*people, *senders)}
     allowed = {Scope.session(agent.id, session.id)}
     if agent.agent_memory_enabled:
         allowed.add(Scope.agent(agent.id))
     if agent.user_memory_enabled and len(persons) == 1 and not persons & {s.id for s in strangers}:
-        allowed.add(Scope.user(agent.id, persons.pop()))
+        person = persons.pop()
+        owners = [user.id for user in known if user.person_id == person]
+        allowed |= {Scope.user(agent.id, owner) for owner in owners}
     assert set(view.reads) == allowed
     assert set(view.writes_reflections) == (set() if session.incognito else allowed)
     assert set(view.writes_facts) <= set(view.writes_reflections)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.references import Resolver
-from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
+from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
 from edenmem.models.changes import AddFact, AddReflection, RemoveFact, WritePolicy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol import Store
@@ -79,7 +79,30 @@ class TestThings:
     ) -> None:
         store.add_user(make_user("anna-discord", id="cccc11" + "0" * 18, eden_user_id=ANNA.id))
         assert resolver.user("cccc1").id == ANNA.id
-        assert resolver.user_id("anna-discord") == ANNA.id
+        assert resolver.user_id("anna-discord") == "cccc11" + "0" * 18
+        with pytest.raises(AmbiguousReference) as caught:
+            resolver.account_id("cccc1")
+        linked = f"cccc11{'0' * 18}  anna-discord  linked to {ANNA.id}"
+        assert caught.value.candidates == (f"{ANNA.id}  anna", linked)
+
+    def test_an_account_is_one_of_the_user(self, resolver: Resolver, store: Store) -> None:
+        discord = make_user("anna-discord", eden_user_id=ANNA.id)
+        store.add_user(discord)
+        assert resolver.account_id("anna-discord", user_id=ANNA.id) == discord.id
+        assert resolver.account_id("anna", user_id=discord.id) == ANNA.id
+        with pytest.raises(UsageError, match="not linked to this user"):
+            resolver.account_id("ben", user_id=ANNA.id)
+
+    def test_a_canonical_id_without_an_account_is_a_user(
+        self, resolver: Resolver, store: Store
+    ) -> None:
+        canonical = "e" * 24
+        with pytest.raises(NotFoundError):
+            resolver.user_id(canonical)
+        account = make_user("eva-telegram", eden_user_id=canonical)
+        store.add_user(account)
+        assert resolver.user_id(canonical) == canonical
+        assert resolver.account_id(canonical, user_id=account.id) == canonical
 
     def test_facts_and_reflections_by_prefix(self, resolver: Resolver, store: Store) -> None:
         scope = Scope.user(EDEN.id, ANNA.id)

@@ -80,7 +80,7 @@ def town(sqlite_store: Store) -> Store:
 def facts(store: Store) -> list[Fact]:
     (eve,) = store.agents()
     (anna,) = store.users()
-    scopes = (Scope.agent(eve.id), Scope.user(eve.id, anna.memory_id))
+    scopes = (Scope.agent(eve.id), Scope.user(eve.id, anna.id))
     return list(store.facts(FactFilter(scopes=scopes), with_vectors=True))
 
 
@@ -189,7 +189,7 @@ def test_a_selection_can_be_restored_by_itself(open_store: OpenStore) -> None:
     assert b"Not hers." not in data
     imported(two, data)
     assert body(exported(two)) == body(data)
-    user = exported(one, user_id=scopes["user"].owner)
+    user = exported(one, user_ids=(scopes["user"].owner,))
     kinds = {
         (json.loads(row).get("type"), json.loads(row).get("scope")) for row in user.splitlines()
     }

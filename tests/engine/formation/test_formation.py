@@ -167,7 +167,8 @@ async def test_two_accounts_of_one_person_are_one_person(world: World) -> None:
     world.llm.script("facts", facts(LISBON))
     world.say("I live in Lisbon.", session=session, sender=world.cast.anna_on_discord.id)
     await world.form_one(session=session)
-    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.contents(world.cast.discord_scope) == [LISBON]
+    assert world.contents(world.cast.anna_scope) == []
     prompt = world.llm.requests_for("facts")[0].user
     assert "People who speak: anna." in prompt
     assert "anna#1234" not in prompt

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from edenmem.models.backup import RecordKind, StoredUser
 from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import Agent, Session, ToolCall
 from edenmem.models.ids import new_id
@@ -99,6 +100,27 @@ def test_users_come_back_as_they_were_added(store: Store) -> None:
     assert store.user(new_id()) is None
     assert store.users_by_ids([account.id, new_id()]) == {account.id: account}
     assert store.users_by_ids([]) == {}
+
+
+def test_accounts_of_a_person_are_those_linked_and_the_one_itself(store: Store) -> None:
+    person, unknown = make_user("anna"), new_id()
+    linked = make_user("anna_discord", eden_user_id=person.id)
+    orphan = make_user("zoe_telegram", eden_user_id=unknown)
+    moved = make_user("moved", eden_user_id=linked.id)
+    for user in (linked, person, orphan, moved, make_user("bruno")):
+        assert store.add_user(user)
+    deleted = StoredUser(id=new_id(), username="old", eden_user_id=person.id, deleted=True)
+    store.load(RecordKind.USER, [deleted])
+
+    def accounts(person_id: str) -> set[tuple[str, bool]]:
+        found = store.accounts_of(person_id)
+        assert [each.id for each in found] == sorted(each.id for each in found)
+        return {(each.username, each.deleted) for each in found}
+
+    assert accounts(person.id) == {("anna", False), ("anna_discord", False), ("old", True)}
+    assert accounts(unknown) == {("zoe_telegram", False)}
+    assert accounts(linked.id) == {("anna_discord", False), ("moved", False)}
+    assert accounts(new_id()) == accounts("no id") == set()
 
 
 def test_a_taken_id_or_name_is_refused(store: Store) -> None:

@@ -7,11 +7,19 @@ from datetime import timedelta
 import pytest
 
 from edenmem.models.changes import WriteConsolidation
+from edenmem.models.ids import new_id
 from edenmem.models.integrity import RecordKind
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.store.protocol import Store
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import NOW, change_set, make_actor, make_formation, make_messages
+from tests.support.builders import (
+    NOW,
+    change_set,
+    make_actor,
+    make_formation,
+    make_messages,
+    make_user,
+)
 from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
 from tests.support.vectors import random_unit
 
@@ -95,8 +103,11 @@ def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
     ):
         assert store.present(kind, [known, nobody]) == {known}, kind
         assert store.present(kind, []) == set()
-    # An account that is somebody's second one is nobody's memory.
-    assert store.present("person", [cast.anna_on_discord.id]) == set()
+    linked = make_user("zoe#1", eden_user_id=new_id())
+    assert store.add_user(linked)
+    assert linked.eden_user_id is not None  # of which there is no account
+    known = {cast.anna_on_discord.id, linked.id, linked.eden_user_id}
+    assert store.present("person", [*known, nobody]) == known
 
 
 def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast: Cast) -> None:

@@ -181,10 +181,10 @@ def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
     assert set(scopes(kinds=[ScopeKind.SHARD, ScopeKind.AGENT])) == {
         s for s in made if s.kind in (ScopeKind.SHARD, ScopeKind.AGENT)
     }
-    assert scopes(kinds=[ScopeKind.USER], user_id=USER) == [
+    assert scopes(kinds=[ScopeKind.USER], user_ids=[USER]) == [
         Scope.user(agent, USER) for agent in agents
     ]
-    assert scopes(agent_id=agents[0], kinds=[ScopeKind.USER], user_id=USER) == [busy]
+    assert scopes(agent_id=agents[0], kinds=[ScopeKind.USER], user_ids=[USER]) == [busy]
     assert scopes(min_pending=4) == [busy]
     assert scopes(min_pending=5) == []
     assert scopes(agent_id=new_id()) == []
@@ -195,5 +195,5 @@ def test_naming_a_user_shows_no_other_users_scope(store: Store, user: str) -> No
     """Known failure 5: an optional id silently dropped out of a filter."""
     for scope in (SCOPE, Scope.group(AGENT, new_id()), Scope.agent(AGENT)):
         add_fact(store, scope)
-    shown = [summary.scope for summary in store.scopes(agent_id=AGENT, user_id=user)]
+    shown = [summary.scope for summary in store.scopes(agent_id=AGENT, user_ids=[user])]
     assert SCOPE not in shown

@@ -392,7 +392,9 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.revisions(scopes)
     store.shards(agent_id)
     list(store.scopes())
-    list(store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_id=new_id(), min_pending=1))
+    list(
+        store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[new_id()], min_pending=1)
+    )
     store.finish_changes(before=LATER)
     entries = list(store.audit())
     list(store.audit(agent_id=agent_id, limit=1))
@@ -460,7 +462,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     for named in ({}, {"agent_id": scopes[0].agent_id}):
         for kind in get_args(RecordKind):
             list(store.records(kind, **named))
-        for look in (store.twins, store.shared_messages, store.vector_faults, store.lost_progress):
+        for look in (store.twins, store.shared_messages, store.vector_faults):
             list(look(**named))
         list(store.unfinished_changes(before=LATER, **named))
     for kind in get_args(PresenceKind):

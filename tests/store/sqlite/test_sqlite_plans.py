@@ -148,7 +148,7 @@ def run_everything(store: SqliteStore) -> None:
     store.revisions([SCOPE])
     list(store.scopes())
     list(store.scopes(agent_id=AGENT.id, kinds=[SCOPE.kind]))
-    list(store.scopes(user_id=SCOPE.owner, min_pending=1))
+    list(store.scopes(user_ids=[SCOPE.owner], min_pending=1))
     store.history("fact", facts[0].id)
     store.history("consolidation", "", scope=SCOPE)
     store.consolidation_at(SCOPE, NOW)
