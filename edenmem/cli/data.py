@@ -55,6 +55,8 @@ def _tidy(value: Any, vectors: bool) -> Any:
                 tidy[key] = _floats(entry)
         elif key == "scope" and isinstance(entry, dict):
             tidy.update(_scope_fields(entry))
+        elif key == "tool_calls":
+            tidy[key] = entry  # keys of tools mean something else
         else:
             tidy[key] = _tidy(entry, vectors)
     return tidy

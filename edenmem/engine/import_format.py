@@ -50,6 +50,7 @@ class ParsedSession(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     agents: tuple[str, ...]
     users: tuple[str, ...]
+    owner: str | None
     group: str | None
     incognito: bool
     title: str | None
@@ -64,6 +65,7 @@ class _Function(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
+    id: str | None = None
     tool: str | None = None
     args: Any = None
     status: str | None = None
@@ -85,6 +87,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     agent: Name | None = None
     agents: list[Name] | None = None
     users: list[Name] | None = None
+    owner: Name | None = None
     group: Name | None = None
     incognito: bool = False
     title: str | None = None
@@ -107,6 +110,7 @@ def parse(data: bytes) -> ParsedSession:
         session=_name(line.session),
         agents=tuple(agents),
         users=tuple(dict.fromkeys(_name(name) for name in line.users or ())),
+        owner=_name(line.owner) if line.owner else None,
         group=_name(line.group) if line.group else None,
         incognito=line.incognito,
         title=clean(line.title).strip() or None if line.title else None,
@@ -200,6 +204,7 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
         args=_cleaned(args, f"{path}.args"),
         status=clean(call.status) if call.status else None,
         result=_cleaned(call.result, f"{path}.result"),
+        id=clean(call.id).strip() if call.id else "",
     )
 
 

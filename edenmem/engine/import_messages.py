@@ -10,17 +10,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from edenmem.engine.import_format import BadLine, ParsedMessage, ParsedSession
 from edenmem.engine.import_people import People
-from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.host import Agent, Message, Session, ToolCall, User, literal, owner_of
 from edenmem.models.ids import derived_id, is_id
 
 #: Between messages whose times are not given.
 _STEP = timedelta(seconds=1)
 _TIE = timedelta(milliseconds=1)
+
+
+class _Said(msgspec.Struct):
+    """What tells a tool call from another. These fields and their order make the ids of messages
+    that were imported long ago."""
+
+    tool: str
+    args: Any
+    status: str | None
+    result: Any
 
 
 def session_id_of(parsed: ParsedSession) -> str:
@@ -33,7 +44,8 @@ def message_ids(parsed: ParsedSession, session_id: str) -> list[str]:
     seen: Counter[str] = Counter()
     ids = []
     for message in parsed.messages:
-        calls = msgspec.json.encode(message.tool_calls, order="deterministic").decode()
+        said = [_Said(c.tool, c.args, c.status, c.result) for c in message.tool_calls]
+        calls = msgspec.json.encode(said, order="deterministic").decode()
         at = message.at.isoformat() if message.at is not None else ""
         identity = derived_id(
             "message", session_id, message.role, message.name or "", message.content, calls, at
@@ -49,13 +61,15 @@ def session_of(
     agents: Sequence[Agent],
     users: Sequence[User],
     created_at: datetime | None,
+    *,
+    owner: str | None = None,
 ) -> Session:
     """The session as it is stored if it is new."""
-    return Session(
+    session = Session(
         id=session_id,
         agents=tuple(dict.fromkeys(agent.id for agent in agents)),
         users=tuple(dict.fromkeys(user.id for user in users)),
-        owner=users[0].id if users else None,
+        owner=owner,
         group_id=parsed.group,
         name=None if parsed.session == session_id else parsed.session,
         title=parsed.title,
@@ -63,6 +77,7 @@ def session_of(
         incognito=parsed.incognito,
         created_at=parsed.created_at or created_at,
     )
+    return msgspec.structs.replace(session, owner=owner_of(session, agents))
 
 
 def messages_of(
@@ -83,10 +98,17 @@ def messages_of(
             created_at=at,
             sender=_sender(message, speakers, agents),
             name=message.name,
-            tool_calls=message.tool_calls,
+            tool_calls=tuple(
+                _stored_call(call, id, place) for place, call in enumerate(message.tool_calls)
+            ),
         )
         for id, at, message in zip(ids, times, parsed.messages, strict=True)
     ]
+
+
+def _stored_call(call: ToolCall, message_id: str, place: int) -> ToolCall:
+    plain = msgspec.structs.replace(call, args=literal(call.args), result=literal(call.result))
+    return plain.loadable(message_id, place)
 
 
 def user_speakers(

@@ -22,6 +22,8 @@ class People:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        #: Who owns the agents that are to be added.
+        self.owner_id: str | None = None
         self._agents: dict[str, Agent | None] = {}
         self._users: dict[str, User | None] = {}
         self.new_agents: dict[str, Agent] = {}
@@ -43,7 +45,11 @@ class People:
         """The agent called so, or the one that `add` would make: with its memory on."""
         id = name if is_id(name) else derived_id("agent", name)
         return self.agent(name) or Agent(
-            id=id, username=name, user_memory_enabled=True, agent_memory_enabled=True
+            id=id,
+            username=name,
+            owner=self.owner_id,
+            user_memory_enabled=True,
+            agent_memory_enabled=True,
         )
 
     def user_or_new(self, name: str) -> User:

@@ -43,6 +43,7 @@ def import_sessions(
     add_missing: bool = False,
     dry_run: bool = False,
     line_bytes: int = LINE_BYTES,
+    owner: str | None = None,
     actor: Actor | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> ImportReport:
@@ -55,6 +56,8 @@ def import_sessions(
         add_missing: Add agents and users that are not known.
         dry_run: Write nothing; the report says what would be.
         line_bytes: The longest line that is taken.
+        owner: The id or username of the user who owns agents that are added, and sessions whose
+            line has no ``owner``; None: a session is its first user's, else its agent's owner's.
         actor: Who is written into the audit entries of added agents and users; None: this user
             on this host.
         clock: The time up to which messages without times are placed.
@@ -64,7 +67,7 @@ def import_sessions(
         NotFoundError: an agent or user is not known, and neither option is on. Nothing was
             written.
     """
-    job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes)
+    job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes, owner=owner)
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
         judged = _Judged()
         for line in source.first():
@@ -111,6 +114,7 @@ class _Plan(msgspec.Struct, frozen=True):
     agents: list[Agent]
     users: list[User]
     speakers: dict[str | None, str | None]
+    owner_id: str | None
 
 
 class _Totals:
@@ -125,13 +129,20 @@ class _Import:
     """What lines have in common: the store, the people, and the rules."""
 
     def __init__(
-        self, store: Store, *, add_missing: bool, clock: Callable[[], datetime], line_bytes: int
+        self,
+        store: Store,
+        *,
+        add_missing: bool,
+        clock: Callable[[], datetime],
+        line_bytes: int,
+        owner: str | None,
     ) -> None:
         self._store = store
         self._add_missing = add_missing
         self._now = clock()
         self._line_bytes = line_bytes
         self.people = People(store)
+        self._owner = owner
 
     def plan(self, line: Line) -> _Plan:
         """What is to be done with a line.
@@ -146,12 +157,53 @@ class _Import:
         stored = self._store.session(session_id)
         if stored is not None:
             _check_same(stored, parsed)
+        owner_id = self._owner_id(parsed)
         agents, users = self._people(parsed)
         if stored is not None and not parsed.users:
             users = list(self._store.users_by_ids(stored.users).values())
         speakers = user_speakers(parsed, users, self.people, lambda: self._names_in(stored))
         self.people.plan(parsed.agents, parsed.users)
-        return _Plan(parsed, session_id, stored, agents, users, speakers)
+        if stored is None:
+            self._check(session_of(parsed, session_id, agents, users, None, owner=owner_id))
+        for agent in agents:
+            if agent.username in self.people.new_agents:
+                self._check(agent)
+        self._check_messages(parsed, session_id)
+        return _Plan(parsed, session_id, stored, agents, users, speakers, owner_id)
+
+    def _owner_id(self, parsed: ParsedSession) -> str | None:
+        if self._owner and self.people.owner_id is None:
+            self.people.owner_id = self._user_id(self._owner)
+        return self._user_id(parsed.owner) if parsed.owner else self.people.owner_id
+
+    def _user_id(self, name: str) -> str:
+        user = self.people.user(name)
+        if user is None and self._add_missing:
+            self.people.plan((), (name,))
+            user = self.people.user(name)
+        if user is None:
+            raise UnknownNames([], [name])
+        return user.id
+
+    def _check(self, record: Agent | Session) -> None:
+        if reason := self._store.refusal(record):
+            raise BadLine(f"{reason}; name a user with --owner, or in the line's 'owner'")
+
+    def _check_messages(self, parsed: ParsedSession, session_id: str) -> None:
+        for place, message in enumerate(parsed.messages):
+            reason = self._store.refusal(
+                Message(
+                    id=session_id,
+                    session_id=session_id,
+                    role=message.role,
+                    content=message.content,
+                    created_at=self._now,
+                    name=message.name,
+                    tool_calls=message.tool_calls,
+                )
+            )
+            if reason:
+                raise BadLine(f"messages[{place}]: {reason}")
 
     def _names_in(self, stored: Session | None) -> set[str]:
         """The names under which people speak in a session already."""
@@ -170,7 +222,9 @@ class _Import:
             there = {message.id: message.created_at for message in known}
         times = times_of(plan.parsed, ids, there, self._now)
         begun = min(times, default=self._now)
-        session = session_of(plan.parsed, plan.session_id, plan.agents, plan.users, begun)
+        session = session_of(
+            plan.parsed, plan.session_id, plan.agents, plan.users, begun, owner=plan.owner_id
+        )
         messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
         totals.sessions += 1
         totals.messages += len(messages)

@@ -133,5 +133,18 @@ def _call(call: ToolCall, limit: int) -> str:
 
 
 def _summary(value: Any, limit: int) -> str:
+    value = _readable(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return cut_middle(" ".join(clean(text).split()), limit)
+
+
+def _readable(value: Any) -> Any:
+    """Drop the tags of Extended JSON: ``{"$oid": "65…"}`` reads as ``"65…"``."""
+    if isinstance(value, list):
+        return [_readable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    (key, inner), *others = value.items() or [("", None)]
+    if key.startswith("$") and not others:
+        return _readable(inner)
+    return {name: _readable(item) for name, item in value.items()}

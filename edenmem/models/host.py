@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+
+from edenmem.models.ids import derived_id
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,13 +106,88 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 Role = Literal["user", "assistant", "system", "tool", "eden"]
 
 
+#: The only key of a JSON object around one whose own keys begin with ``$``.
+DOCUMENT = "$document"
+
+#: What the platform lets the status of a tool call be.
+CALL_STATUS = frozenset({"pending", "running", "completed", "failed", "cancelled"})
+
+
+def literal_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Wrap an object that would read as MongoDB Extended JSON."""
+    return {DOCUMENT: value} if any(key.startswith("$") for key in value) else value
+
+
+def literal(value: Any) -> Any:
+    """Wrap every object in plain JSON that would read as MongoDB Extended JSON."""
+    if isinstance(value, list):
+        return [literal(item) for item in value]
+    if isinstance(value, dict):
+        return literal_object({key: literal(item) for key, item in value.items()})
+    return value
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a tool, kept as the platform has it."""
+    """A call of a tool.
+
+    ``args`` and ``result`` are JSON; what JSON has no type for is MongoDB Extended JSON, and an
+    object that only looks like it is wrapped (`literal_object`). ``other`` holds the platform's
+    further fields.
+    """
 
     tool: str
     args: Any = None
     status: str | None = None
     result: Any = None
+    id: str = ""
+    other: dict[str, Any] = {}
+
+    def loadable(self, message_id: str, place: int) -> ToolCall:
+        """Return the call in the form that the platform's model takes, with a derived id if it
+        has none."""
+        status = self.status if self.status in CALL_STATUS else None
+        if self.status and status is None:
+            status = _STATUSES.get(self.status.casefold())
+        return msgspec.structs.replace(
+            self,
+            id=self.id or derived_id("tool call", message_id, str(place)),
+            args=_as_object(self.args),
+            status=status,
+            result=_as_objects(self.result),
+        )
+
+
+_STATUSES = {
+    **dict.fromkeys(("success", "succeeded", "ok", "done"), "completed"),
+    **dict.fromkeys(("error", "failure"), "failed"),
+    "canceled": "cancelled",
+}
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is a JSON object, and not Extended JSON for a value of another type."""
+    if not isinstance(value, dict):
+        return False
+    return value.keys() == {DOCUMENT} or not any(key.startswith("$") for key in value)
+
+
+def _as_object(args: Any) -> dict[str, Any]:
+    if _is_object(args):
+        return dict(args)
+    return {} if args is None else {"arguments": args}
+
+
+def _as_objects(result: Any) -> list[dict[str, Any]] | None:
+    if result is None:
+        return None
+    items = result if isinstance(result, list) else [result]
+    return [item if _is_object(item) else {"output": item} for item in items]
+
+
+def owner_of(session: Session, agents: Iterable[Agent]) -> str | None:
+    """Return who owns a session: its owner, else its first user, else the owner of its agent."""
+    owners = (agent.owner for agent in agents if agent.owner)
+    return session.owner or next(iter(session.users), None) or next(owners, None)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,6 +119,11 @@ class Store(
 
     # -- what the platform owns --------------------------------------------------------------
 
+    def refusal(self, record: msgspec.Struct) -> str:
+        """Why the store cannot have an agent, a session, a message or another record of a backup;
+        empty if it can. On MongoDB agents and sessions need an owner, and a document has a limit.
+        """
+
     def agents(self) -> Iterator[Agent]:
         """All agents that are not deleted, by username."""
 

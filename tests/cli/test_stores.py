@@ -42,8 +42,11 @@ FACT_FIELDS = {
 
 def test_a_first_day(fresh: Cli) -> None:
     fresh("init", "--yes").ok()
-    fresh("agent", "add", "mira").ok()
     fresh("user", "add", "lena").ok()
+    if "mongodb" in fresh.uri:
+        refused = fresh("agent", "add", "mira")
+        assert (refused.code, "--owner USER" in refused.err) == (2, True)
+    fresh("agent", "add", "mira", "--owner", "lena").ok()
     fresh("session", "import", "-", input=json.dumps(SESSION)).ok()
     (added,) = fresh.json("fact", "add", *USER, "--content", "Lena folds whales.")
     fresh("fact", "edit", added["id"], "--content", "Lena folds two whales.", "--yes").ok()

@@ -59,8 +59,8 @@ def owner_fields(scope: Scope) -> dict[str, Any]:
 def make_agent(username: str = "", **fields: Any) -> Agent:
     """An agent with a username of its own and its memory on."""
     agent_id = fields.pop("id", None) or new_id()
-    switches = {"user_memory_enabled": True, "agent_memory_enabled": True}
-    return Agent(id=agent_id, username=username or f"agent-{agent_id}", **{**switches, **fields})
+    defaults = {"user_memory_enabled": True, "agent_memory_enabled": True, "owner": new_id()}
+    return Agent(id=agent_id, username=username or f"agent-{agent_id}", **{**defaults, **fields})
 
 
 def make_user(username: str = "", **fields: Any) -> User:
@@ -77,7 +77,7 @@ def make_session(
     user_ids = tuple(u if isinstance(u, str) else u.id for u in users)
     defaults: dict[str, Any] = {
         "id": new_id(),
-        "owner": user_ids[0] if user_ids else None,
+        "owner": user_ids[0] if user_ids else new_id(),
         "last_activity": NOW,
         "created_at": NOW,
     }

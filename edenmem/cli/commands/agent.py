@@ -81,7 +81,7 @@ def add(
     persona: Annotated[str, typer.Option("--persona", help="Who the agent is.")] = "",
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="USER", help="The user who owns the agent."),
+        typer.Option("--owner", metavar="USER", help="The user who owns it; required on MongoDB."),
     ] = None,
     user_memory: Annotated[
         bool, typer.Option("--user-memory/--no-user-memory", help="What it keeps about users.")

@@ -57,6 +57,14 @@ def import_(
     delete: Annotated[
         bool, typer.Option("--delete", help="Markdown: delete what has no line any more.")
     ] = False,
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--owner",
+            metavar="USER",
+            help="MongoDB: the owner of agents and sessions that have none.",
+        ),
+    ] = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -96,6 +104,7 @@ def import_(
             skip_bad=skip_bad,
             allow_incomplete=allow_incomplete,
             allow_long=allow_long,
+            owner=owner,
             dry_run=dry_run,
             tell=show,
         )

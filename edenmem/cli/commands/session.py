@@ -117,6 +117,10 @@ def import_(
     add_missing: Annotated[
         bool, typer.Option("--add-missing", help="Add agents and users that are not known yet.")
     ] = False,
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", metavar="USER", help="The owner of added agents and sessions."),
+    ] = None,
     dry_run: options.DryRun = False,
 ) -> None:
     """Import conversations, one session a line. Importing again adds only what is new.
@@ -139,6 +143,7 @@ def import_(
             skip_bad=skip_bad,
             add_missing=add_missing,
             dry_run=dry_run,
+            owner=owner,
             actor=run.actor,
         )
     tell_import(run, report, dry_run=dry_run)

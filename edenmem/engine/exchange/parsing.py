@@ -23,9 +23,11 @@ from edenmem.models.backup import (
     Record,
     RecordKind,
     StoredAgent,
+    StoredSession,
     StoredUser,
 )
 from edenmem.models.changes import AuditEntry
+from edenmem.models.host import Agent, Message, owner_of
 from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, ScopeKind
@@ -63,6 +65,7 @@ class Parser:
         now: The time of what has none.
         whole: The lines are a backup's own: their texts may be as long as they are.
         allow_long: Let texts be over their limits of words in any case.
+        owner_id: The owner of agents and sessions without one, where the store needs one.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Parser:
         now: datetime,
         whole: bool,
         allow_long: bool = False,
+        owner_id: str | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -80,6 +84,8 @@ class Parser:
         self._is_limited = not (whole or allow_long)
         self._whole = whole
         self._people = People(store)
+        self._owner_id = owner_id
+        self._agents: dict[str, Agent] = {}
 
     def parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
         """The record that a line's fields make.
@@ -112,8 +118,32 @@ class Parser:
         _check_ids(record)
         if isinstance(record, _OWNED):
             record = self._checked(record)
+        record = self._fitting(record)
+        if isinstance(record, StoredAgent):
+            self._agents[record.id] = record
         if isinstance(record, StoredAgent | StoredUser) and not self._whole:
             self._remember(record)
+        return record
+
+    def _fitting(self, record: Any) -> Any:
+        """The record, with an owner if the store needs one.
+
+        Raises:
+            InputError: the store cannot have it.
+        """
+        reason = self._store.refusal(record)
+        if reason and isinstance(record, StoredAgent | StoredSession):
+            owner = record.owner or self._owner_id
+            if isinstance(record, StoredSession):
+                agents = [self._agents[id] for id in record.agents if id in self._agents]
+                owner = owner_of(record, agents) or self._owner_id
+            record = msgspec.structs.replace(record, owner=owner)
+            reason = self._store.refusal(record)
+        if reason:
+            needs_owner = isinstance(record, StoredAgent | StoredSession) and record.owner is None
+            name = f"message {record.id}: " if isinstance(record, Message) else ""
+            owner = "; --owner USER names one" if needs_owner else ""
+            raise InputError(f"{name}{reason}{owner}")
         return record
 
     # -- names -------------------------------------------------------------------------------

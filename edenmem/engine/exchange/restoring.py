@@ -8,6 +8,7 @@ what is asked for (``replace``) takes that road as well.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -21,8 +22,9 @@ from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.forgotten import Forgotten
 from edenmem.engine.exchange.parsing import Parser
 from edenmem.engine.exchange.replacing import replacement
+from edenmem.engine.import_people import People
 from edenmem.engine.overview import word_limit_of
-from edenmem.errors import ConflictError, EdenmemError, InputError
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError
 from edenmem.models.backup import Loaded, LoadStatus, Record, RecordKind
 from edenmem.models.changes import (
     Actor,
@@ -35,7 +37,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import derived_id, new_id, utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
@@ -103,10 +105,14 @@ class Importer:
         skip_bad: bool = False,
         allow_incomplete: bool = False,
         allow_long: bool = False,
+        owner: str | None = None,
         dry_run: bool = False,
         tell: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> RestoreReport:
         """Check the whole file, then store what is new in it.
+
+        ``owner`` is the id or username of a user, of the store or the file, who becomes the owner
+        of agents and sessions without one where the store needs one.
 
         ``tell`` is called with what is under way, and with records done and to be done (0: not
         known).
@@ -114,7 +120,9 @@ class Importer:
         Raises:
             InputError: the file is damaged, or has bad lines and they are not to be skipped.
             ConflictError: something differs from what is stored, and that was to be a failure.
+            NotFoundError: neither the store nor the file has the owner.
         """
+        owner_id = self._user_id(source, owner) if owner else None
         checker = Checker(source, allow_incomplete=allow_incomplete)
 
         def parser() -> Parser:
@@ -124,6 +132,7 @@ class Importer:
                 now=self._clock(),
                 whole=checker.whole,
                 allow_long=allow_long,
+                owner_id=owner_id,
             )
 
         checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
@@ -140,6 +149,27 @@ class Importer:
                     hint="look at all with --dry-run; nothing was changed",
                 )
         return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
+
+    def _user_id(self, source: Source, name: str) -> str:
+        user = People(self._store).user(name)
+        if user is not None:
+            return user.id
+        for _, raw in source.lines():
+            if b'"user"' not in raw[:200]:
+                continue
+            try:
+                line = msgspec.json.decode(raw, type=_UserLine)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            if line.type == "user" and name in (line.id, line.username):
+                return line.id or derived_id("user", line.username)
+        raise NotFoundError(f"no such user: {name}", hint=f"edenmem user add {shlex.quote(name)}")
+
+
+class _UserLine(msgspec.Struct):
+    type: str
+    username: str
+    id: str = ""
 
 
 def _bad_lines(checked: Checked) -> InputError:

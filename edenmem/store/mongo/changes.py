@@ -177,4 +177,4 @@ class ChangesPart(
         return written
 
     def _vector_fields(self, vector: bytes, model: str) -> dict[str, Any]:
-        return codec.vector_fields(vector, model, self._settings.embedding_storage)
+        return codec.vector_fields(vector, model, self._storage())

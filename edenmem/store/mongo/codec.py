@@ -187,7 +187,8 @@ def vector_fields(
     """The fields of a vector and its model; none of them without a vector."""
     if embedding is None or not any(embedding):
         return {}
-    return {"embedding": vectors.encode(embedding, storage), "embedding_model": model}
+    named = {} if model is None else {"embedding_model": model}
+    return {"embedding": vectors.encode(embedding, storage), **named}
 
 
 def _formed(document: Document) -> datetime:

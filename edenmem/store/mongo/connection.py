@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, TypeVar
 
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo import errors as driver
 
@@ -22,6 +23,17 @@ DEFAULT_DATABASE = "eden"
 
 #: Queries that one reader's request asks at the same time.
 _TOGETHER = 8
+
+
+def _lenient(client: Any, name: str) -> Any:
+    """The database, in which a time that Python does not have is read as the driver's own type."""
+    options: CodecOptions[Any] = CodecOptions(
+        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+    )
+    try:
+        return client.get_database(name, codec_options=options)
+    except NotImplementedError:  # a mock of a server
+        return client[name]
 
 
 class Connected:
@@ -80,7 +92,7 @@ class Connected:
             if self._raw_database is None:
                 if self._client is None:
                     self._client = self._connect()
-                self._raw_database = self._client[self._database_name(self._client)]
+                self._raw_database = _lenient(self._client, self._database_name(self._client))
             return self._raw_database
 
     def _connect(self) -> MongoClient[Document]:

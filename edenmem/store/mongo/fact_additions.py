@@ -83,11 +83,10 @@ class FactAdditionsPart(LedgerPart, SlotPart, FactKeyPart):
 
     def _new_fact(self, run: Run, addition: Addition, tombstone: Kept | None) -> Document:
         fact = addition.fact
-        storage = self._settings.embedding_storage
         bare = msgspec.structs.replace(fact, embedding=None)
         vector, _ = self._vector_update(fact.embedding, fact.embedding_model, fact.hash)
         document = {
-            **codec.fact_document(bare, at=utc_now(), storage=storage),
+            **codec.fact_document(bare, at=utc_now(), storage="array"),
             **vector,
             **run.mark(addition.change, fact.version, fact.recent_at),
         }

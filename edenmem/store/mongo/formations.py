@@ -71,6 +71,7 @@ class FormationsPart(ContextsPart):
     def claim(self, formation: Formation) -> bool:
         """See `edenmem.store.protocol.Store.claim`."""
         self._demand_keys(CLAIM_KEYS)
+        self._storage()  # before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)
         for part in id_parts(formation.message_ids):
             taken = {**pair, "message_ids": {"$in": part}}

@@ -7,11 +7,16 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+import bson
+import msgspec
 from bson import ObjectId
+from bson.errors import InvalidDocument, InvalidStringData
+from msgspec import structs
 from pymongo.errors import DuplicateKeyError
 
+from edenmem.errors import InputError, UsageError
 from edenmem.models.backup import StoredUser
-from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.host import Agent, Message, Session, User, owner_of
 from edenmem.models.ids import new_id, utc_now
 from edenmem.store.mongo import host_codec as codec
 from edenmem.store.mongo.cold import stir
@@ -24,6 +29,10 @@ from edenmem.store.protocol import batched
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
+#: The largest document, in bytes. MongoDB's own limit leaves the platform room for its fields.
+LARGEST = 16 * 1024 * 1024 - 64 * 1024
+#: What is shorter is never larger as BSON, in which an item of a list takes up to 14 bytes.
+_SMALL = LARGEST // 16
 
 
 class HostPart(MigratingPart):
@@ -67,6 +76,33 @@ class HostPart(MigratingPart):
             for document in self._users.find({**condition, "type": "user"})
         }
         return [codec.stored_user_from(document) for _, document in sorted(documents.items())]
+
+    def refusal(self, record: msgspec.Struct) -> str:
+        """See `edenmem.store.protocol.Store.refusal`."""
+        try:
+            match record:
+                case Agent():
+                    codec.agent_document(record)
+                case Session():
+                    codec.session_document(self._owned(record))
+                case Message():
+                    return _oversize(record)
+                case _:
+                    return _too_large(len(msgspec.msgpack.encode(record)))
+        except UsageError as error:
+            return error.message
+        return ""
+
+    def _owned(self, session: Session) -> Session:
+        """The session with an owner, if there is anybody to be it."""
+        owner = owner_of(session, ())
+        if owner is None and session.agents:
+            of_agents = {"_id": {"$in": object_ids(session.agents)}, "type": "agent"}
+            agents = {
+                agent.id: agent for agent in map(codec.agent_from, self._users.find(of_agents))
+            }
+            owner = owner_of(session, [agents[id] for id in session.agents if id in agents])
+        return session if owner == session.owner else structs.replace(session, owner=owner)
 
     def add_agent(self, agent: Agent) -> bool:
         """See `edenmem.store.protocol.Store.add_agent`."""
@@ -124,12 +160,14 @@ class HostPart(MigratingPart):
 
     def put_session(self, session: Session) -> bool:
         """See `edenmem.store.protocol.Store.put_session`."""
-        try:
-            self._sessions.insert_one(codec.session_document(session))
-        except DuplicateKeyError:
-            pass
-        else:
-            return True
+        known = self._sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
+        if not known:
+            try:
+                self._sessions.insert_one(codec.session_document(self._owned(session)))
+            except DuplicateKeyError:
+                pass
+            else:
+                return True
         for field, ids in (("agents", session.agents), ("users", session.users)):
             if ids:
                 self._add_to_list(object_id(session.id), field, ids)
@@ -177,6 +215,9 @@ class HostPart(MigratingPart):
 
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
         """See `edenmem.store.protocol.Store.add_messages`."""
+        for message in messages:
+            if reason := _oversize(message):
+                raise InputError(f"message {message.id}: {reason}")
         added = 0
         for batch in batched(messages, _INSERT_BATCH):
             documents = [codec.message_document(message) for message in batch]
@@ -219,6 +260,23 @@ class HostPart(MigratingPart):
         }
         found = self._messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))
+
+
+def _oversize(message: Message) -> str:
+    """Why a message does not fit into a document; empty if it does."""
+    calls = msgspec.msgpack.encode(message.tool_calls) if message.tool_calls else b""
+    if len(message.content) + len(calls) < _SMALL:
+        return ""
+    try:
+        return _too_large(len(bson.encode(codec.message_document(message))))
+    except (InvalidDocument, InvalidStringData, OverflowError, RecursionError) as error:
+        return f"cannot be a document of MongoDB: {error}"
+
+
+def _too_large(size: int) -> str:
+    if size <= LARGEST:
+        return ""
+    return f"too large for MongoDB: {size:,} bytes, the limit is {LARGEST:,}"
 
 
 def _latest_first(session: Session) -> tuple[float, str]:

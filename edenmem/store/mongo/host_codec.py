@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from edenmem.errors import UsageError
 from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Role, Session, ToolCall, User
-from edenmem.models.ids import utc_now
+from edenmem.models.ids import derived_id, utc_now
 from edenmem.store.mongo.codec import (
     moment,
     number,
@@ -19,9 +20,17 @@ from edenmem.store.mongo.codec import (
     text_ids,
 )
 from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.extended import from_json, to_json
 from edenmem.store.mongo.filters import object_id, object_ids, optional_id
 
 _ROLES: frozenset[str] = frozenset({"user", "assistant", "system", "tool", "eden"})
+#: What the platform's model of a session allows.
+_STATUSES = frozenset({"active", "paused", "running", "archived", "finished"})
+_PLATFORMS = frozenset({"discord", "telegram", "twitter", "farcaster", "gmail", "app"})
+#: Our field for a platform that is not one of them.
+_PLATFORM = "edenmem_platform"
+_CALL_FIELDS = frozenset({"id", "tool", "args", "status", "result"})
+OWNER_HINT = "name the user who owns it: --owner USER"
 
 
 def agent_from(document: Document) -> Agent:
@@ -39,7 +48,13 @@ def agent_from(document: Document) -> Agent:
 
 
 def agent_document(agent: Agent) -> Document:
-    """A new agent's document."""
+    """Make a new agent's document.
+
+    Raises:
+        UsageError: it has no owner, so that the platform could not load it.
+    """
+    if agent.owner is None:
+        raise UsageError(f"agent has no owner: {agent.label}", hint=OWNER_HINT)
     return _dated(
         {
             "_id": object_id(agent.id),
@@ -109,7 +124,7 @@ def session_from(document: Document) -> Session:
         name=optional_text(document.get("name")),
         title=optional_text(document.get("title")),
         status=text(document.get("status")) or "active",
-        platform=optional_text(document.get("platform")),
+        platform=optional_text(document.get("platform") or document.get(_PLATFORM)),
         incognito=bool(extras.get("incognito")),
         deleted=document.get("deleted") is True,
         last_activity=moment(context.get("last_activity"))
@@ -120,21 +135,30 @@ def session_from(document: Document) -> Session:
 
 
 def session_document(session: Session) -> Document:
-    """A new session's document."""
+    """Make a new session's document.
+
+    Raises:
+        UsageError: it has no owner, so that the platform could not load it.
+    """
+    if session.owner is None:
+        raise UsageError(f"session has no owner: {session.label}", hint=OWNER_HINT)
+    platform = session.platform if session.platform in _PLATFORMS else None
     document: Document = {
         "_id": object_id(session.id),
         "owner": optional_id(session.owner),
         "users": object_ids(session.users),
         "agents": object_ids(session.agents),
-        "status": session.status,
+        "status": session.status if session.status in _STATUSES else "finished",
         "deleted": session.deleted,
         "title": session.title,
-        "platform": session.platform,
+        "platform": platform,
         "extras": {"incognito": session.incognito},
         "memory_context": {},
     }
     if session.last_activity is not None:
         document["memory_context"]["last_activity"] = session.last_activity
+    if platform != session.platform:
+        document[_PLATFORM] = session.platform
     if session.group_id is not None:
         document["group_id"] = session.group_id
     if session.name is not None:
@@ -164,7 +188,8 @@ def message_from(document: Document, session_id: str) -> Message:
 
 
 def message_document(message: Message) -> Document:
-    """A new message's document."""
+    """Make a new message's document."""
+    calls = enumerate(message.tool_calls)
     return _dated(
         {
             "_id": object_id(message.id),
@@ -173,8 +198,8 @@ def message_document(message: Message) -> Document:
             "role": message.role,
             "name": message.name,
             "content": message.content,
-            "tool_calls": [msgspec.to_builtins(call) for call in message.tool_calls],
-            "trigger": message.trigger or None,
+            "tool_calls": [_call_document(call, message.id, place) for place, call in calls],
+            "trigger": object_id(derived_id("trigger", message.id)) if message.trigger else None,
         },
         message.created_at,
     )
@@ -183,10 +208,29 @@ def message_document(message: Message) -> Document:
 def _tool_call(call: Document) -> ToolCall:
     return ToolCall(
         tool=text(call.get("tool")),
-        args=call.get("args"),
+        args=to_json(call.get("args")),
         status=optional_text(call.get("status")),
-        result=call.get("result"),
+        result=to_json(call.get("result")),
+        id=text(call.get("id")),
+        other={
+            str(name): to_json(value)
+            for name, value in call.items()
+            if name not in _CALL_FIELDS or (value is None and name != "id")
+        },
     )
+
+
+def _call_document(call: ToolCall, message_id: str, place: int) -> Document:
+    """A call that has an id is in the platform's form already, and stays exactly as it is."""
+    if not call.id:
+        call = call.loadable(message_id, place)
+    known = {"args": from_json(call.args), "status": call.status, "result": from_json(call.result)}
+    return {
+        "id": call.id,
+        "tool": call.tool,
+        **{name: from_json(value) for name, value in call.other.items()},
+        **{name: value for name, value in known.items() if value is not None},
+    }
 
 
 def _dated(document: Document, created_at: datetime | None) -> Document:

@@ -144,6 +144,8 @@ class LoadingPart(DumpingPart, FormationsPart):
         named: set[str] = set()  # in this batch
 
         def fit(account: StoredAgent | StoredUser) -> Loaded | None:
+            if reason := self.refusal(account):
+                return refused(reason)
             key = {"type": kind.value, "username": account.username}
             if account.username in named or self._users.find_one(key, {"_id": 1}):
                 return refused(taken)
@@ -160,9 +162,10 @@ class LoadingPart(DumpingPart, FormationsPart):
             self._sessions,
             records,
             dry_run,
-            write=_session_document,
+            write=lambda session: _session_document(self._owned(session)),
             read=session_record,
             why_not="another session has this id",
+            fit=lambda session: refused(reason) if (reason := self.refusal(session)) else None,
         )
         if not dry_run:  # the cold run is to look at them, old as they may be
             self._cold.bulk(
@@ -194,6 +197,8 @@ class LoadingPart(DumpingPart, FormationsPart):
                 answers[place] = self._joined(document, message, dry_run)
             elif not dry_run and message.session_id not in known:
                 answers[place] = refused(f"there is no session {message.session_id}")
+            elif reason := self.refusal(message):
+                answers[place] = refused(reason)
             elif message.id in new:  # twice in one batch: of two sessions
                 answers[place] = ADDED
             else:
@@ -303,7 +308,8 @@ class LoadingPart(DumpingPart, FormationsPart):
 
     def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
         self._demand_fact_key()
-        now, storage = utc_now(), self._settings.embedding_storage
+        now = utc_now()
+        storage = self._storage() if any(fact.embedding for fact in records) else "array"
         twins = self._twins(records)
         answers = self._put(
             RecordKind.FACT,
@@ -380,7 +386,7 @@ def _account(document: Document, account: StoredAgent | StoredUser) -> Document:
     return {**document, "deleted": account.deleted, "createdAt": account.created_at}
 
 
-def _session_document(session: StoredSession) -> Document:
+def _session_document(session: Any) -> Document:
     document = host_codec.session_document(session)
     document["createdAt"] = session.created_at
     if session.last_memory_message_id is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from edenmem.errors import ConfigError
 from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import codec, vectors
 from edenmem.store.mongo import collections as names
@@ -24,6 +25,13 @@ SWITCH_ID = "vectors"
 #: what it needs all the same, or is found by the next backfill: see `_vector_update`.
 _BELIEVED = 5.0
 
+#: Indexes that the platform makes in each of its processes, and edenmem never.
+_PLATFORM_INDEXES = frozenset(
+    {"reflection_unabsorbed_idx", "reflection_user_idx", "reflection_session_idx"}
+)
+#: Documents at each end of a collection that are looked at.
+_SAMPLE = 20
+
 OWN_FIELDS = {OWN.field: "", OWN.model: ""}
 BESIDE_FIELDS = {BESIDE.field: "", BESIDE.model: "", BESIDE_HASH: ""}
 
@@ -32,6 +40,7 @@ class SlotPart(Connected):
     """Knows the switch that is under way, and by it where vectors of a model are."""
 
     _known_switch: tuple[float, VectorSwitch | None] | None = None
+    _is_alone: bool | None = None
 
     @cached_property
     def _last_written(self) -> dict[str, list[Any]]:
@@ -62,15 +71,54 @@ class SlotPart(Connected):
         and the fact is stale until a backfill.
         """
         unset = {**OWN_FIELDS, **BESIDE_FIELDS}
-        fields = codec.vector_fields(vector, model, self._settings.embedding_storage)
+        fields = codec.vector_fields(vector, model, self._storage() if vector else "array")
         if fields:
             fields = placed(fields, digest, self._switch())
         return fields, {name: "" for name in unset if name not in fields}
 
+    def _storage(self) -> Literal["array", "bindata"]:
+        """The form in which vectors are written.
+
+        Raises:
+            ConfigError: it is "bindata", in a database that the platform uses.
+        """
+        settings = self._settings
+        if settings.embedding_storage == "array" or settings.bindata_beside_platform:
+            return settings.embedding_storage
+        if self._is_alone is None:
+            self._is_alone = not self._has_platform()
+        if not self._is_alone:
+            raise ConfigError(
+                f"store.embedding_storage is not readable by the platform, which uses "
+                f"{self._database.name}: {settings.embedding_storage}",
+                hint='edenmem config show; set store.embedding_storage = "array", or '
+                "store.bindata_beside_platform = true if the platform's memory is off",
+            )
+        return settings.embedding_storage
+
+    def _has_platform(self) -> bool:
+        """Whether the platform has made its indexes here, or documents that are not ours."""
+        if _PLATFORM_INDEXES & self._reflections.indexes().keys():
+            return True
+        for collection, fields, is_theirs in (
+            (self._sessions, ("budget", "session_type"), bool),
+            (self._facts, ("private",), lambda found: not found),
+        ):
+            for order in (1, -1):
+                found = collection.find(
+                    {"_id": {"$exists": True}},
+                    dict.fromkeys(fields, 1),
+                    sort=[("_id", order)],
+                    limit=_SAMPLE,
+                )
+                if any(is_theirs(one.keys() & set(fields)) for one in found):
+                    return True
+        return False
+
 
 def placed(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
     """The fields of a vector, which are given as those of the fact's own, where they belong now."""
-    model = own[OWN.model]
+    model = own.get(OWN.model)
     if switch is None or not isinstance(model, str) or not switch.is_beside(model):
         return own
     beside = {BESIDE.field: own[OWN.field], BESIDE.model: model, BESIDE_HASH: digest}

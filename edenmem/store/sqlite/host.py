@@ -193,6 +193,9 @@ class Host(Part):
 
     # -- agents and users --------------------------------------------------------------------
 
+    def refusal(self, record: msgspec.Struct) -> str:
+        return ""
+
     def agents(self) -> Iterator[Agent]:
         return map(agent_from, self._by_username(AGENT))
 

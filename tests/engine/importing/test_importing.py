@@ -91,7 +91,9 @@ class TestWhatIsStored:
         assert first.created_at == datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
         assert second.created_at == datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
         assert (first.sender, second.sender) == (ANNA.id, AGENT.id)
-        assert second.tool_calls == (ToolCall(tool="map", args={"q": "Lisbon"}, status="done"),)
+        (call,) = second.tool_calls
+        assert (call.tool, call.args, call.status) == ("map", {"q": "Lisbon"}, "completed")
+        assert call.id
 
     def test_openai_style_messages(self, store: Store, clock: FixedClock) -> None:
         data = line(
@@ -115,7 +117,7 @@ class TestWhatIsStored:
         stored = messages(store)
         assert [m.role for m in stored] == ["system", "user", "assistant", "tool"]
         assert stored[1].content == "What is\nthis?"
-        assert stored[2].tool_calls == (ToolCall(tool="look", args={"at": 3}),)
+        assert stored[2].tool_calls == (ToolCall(id="call_1", tool="look", args={"at": 3}),)
         assert all(m.created_at <= NOW for m in stored)
         assert all(a.created_at < b.created_at for a, b in itertools.pairwise(stored))
 

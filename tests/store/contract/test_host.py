@@ -272,8 +272,18 @@ def test_every_field_of_a_message_is_kept(store: Store) -> None:
     session = make_session()
     store.put_session(session)
     calls = (
-        ToolCall(tool="search", args={"query": "x", "deep": [1, {"y": None}]}, status="completed"),
-        ToolCall(tool="paint", result=[{"url": "https://example.org"}, 1.5, True]),
+        ToolCall(
+            id="call_1",
+            tool="search",
+            args={"query": "x", "deep": [1, {"y": None}]},
+            status="completed",
+        ),
+        ToolCall(
+            id="call_2",
+            tool="paint",
+            result=[{"url": "https://example.org"}, 1.5, True],
+            other={"cost": 0.5, "error": None},
+        ),
     )
     messages = [
         make_message(session, "a", role=role, created_at=NOW + timedelta(seconds=place))

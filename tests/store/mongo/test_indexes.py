@@ -354,6 +354,7 @@ def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
 
 
 def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> None:
+    store.refusal(make_session([agent_id], owner=None))
     plain = FactFilter(scopes=scopes)
     narrow = FactFilter(scopes=scopes, since=ago(days=9), until=LATER, session_id=new_id())
     for filter in (plain, narrow):
