@@ -10,11 +10,19 @@ from functools import cache, wraps
 from threading import RLock
 from typing import Any
 
+#: Many more than there are writes under way at any time.
+_KEPT_FOR_RETRIES = 256
+
 
 @contextmanager
 def secantus_server() -> Iterator[Any]:
     """A server on a free port with a folder of its own; ``.uri`` is its address."""
-    from secantus import SecantusDBServer
+    from secantus import SecantusDBServer, transactions
+
+    # It looks through all answers that it keeps for retries at every write, up to 10,000 of them:
+    # after some thousand tests a write took ten times as long as at first.
+    assert hasattr(transactions, "_RETRYABLE_RECORD_MAX")
+    transactions._RETRYABLE_RECORD_MAX = _KEPT_FOR_RETRIES
 
     folder = tempfile.mkdtemp(prefix="edenmem-secantus-")
     try:
