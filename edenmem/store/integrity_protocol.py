@@ -50,6 +50,10 @@ class Integrity(Protocol):
         """Messages that are in several formations of one agent (``related``); none as long as
         the unique key stands."""
 
+    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """Sessions in which the platform's progress is before messages that were formed for its
+        first agent, or forgotten: the platform wrote an older copy of the session back."""
+
     def unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:

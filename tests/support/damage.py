@@ -427,6 +427,15 @@ def messages_are_in_two_formations(ward: MongoWard) -> Expected:
     return {"messages-once": {ward.ids.message}, "indexes": dropped}
 
 
+@damage("mongo")
+def the_platform_wrote_an_older_progress_back(ward: MongoWard) -> Expected:
+    """Known failure 58: the platform forms again what was forgotten."""
+    (formation,) = ward.database["memory2_formations"].find({"_id": ObjectId(ward.ids.applied)})
+    before = {"$unset": {"memory_context.last_memory_message_id": ""}}
+    ward.database["sessions"].update_one({"_id": formation["session_id"]}, before)
+    return {"progress": {str(formation["session_id"])}}
+
+
 @damage("mongo", mended=True)
 def changes_were_begun_and_not_finished(ward: MongoWard) -> Expected:
     audit = ward.database["memory2_audit"]

@@ -301,6 +301,14 @@ CATALOGUE: dict[str, Check] = {
             "edenmem fact list --session ID, and delete what is there twice",
         ),
         Check(
+            "progress",
+            _WORK,
+            "the platform's progress is not before what was formed or forgotten",
+            _WARNING,
+            "The platform wrote an older copy of a session back, and would form messages again.",
+            "edenmem forget again, if something was forgotten; otherwise edenmem form SESSION",
+        ),
+        Check(
             "changes",
             _WORK,
             "every change that was begun was finished",

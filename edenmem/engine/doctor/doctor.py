@@ -67,6 +67,7 @@ EXAMINATIONS = (
         work.formations,
     ),
     Examination("shared messages", frozenset({"messages-once"}), work.shared_messages),
+    Examination("platform progress", frozenset({"progress"}), work.lost_progress),
     Examination("unfinished changes", frozenset({"changes"}), work.unfinished_changes),
     Examination("history and audit", frozenset({"readable", "stored-form"}), work.records),
 )

@@ -67,6 +67,12 @@ def shared_messages(patient: Patient) -> Iterator[Seen]:
         yield Seen("messages-once", finding)
 
 
+def lost_progress(patient: Patient) -> Iterator[Seen]:
+    """Yield sessions whose platform progress is before what was formed."""
+    for finding in patient.store.lost_progress(agent_id=patient.agent_id):
+        yield Seen("progress", finding)
+
+
 def unfinished_changes(patient: Patient) -> Iterator[Seen]:
     """Changes that a process died at, long enough ago that nobody is still at work on them."""
     before = patient.now - AT_WORK

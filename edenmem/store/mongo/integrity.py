@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from edenmem.store.mongo.filters import (
     object_id,
 )
 from edenmem.store.mongo.host import HostPart
+from edenmem.store.mongo.host_codec import sub_document
 from edenmem.store.mongo.ledger import PENDING
 from edenmem.store.mongo.records import EVERYTHING, RecordsPart, readable_fact
 from edenmem.store.mongo.staleness import StalenessPart
@@ -195,6 +196,53 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 agent_id=str(group["_id"]["agent"]),
                 related=formations,
             )
+
+    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `edenmem.store.integrity_protocol.Integrity.lost_progress`."""
+        told: set[Any] = set()
+        fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
+        formations = self._formations.find(EVERYTHING, fields, sort=[("_id", 1)])
+        for page in batched(formations, IN_LIMIT):
+            applied = [each for each in page if each.get("status") == "applied"]
+            keys = {str(each["session_id"]) for each in applied}
+            seen = {"agents": 1, "memory_context.last_memory_message_id": 1}
+            found = self._find_all(
+                self._sessions, [{"_id": {"$in": part}} for part in id_parts(keys)], seen
+            )
+            sessions = {session["_id"]: session for session in found}
+            reached = self._reached(sessions.values())
+            for formation in applied:
+                key, agent = formation["session_id"], str(formation["agent_id"])
+                if key in told or key not in sessions or agent_id not in (None, agent):
+                    continue
+                first = codec.text_ids(sessions[key].get("agents"))[:1] == (agent,)
+                if first and reached[key] < codec.required_moment(formation, "last_message_at"):
+                    told.add(key)
+                    yield Finding(
+                        target_type="session",
+                        target_id=str(key),
+                        detail="the platform's progress is before what was formed or forgotten",
+                        agent_id=agent,
+                        related=(str(formation["_id"]),),
+                    )
+
+    def _reached(self, sessions: Iterable[Document]) -> dict[Any, datetime]:
+        """The time of the message to which the platform has come in each session."""
+        cursors = {
+            session["_id"]: sub_document(session.get("memory_context")).get(
+                "last_memory_message_id"
+            )
+            for session in sessions
+        }
+        filters = [
+            {"_id": {"$in": part}} for part in id_parts(str(key) for key in cursors.values() if key)
+        ]
+        found = self._find_all(self._messages, filters, {"createdAt": 1})
+        times = {message["_id"]: codec.created(message) for message in found}
+        return {
+            key: times.get(cursor) or codec.created({"_id": cursor})
+            for key, cursor in cursors.items()
+        }
 
     def unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None

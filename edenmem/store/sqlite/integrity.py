@@ -143,6 +143,9 @@ class IntegrityChecks(Records):
     def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
 
+    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        return iter(())  # no platform writes here
+
     def unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:

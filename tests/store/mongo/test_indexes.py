@@ -463,7 +463,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     for named in ({}, {"agent_id": scopes[0].agent_id}):
         for kind in get_args(RecordKind):
             list(store.records(kind, **named))
-        for look in (store.twins, store.shared_messages, store.vector_faults):
+        for look in (store.twins, store.shared_messages, store.vector_faults, store.lost_progress):
             list(look(**named))
         list(store.unfinished_changes(before=LATER, **named))
     for kind in get_args(PresenceKind):
