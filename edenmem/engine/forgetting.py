@@ -4,8 +4,8 @@ The order, in which it may be cut off anywhere and begun again with the same arg
 
 1. it is noted as begun: from now on nothing can be written back (see `edenmem.models.forgetting`);
 2. what is on its way is settled: what was said so far counts as done, no claim can record;
-3. texts of others that name the subject are written anew, as was decided for each, and older copies
-   of them emptied;
+3. what others have that names the subject, or was learned from it, is rewritten, then removed, as
+   was decided for each, and older copies of it emptied;
 4. its memory is removed, what was derived from it first;
 5. conversations, where they are ours and it was asked for;
 6. the files are rewritten, the cache of query vectors emptied;
@@ -26,6 +26,7 @@ from edenmem.engine.forgetting_reports import (
     ForgetReport,
     Mention,
     MentionDecision,
+    Treatment,
 )
 from edenmem.engine.forgetting_rewriting import Rewriter
 from edenmem.engine.forgetting_survey import Survey
@@ -120,7 +121,13 @@ class Forgetter:
         await in_thread(self._store.finish_changes, before=at - _AT_WORK)
         settled = await in_thread(self._store.settle_formations, plan.traces, at=at)
         removed["formations (emptied)"] += settled
-        unfinished = [*failed, *await self._rewrite(plan, decisions)]
+        unfinished = [*failed, *await self._write(decisions, "rewrite")]
+        if any(one.mention.removed for one in decisions):
+            # Before what they absorbed goes, by which a later run would know these texts.
+            removed["copies of texts of others (emptied)"] += await in_thread(
+                self._empty_copies, plan, decisions
+            )
+        unfinished += await self._write(decisions, "remove")
         removed.update(await in_thread(self._store.erase, plan.traces, plan.derived, at=at))
         removed["copies of texts of others (emptied)"] += await in_thread(
             self._empty_copies, plan, decisions
@@ -170,10 +177,10 @@ class Forgetter:
             )
         )
 
-    async def _rewrite(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[str]:
+    async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
         failures: list[str] = []
         for decision in decisions:
-            if decision.treatment in ("rewrite", "remove"):
+            if decision.treatment == treatment:
                 why = await self._rewriter.write(decision)
                 if why is not None:
                     failures.append(why)

@@ -100,7 +100,8 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to become of a mention: kept as it is; its text rewritten as ``text``; removed; or
-    (where no text names the subject now) only its older copies emptied, as the others' are too."""
+    (where no text names the subject now) only its older copies emptied, as the others' are too;
+    ``text`` is then what it says and may say."""
 
     mention: Mention
     treatment: Treatment

@@ -10,7 +10,12 @@ from edenmem.engine.answers import TextAnswer
 from edenmem.engine.asking import Asker
 from edenmem.engine.drafting import without_version
 from edenmem.engine.editing import Editor
-from edenmem.engine.forgetting_reports import Mention, MentionDecision, RewritingRefused
+from edenmem.engine.forgetting_reports import (
+    Mention,
+    MentionDecision,
+    RewritingRefused,
+    Treatment,
+)
 from edenmem.engine.mentions import Names
 from edenmem.engine.spending import keep_usage
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
@@ -84,8 +89,10 @@ class Rewriter:
         written = without_version(clean(answer.text)).strip()
         if not written and mention.removable:
             return MentionDecision(mention=mention, treatment="remove")
-        if written == text.strip() and not mention.mentioned:
-            return MentionDecision(mention=mention, treatment="keep")
+        if written == text.strip() and not Names(subject.names).are_in(written):
+            # A text that absorbed something may have been rewritten by a run that was cut off.
+            treatment: Treatment = "redact" if mention.removed else "keep"
+            return MentionDecision(mention=mention, treatment=treatment, text=written)
         return self.checked(subject, mention, written)
 
     def checked(self, subject: Subject, mention: Mention, text: str) -> MentionDecision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +11,31 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.forgetting_reports import (
+    ForgetPlan,
+    ForgetReport,
+    MentionDecision,
+    MentionMode,
+)
 from edenmem.errors import ConflictError, StoreError
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AddFact
 from edenmem.models.forgetting import Compaction
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.sqlite import SqliteStore
 from tests.store.mongo.faults import Breaker, BreakingStore
 from tests.support.builders import NOW, change_set, make_fact, make_formation
-from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
+from tests.support.forgetting import (
+    Town,
+    everything_but,
+    fill,
+    forget,
+    forgetter,
+    make_town,
+    plan_of,
+)
+from tests.support.llm import FakeLLM
+from tests.support.memory import add_fact, consolidate
 from tests.support.mongo_server import mongomock_client
 
 _READS = ("find", "count", "aggregate", "distinct", "index_information", "estimated")
@@ -32,6 +50,11 @@ class _Cut(Exception):
 
 def _prepared(town: Town) -> None:
     fill(town)
+    hers = {"session_id": town.own.id}
+    add_fact(town.store, town.everybody, "Quince trees bloom in May.", **hers)
+    (up,) = (one for one in town.store.pending(town.everybody) if "uince" in one.content)
+    shown = {"expected_version": 1, "absorbed_ids": [up.id]}
+    consolidate(town.store, town.everybody, "Doors are wide. Quince is in demand.", **shown)
     formation = make_formation(town.own, list(town.store.messages(town.own.id)))
     assert town.store.claim(formation)
     assert town.store.record(
@@ -43,6 +66,31 @@ def _prepared(town: Town) -> None:
         counts={},
         now=NOW,
     )
+
+
+def _forget(store: Any) -> ForgetReport:
+    """Forget her, with the texts that absorbed something of hers, and what she taught."""
+    llm = FakeLLM({"forget": {"text": "Doors are wide."}})
+    plan = plan_of(store, user="zenobia")
+    modes = MentionMode.REWRITE, MentionMode.REMOVE
+    decisions = []
+    for mention in plan.mentions:
+        how = mention.treatment(mention.mode(*modes))
+        decision = MentionDecision(mention=mention, treatment="remove" if how == "ask" else how)
+        if how == "rewrite":
+            decision = asyncio.run(forgetter(store, llm=llm).draft(plan, mention))
+        decisions.append(decision)
+    return forget(store, decisions, plan=plan)
+
+
+def _outcome(store: Any, plan: ForgetPlan) -> dict[str, Any]:
+    """What is left of others; of what was written meanwhile the texts alone."""
+    left = everything_but(store, plan)
+    del left["audit"], left["history"]
+    progress = store.dump([RecordKind.SESSION], Selection())
+    left["progress"] = {one.id: one.last_memory_message_id for _, one in progress}
+    left["passages"] = sorted({(p.place, p.text) for p in store.passages()})
+    return left
 
 
 def _nothing_left(store: Any) -> None:
@@ -97,10 +145,10 @@ def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
 
     store = copied("whole.db")
     plan = plan_of(store, user="zenobia")
-    others = everything_but(store, plan)
     writes = _Writes(store)
-    forget(store, user="zenobia")
+    assert _forget(store).complete
     _nothing_left(store)
+    outcome = _outcome(store, plan)
     whole = writes.count
     store.close()
     assert whole > 12
@@ -108,10 +156,10 @@ def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
         store = copied(f"{at}.db")
         _Writes(store, at, after=at % 2 == 1)
         with pytest.raises(_Cut):
-            forget(store, user="zenobia")
-        assert forget(store, user="zenobia").complete
+            _forget(store)
+        assert _forget(store).complete
         _nothing_left(store)
-        assert everything_but(store, plan) == others
+        assert _outcome(store, plan) == outcome, at
         store.close()
 
 
@@ -137,19 +185,19 @@ def _mongo(breaker: Breaker | None) -> BreakingStore:
 
 def test_cut_off_at_any_write_to_mongodb() -> None:
     store = _mongo(None)
-    forget(store, user="zenobia")
+    assert _forget(store).complete
     points = store.breaker.points
     _nothing_left(store)
     assert points > 60
     for at in range(0, points, 7):  # before one write, after another: both come about
         store = _mongo(_WriteBreaker(at))
         with pytest.raises(StoreError):
-            forget(store, user="zenobia")
+            _forget(store)
         store.breaker = Breaker()
         try:
-            report = forget(store, user="zenobia")
+            report = _forget(store)
         except ConflictError:  # a change was cut off: it is seen, and settled when it is old
             store.finish_changes(before=NOW.replace(year=2100))
-            report = forget(store, user="zenobia")
+            report = _forget(store)
         assert report.complete, report
         _nothing_left(store)
