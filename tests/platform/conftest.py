@@ -41,6 +41,11 @@ def _scope(sentence: str) -> str:
     return "agent" if sentence.startswith("Everybody") else "user"
 
 
+def _id_of(moment: datetime) -> ObjectId:
+    """A new id with this time in it, as an id has that was made when the message was."""
+    return ObjectId(ObjectId.from_datetime(moment).binary[:4] + ObjectId().binary[4:])
+
+
 def _after(start: datetime, seconds: int) -> str:
     return (start + timedelta(seconds=seconds)).isoformat()
 
@@ -48,7 +53,7 @@ def _after(start: datetime, seconds: int) -> str:
 def learn(messages: Sequence[Message]) -> Learned:
     """The platform's model."""
     found = [text for message in messages for text in _FACT.findall(message.content)]
-    facts = {kind: [t for t in found if _scope(t) == kind] for kind in ("user", "agent")}
+    facts = [(_scope(text), text) for text in found]
     about = [f"They spoke of: {text}" for text in found[:1]]
     return Learned(facts, {"user": about, "session": about})
 
@@ -129,18 +134,22 @@ class World:
         after: datetime | None = None,
     ) -> list[ObjectId]:
         """Store messages that no counter knows of, a second apart, after the newest there is."""
-        after = after or self.last_message(session)["createdAt"]
+        if after is None:
+            newest = self.last_message(session)
+            after = newest["createdAt"] if newest else utc_now() - timedelta(minutes=30)
         return [
             self.put(
                 Message(
+                    _id=_id_of(at),
                     session=[session],
                     role="user",
                     sender=sender or self.anna,
                     content=line,
-                    createdAt=after + timedelta(seconds=place),
+                    createdAt=at,
                 )
             )
             for place, line in enumerate(lines, 1)
+            for at in [after + timedelta(seconds=place)]
         ]
 
     def import_session(

@@ -196,9 +196,9 @@ class Consolidated(Document):
 
 
 class Learned(NamedTuple):
-    """What a language model finds in messages: texts by scope."""
+    """What a language model finds in messages: facts as (scope, text), reflections by scope."""
 
-    facts: Mapping[str, Sequence[str]] = {}
+    facts: Sequence[tuple[str, str]] = ()
     reflections: Mapping[str, Sequence[str]] = {}
 
 
@@ -472,9 +472,8 @@ class Platform:
                     session_id=session.id,
                     source_message_ids=sources,
                 )
-                for scope in ("user", "agent")
+                for scope, text in learned.facts
                 if scope in scopes
-                for text in learned.facts.get(scope, ())
             ]
         )
         for scope in ("agent", "user", "session"):

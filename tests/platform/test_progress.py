@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Barrier, Thread
 from typing import Any
 
 from tests.platform.conftest import World, sentences
@@ -25,6 +26,28 @@ def test_the_platform_forms_while_edenmem_waits_for_its_model(world: World) -> N
     world.eden("form", str(session)).ok()
     assert world.facts() == sentences("Anna", *FIRST)
     settled(world, session)
+
+
+def test_both_cold_runs_at_once_lose_nothing(world: World) -> None:
+    """Whoever takes a session first: each sentence is one fact, and nothing is left to do."""
+    world.eden("init", "--yes").ok()
+    every = [range(10 * number, 10 * number + 4) for number in range(1, 7)]
+    made = [world.put_session(sentences("Anna", *numbers)) for numbers in every]
+    platform = world.platform()
+    ready = Barrier(2)
+
+    def run_cold() -> None:
+        ready.wait()
+        platform.cold_run()
+
+    other = Thread(target=run_cold)
+    other.start()
+    ready.wait()
+    world.eden("cold", "run").ok()
+    other.join()
+    assert world.facts() == sorted(text for each in every for text in sentences("Anna", *each))
+    for session in made:
+        settled(world, session)
 
 
 def settled(world: World, session: Any) -> None:
