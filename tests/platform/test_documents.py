@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from edenmem.errors import ExitCode
 from tests.platform.conftest import World, sentences
 from tests.platform.double import Fact, Session
 
@@ -27,6 +28,60 @@ def test_the_double_is_as_strict_as_the_platform(world: World) -> None:
     world.database.memory2_facts.update_one({}, {"$set": {"embedding": b"\x27\x00"}})
     with pytest.raises(ValidationError):
         platform.find(Fact, {})
+
+
+def test_a_day_with_edenmem_leaves_documents_that_the_platform_loads(world: World) -> None:
+    """Known failure 60: import, form, consolidate, edit, undo, forget, context."""
+    eden = world.eden
+    eden("init", "--yes").ok()
+    platform = world.platform()
+    platform.errors.clear()
+    calls = [
+        {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+        {"tool": "look", "args": {"deep": 1}, "status": "done", "result": "Found."},
+        {"tool": "look"},
+    ]
+    world.import_session("with-tools", sentences("Anna", *range(4)), tool_calls=calls)
+    world.import_session("of-nobody", sentences("Anna", *range(4, 8)), users=[])
+    own = world.put_session(sentences("Anna", *range(8, 12)))
+    assert eden("agent", "add", "otto").code == ExitCode.USAGE
+    eden("agent", "add", "otto", "--owner", "anna").ok()
+    eden("user", "add", "cleo").ok()
+    for session in ("with-tools", "of-nobody", str(own)):
+        eden("form", session).ok()
+    owner = ("--agent", "mira", "--scope", "user", "--user", "anna")
+    eden("fact", "add", *owner, "--content", "Anna swims.").ok()
+    eden("reflection", "add", *owner, "--content", "Anna is brief.").ok()
+    eden("consolidate", "--force", "--agent", "mira").ok()
+    [swims] = eden.json("fact", "list", "--agent", "mira", "--user", "anna", "--limit", "1")
+    eden("fact", "edit", swims["id"], "--content", "Anna dives.", "--yes").ok()
+    [entry] = eden.json("log", "--limit", "1")
+    eden("undo", entry["id"], "--yes").ok()
+    eden("context", "show", str(own)).ok()
+    eden("forget", "--user", "bea", "--yes").ok()
+    eden("forget", "--session", "of-nobody", "--yes").ok()
+
+    assert platform.load_everything() > 30
+    assert world.cold_run_of_the_platform() == []
+    shown = platform.context(own, world.anna)
+    assert "Anna swims." in shown
+    assert "VERSION: 1" in shown
+    world.put_messages(own, sentences("Anna", *range(12, 16)))
+    assert platform.form(own)
+    platform.demand_no_errors()
+    assert eden("doctor").code == 0
+
+
+def test_vectors_that_the_platform_cannot_load_are_refused(world: World) -> None:
+    """Known failure 60: one such vector hides every fact from the platform's context."""
+    world.eden("init", "--yes").ok()
+    world.put_session(sentences("Anna", 1))
+    binary = ("--set", "store.embedding_storage=bindata")
+    owner = ("--agent", "mira", "--scope", "agent")
+    refused = world.eden(*binary, "fact", "add", *owner, "--content", "The sea is cold.")
+    assert refused.code != 0
+    world.eden("fact", "add", *owner, "--content", "The sea is warm.").ok()
+    assert world.platform().find(Fact, {})[0].content == "The sea is warm."
 
 
 @pytest.mark.parametrize(

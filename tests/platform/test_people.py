@@ -13,6 +13,25 @@ def linked(world: World) -> ObjectId:
     return world.put(User(username="anna-on-discord", eden_user_id=world.anna))
 
 
+def test_memory_of_a_linked_account_is_the_persons(world: World) -> None:
+    """Known failure 57: what the platform wrote under the raw sender is found for the person."""
+    world.eden("init", "--yes").ok()
+    discord = linked(world)
+    session = world.put_session(sentences("Anna", *range(4)), sender=discord)
+    assert world.platform().form(session)
+    assert world.facts(user_id=discord) == sentences("Anna", *range(4))
+    about = ("--agent", "mira", "--user", "anna")
+    assert len(world.eden.json("fact", "list", *about)) == 4
+    assert len(world.eden.json("search", "hive", *about, "--recipe", "text")) == 4
+    assert (
+        len(world.eden.json("search", "hive", *about, "--account", "anna", "--recipe", "text")) == 0
+    )
+    visit = world.put_session(["Hello."])
+    for each in (visit, session):
+        assert world.eden("context", "show", str(each)).ok().out.count("keeps hive") >= 4
+    assert world.eden("doctor").code == 0
+
+
 def test_forgetting_a_person_forgets_every_account(world: World) -> None:
     """Both for edenmem and for the platform's next cold run."""
     world.eden("init", "--yes").ok()
