@@ -10,12 +10,13 @@ import re
 import select
 import shutil
 import struct
-import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import pytest
@@ -40,6 +41,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.processes import command
 
 #: What users and models may write, and what a terminal, a table or Rich might make of it.
 HOSTILE = (
@@ -99,17 +101,24 @@ class Cli:
         columns: int = 80,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run with pipes for all three streams."""
-        done = subprocess.run(
-            [sys.executable, "-m", "edenmem", *arguments],
-            input=input.encode() if isinstance(input, str) else input or b"",
-            capture_output=True,
-            cwd=self.cwd,
-            env=self.environment(columns, env or {}),
-            timeout=60,
-            check=False,
-        )
-        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+        """Run with no terminal for any of the three streams."""
+        with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+            given.write(input.encode() if isinstance(input, str) else input or b"")
+            given.seek(0)
+            process = command(
+                arguments,
+                (given.fileno(), out.fileno(), err.fileno()),
+                cwd=self.cwd,
+                environment=self.environment(columns, env or {}),
+            )
+            process.join(240)
+            try:
+                assert process.exitcode is not None, f"{arguments} is still at work"
+                out.seek(0)
+                err.seek(0)
+                result = Result(process.exitcode, out.read().decode(), err.read().decode())
+            finally:
+                process.kill()
         assert "Traceback" not in result.err, result.err
         return result
 
@@ -133,34 +142,30 @@ class Cli:
         extra = dict(env or {})
         environment = self.environment(columns, extra)
         del environment["COLUMNS"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "edenmem", *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=self.cwd,
-            env=environment,
-            start_new_session=True,
+        process = command(
+            arguments, (slave, slave, slave), cwd=self.cwd, environment=environment, session=True
         )
         os.close(slave)
         try:
             screen = _talk(master, process, list(answers))
+            code = process.exitcode
         finally:
             process.kill()
-            process.wait()
+            process.join()
             os.close(master)
+        assert code is not None, f"still at work:\n{screen}"
         assert "Traceback" not in screen, screen
-        return Result(process.returncode, screen, screen)
+        return Result(code, screen, screen)
 
 
-def _talk(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str, str]]) -> str:
+def _talk(master: int, process: ForkServerProcess, answers: list[tuple[str, str]]) -> str:
     screen = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     seen = 0
     while time.monotonic() < deadline:
         ready, _, _ = select.select([master], [], [], 0.05)
         if not ready:
-            if process.poll() is not None:
+            if not process.is_alive():
                 break
             continue
         try:
@@ -177,7 +182,7 @@ def _talk(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str
             os.write(master, answers.pop(0)[1].encode())
     shown = screen.decode(errors="replace")
     assert not answers, f"never asked {answers[0][0]!r}:\n{shown}"
-    process.wait(timeout=30)
+    process.join(60)
     return shown
 
 

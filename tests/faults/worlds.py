@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -16,25 +15,11 @@ from edenmem.store.sqlite import SqliteStore
 from tests.faults import scenario
 from tests.faults.days import Address, die, live_through
 from tests.faults.points import KILLED, KILLS, Fault
+from tests.support.processes import forked
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
     from edenmem.store.protocol import Store
-
-#: What a child needs, so that it need not read it again after each fork.
-_PRELOADED = (
-    "tests.faults.days",
-    "tests.faults.commands",
-    "tests.faults.statements",
-    "edenmem.engine.formation",
-    "edenmem.engine.consolidation",
-    "edenmem.engine.context",
-    "edenmem.engine.recall",
-    "edenmem.engine.prompting",
-    "edenmem.store.mongo",
-    "edenmem.store.sqlite",
-    "jinja2",
-)
 
 
 class World(Protocol):
@@ -150,11 +135,8 @@ def break_a_day(
         board = live_through(world.address, faults, number=number, deep=deep)
         assert not board.spared, f"never reached: {board.spared}"
         return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
-    child = context.Process(target=die, args=(world.address, faults, number, deep), daemon=True)
-    child.start()
-    child.join(60)
+    child = forked(die, world.address, faults, number, deep)
+    child.join(240)
     try:
         assert child.exitcode == KILLED, f"the child ended with {child.exitcode}"
     finally:

@@ -1,0 +1,147 @@
+"""Processes that begin with edenmem in memory: forked from one that has read it.
+
+To start Python and read what a command needs costs half a second of a processor, two where it
+speaks to a model, and the tests start some hundred commands. What a start itself loads, and whether
+it works, is tested in processes that Python starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import reduction
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import IO, TYPE_CHECKING, Any
+
+import edenmem.cli.commands
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
+
+_PLACE = "edenmem.cli.commands"
+_COMMANDS = [module.name for module in iter_modules(edenmem.cli.commands.__path__, f"{_PLACE}.")]
+
+#: What is read once. No numpy: it starts threads, which a fork leaves behind.
+_READ = (
+    "tests.faults.days",
+    "tests.faults.commands",
+    "tests.faults.statements",
+    *_COMMANDS,
+    "edenmem.cli.app",
+    "anyio._backends._asyncio",
+    "edenmem.embed.local",
+    "edenmem.embed.openai_compat",
+    "edenmem.engine.backfilling",
+    "edenmem.engine.cold",
+    "edenmem.engine.consolidation",
+    "edenmem.engine.context",
+    "edenmem.engine.factory",
+    "edenmem.engine.formation",
+    "edenmem.engine.propagation",
+    "edenmem.engine.prompting",
+    "edenmem.engine.query_vectors",
+    "edenmem.engine.recall",
+    "edenmem.engine.references",
+    "edenmem.engine.searching",
+    "edenmem.llm.openai_compat",
+    "edenmem.llm.replay",
+    "edenmem.settings.load",
+    "edenmem.store.mongo",
+    "edenmem.store.sqlite",
+    "getpass",
+    "jinja2",
+    "openai.resources.chat.completions",
+    "openai.resources.embeddings",
+    "questionary",
+    "rich.console",
+    "rich.table",
+)
+
+
+def forked(target: Callable[..., object], *args: object) -> ForkServerProcess:
+    """A new process that runs ``target``, which must be a name of a module."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_READ))
+    process = context.Process(target=target, args=args, daemon=True)
+    process.start()
+    return process
+
+
+class Handed:
+    """An open file of this process, for a forked one to have as its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[Any, ...]]:
+        return _taken, (reduction.DupFd(self.descriptor),)
+
+
+def _taken(handed: Any) -> int:
+    return int(handed.detach())
+
+
+def command(
+    arguments: Sequence[str],
+    streams: tuple[int, int, int],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    session: bool = False,
+) -> ForkServerProcess:
+    """``edenmem`` with these arguments, streams, folder and environment, and no others."""
+    handed = [Handed(stream) for stream in streams]
+    return forked(_become, list(arguments), handed, str(cwd), dict(environment), session)
+
+
+def _become(
+    arguments: list[str], streams: list[int], cwd: str, environment: dict[str, str], session: bool
+) -> None:
+    """Be ``python -m edenmem``, to the end."""
+    if session:
+        os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout, sys.stderr = _text(0, "r"), _text(1, "w"), _text(2, "w")
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    sys.argv = [str(Path(edenmem.__file__).with_name("__main__.py")), *arguments]
+    sys.path[0] = cwd
+
+    from edenmem.__main__ import main
+
+    code: Any = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def _text(number: int, mode: str) -> IO[str]:
+    """A standard stream as Python opens it."""
+    like = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
+    assert like is not None
+    by_line = mode == "w" and (number == 2 or os.isatty(number))
+    return open(
+        number,
+        mode,
+        buffering=1 if by_line else -1,
+        encoding=like.encoding,
+        errors=like.errors,
+        closefd=False,
+    )
