@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +33,8 @@ from tests.support.llm import FakeLLM
 if TYPE_CHECKING:
     from edenmem.store.protocol import Store
     from tests.support.embedder import FakeEmbedder
+
+_LIMIT: ContextVar[asyncio.Timeout] = ContextVar("_LIMIT")
 
 EVE, ADAM = make_agent("eve"), make_agent("adam")
 ANNA = make_user("anna")
@@ -140,6 +144,24 @@ def quiet(
 ) -> Quiet:
     """A world on each kind of store that outlives a process."""
     return make_quiet(open_store(request.param), llm, embedder)
+
+
+async def hang_until_time_is_up(*args: object) -> Any:
+    """Hang, and let the session's time be up at once; see `no_clock`."""
+    _LIMIT.get().reschedule(asyncio.get_running_loop().time())
+    await asyncio.Event().wait()
+
+
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's time is up when something hangs, and never because a machine is slow."""
+
+    def limit(seconds: float) -> asyncio.Timeout:
+        assert seconds == ColdSettings().session_timeout_seconds
+        _LIMIT.set(asyncio.timeout(None))
+        return _LIMIT.get()
+
+    patched = SimpleNamespace(**{**vars(asyncio), "timeout": limit})
+    monkeypatch.setattr("edenmem.engine.cold.asyncio", patched)
 
 
 assert ago(days=0) == NOW

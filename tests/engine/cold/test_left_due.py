@@ -11,7 +11,15 @@ import pytest
 from edenmem.engine.consolidation import Consolidator
 from edenmem.errors import ProviderTimeout
 from edenmem.models.scope import Scope
-from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet, make_quiet
+from tests.engine.cold.conftest import (
+    ADAM,
+    ANNA,
+    EVE,
+    Quiet,
+    hang_until_time_is_up,
+    make_quiet,
+    no_clock,
+)
 from tests.support.llm import FakeLLM
 
 if TYPE_CHECKING:
@@ -33,13 +41,10 @@ def _learning(quiet: Quiet) -> Quiet:
 
 async def _dies_before_consolidating(quiet: Quiet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that gets no further than the formation: the time for the session is up."""
-
-    async def hang(*args: object) -> list[Scope]:
-        return await asyncio.Event().wait()  # type: ignore[return-value]
-
     with monkeypatch.context() as patch:
-        patch.setattr(Consolidator, "due", hang)
-        report = await quiet.run(cold={"session_timeout_seconds": 2.0})
+        no_clock(patch)
+        patch.setattr(Consolidator, "due", hang_until_time_is_up)
+        report = await quiet.run()
     assert len(report.timed_out) == 1
     assert _text(quiet.store) == ("", 4)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from edenmem.engine.cold_report import Tally
+from edenmem.engine.reports import FormationReport
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -23,11 +25,15 @@ from edenmem.errors import (
     StoreError,
 )
 from edenmem.models.formation import FormationStatus
-from tests.engine.cold.conftest import ADAM, EVE, Quiet, fact_of
-from tests.support.llm import HANG, NONSENSE
-
-#: A time limit that a run which hangs meets soon, and no other.
-SHORT = {"session_timeout_seconds": 3.0}
+from tests.engine.cold.conftest import (
+    ADAM,
+    EVE,
+    Quiet,
+    fact_of,
+    hang_until_time_is_up,
+    no_clock,
+)
+from tests.support.llm import NONSENSE
 
 
 def answers(**by_session: Any) -> Callable[[Any], Any]:
@@ -90,10 +96,13 @@ async def test_a_second_run_counts_what_is_taken_and_goes_on(quiet: Quiet) -> No
 # -- the limit of a session, and being told to stop -----------------------------------------------
 
 
-async def test_known_failure_13_a_time_limit_loses_nothing(quiet: Quiet) -> None:
+async def test_known_failure_13_a_time_limit_loses_nothing(
+    quiet: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_clock(monkeypatch)
     slow, other = quiet.add("slow", days=9), quiet.add("other")
-    quiet.llm.script("facts", answers(slow=HANG))
-    report = await quiet.run(cold=SHORT)
+    quiet.llm.script("facts", answers(slow=hang_until_time_is_up))
+    report = await quiet.run()
     assert (report.timed_out, report.formed, report.failed) == (("slow",), 1, ())
     [given_back] = quiet.formations(FormationStatus.RELEASED)
     assert (given_back.attempts, given_back.worker, given_back.lease_until) == (0, None, None)
@@ -102,10 +111,27 @@ async def test_known_failure_13_a_time_limit_loses_nothing(quiet: Quiet) -> None
     quiet.check([slow, other])
 
 
-async def test_an_agent_that_hangs_takes_no_time_from_another(quiet: Quiet) -> None:
+async def test_an_agent_that_hangs_takes_no_time_from_another(
+    quiet: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = quiet.add("both", agents=[EVE, ADAM])
-    quiet.llm.script("facts", lambda request: HANG if "/eve/" in request.key else fact_of)
-    report = await quiet.run(cold=SHORT)
+    adam_is_done = asyncio.Event()
+
+    async def facts(request: Any) -> Any:
+        if "/eve/" not in request.key:
+            return fact_of
+        await adam_is_done.wait()
+        return hang_until_time_is_up
+
+    def told(tally: Tally, reports: Sequence[FormationReport]) -> None:
+        add_formations(tally, reports)
+        adam_is_done.set()
+
+    no_clock(monkeypatch)
+    add_formations = Tally.add_formations
+    monkeypatch.setattr(Tally, "add_formations", told)
+    quiet.llm.script("facts", facts)
+    report = await quiet.run()
     assert (report.timed_out, report.formed) == (("both",), 1)
     quiet.llm.script("facts", fact_of)
     assert (await quiet.run()).formed == 1

@@ -30,11 +30,11 @@ async def test_a_cancelled_task_waits_for_its_call() -> None:
 
     def write() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         ended.set()
 
     task = asyncio.create_task(in_thread(write))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     task.cancel()  # an impatient caller
@@ -51,11 +51,11 @@ async def test_the_error_of_a_call_whose_task_was_cancelled_is_not_reported_as_l
 
     def fail() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         raise RuntimeError("nobody waits for this")
 
     task = asyncio.create_task(in_thread(fail))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     go_on.set()
@@ -72,8 +72,8 @@ async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_b
         with lock:
             busy += 1
             most = max(most, busy)
-        all_busy.wait(30)
-        go_on.wait(30)
+        all_busy.wait(60)
+        go_on.wait(60)
         with lock:
             busy -= 1
 
@@ -85,7 +85,7 @@ async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_b
     queued.cancel()
     with pytest.raises(asyncio.CancelledError):
         await queued
-    await asyncio.get_running_loop().run_in_executor(None, all_busy.wait, 30)
+    await asyncio.get_running_loop().run_in_executor(None, all_busy.wait, 60)
     go_on.set()
     await asyncio.gather(*blockers)
     await in_thread(calls.append, "after")
