@@ -5,9 +5,11 @@ It is the claim, the write-ahead record and the result in one document::
     claimed ──> recorded ──> applied
        │  └───> released (tried again after ``not_before``) ──> claimed …
        └──────> failed   (kept, listed, retried by hand)
+    applied or failed ──> superseded (its messages are to be formed again)
 
 At most one formation of a session and agent is claimed, recorded or released at a time, and no
-message is in two formations of one agent; the store refuses whatever would break either rule.
+message is in two formations of one agent; the store refuses whatever would break either rule. A
+superseded formation no longer counts: it keeps what it was for the record.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class FormationStatus(StrEnum):
     RECORDED = "recorded"
     APPLIED = "applied"
     FAILED = "failed"
+    SUPERSEDED = "superseded"
 
 
 class Trigger(StrEnum):
@@ -38,6 +41,37 @@ class Trigger(StrEnum):
     FORCED = "forced"
     SESSION_END = "session_end"
     COLD = "cold"
+
+
+class Reach(StrEnum):
+    """Which messages of a session to form for an agent, apart from those in unfinished formations.
+
+    WAITING: those that neither edenmem nor the platform formed. INCLUDE_FORMED: also those that the
+    platform formed. AGAIN: also those that edenmem formed, or failed to. FROM_START: all of them.
+    """
+
+    WAITING = "waiting"
+    INCLUDE_FORMED = "include_formed"
+    AGAIN = "again"
+    FROM_START = "from_start"
+
+    @property
+    def platform(self) -> bool:
+        """Whether messages that the platform formed are taken."""
+        return self in (Reach.INCLUDE_FORMED, Reach.FROM_START)
+
+    @property
+    def own(self) -> bool:
+        """Whether messages that edenmem formed are taken."""
+        return self in (Reach.AGAIN, Reach.FROM_START)
+
+
+class CursorMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A move of the session's ``last_memory_message_id`` by edenmem: ``to`` which message, and the
+    cursor that it ``replaced``."""
+
+    to: str
+    replaced: str | None = None
 
 
 class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +122,9 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``attempts`` counts failed tries. ``last_message_at`` is the ``createdAt`` of the last message.
     ``counts`` holds numbers of what was formed, for lists ("facts", "reflections", …).
+    ``cursor_moves`` says how it moved the platform's cursor (see `edenmem.store.progress`), None if
+    that is not known. ``superseded_message_ids`` are the messages that a superseded formation had,
+    and ``message_ids`` those among them that must not be formed again.
     """
 
     id: str
@@ -109,3 +146,5 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[CallUsage, ...] = ()
     counts: dict[str, Any] = msgspec.field(default_factory=dict)
     changes: ChangeSet | None = None
+    cursor_moves: tuple[CursorMove, ...] | None = None
+    superseded_message_ids: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from edenmem.models.formation import (
     Decision,
     Formation,
     FormationStatus,
+    Reach,
     UsageEntry,
     UsageTotal,
 )
@@ -68,13 +69,15 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a session that no formation of an agent has, oldest first.
+    """Messages of a session that are to be formed for an agent, oldest first.
 
-    ``messages`` holds at most what was asked for, ``total`` counts all.
+    ``messages`` holds at most what was asked for, ``total`` counts all. ``by_platform`` counts the
+    messages that no formation of the agent has because the platform formed them, taken or not.
     """
 
     messages: tuple[Message, ...]
     total: int
+    by_platform: int = 0
 
 
 class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,8 +307,11 @@ class Store(
 
     # -- formation ---------------------------------------------------------------------------
 
-    def backlog(self, session_id: str, agent_id: str, *, limit: int) -> Backlog:
-        """Messages that no formation of this agent has, failed ones included as having them."""
+    def backlog(
+        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+    ) -> Backlog:
+        """Messages that no formation of this agent has, failed ones included as having them, and
+        that the platform did not form (see `edenmem.store.progress`); with ``reach`` more."""
 
     def claim(self, formation: Formation) -> bool:
         """Insert a formation that is CLAIMED; False if another one of the session and agent is
@@ -342,8 +348,9 @@ class Store(
 
     def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
         """RECORDED → APPLIED: apply its changes, then move the session's own progress fields
-        (``last_memory_message_id`` and counters) if its first agent is this one. Idempotent and
-        safe to run in two processes at once; on SQLite one transaction."""
+        (``last_memory_message_id`` and counters) if its first agent is this one, never backwards,
+        and note what it replaced. Idempotent and safe to run in two processes at once; on SQLite
+        one transaction."""
 
     def release(
         self,
@@ -372,6 +379,11 @@ class Store(
     def retry(self, formation_id: str, *, now: datetime) -> bool:
         """FAILED → RELEASED with no attempts counted, by hand; False if it is not failed, or if
         another formation of the session and agent is unfinished."""
+
+    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
+        """APPLIED or FAILED → SUPERSEDED: give up its messages, but for those to ``keep``, so that
+        they can be formed again. One atomic step, which also makes a cold run look at the session
+        again; False if it is in another state, or all its messages are to be kept."""
 
     def formation(self, formation_id: str) -> Formation | None:
         """One formation, with its changes if it is recorded."""

@@ -43,6 +43,7 @@ from edenmem.store.mongo.tracing import (
     TracingPart,
     account_filters,
     context_filters,
+    ids_of_formation,
     key_filters,
     source_filters,
 )
@@ -97,12 +98,12 @@ class ErasingPart(TracingPart, PassagesPart):
         settled = 0
         for document in self._formations.find({**of_session, "$or": UNSETTLED}):
             ids = document.get("message_ids") or []
-            if accounts is not None and said.keys().isdisjoint(ids):
+            if accounts is not None and said.keys().isdisjoint(ids_of_formation(document)):
                 continue
             if document["status"] == "recorded":
                 self.apply_formation(str(document["_id"]), now=at)
             fields: Document = {
-                "status": "applied",
+                "status": "superseded" if document["status"] == "superseded" else "applied",
                 "decisions": [],
                 "error": None,
                 "worker": None,

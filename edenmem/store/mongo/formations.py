@@ -15,17 +15,29 @@ from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
     CallUsage,
+    CursorMove,
     Decision,
     Formation,
     FormationStatus,
+    Reach,
     Trigger,
 )
+from edenmem.models.ids import is_id
 from edenmem.store.mongo import codec
+from edenmem.store.mongo.cold import stir
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.contexts import ContextsPart
-from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids
+from edenmem.store.mongo.filters import Filter, id_parts, object_id, object_ids, optional_id
 from edenmem.store.mongo.host_codec import message_from, sub_document
 from edenmem.store.mongo.prepared import CLAIM_KEYS
+from edenmem.store.progress import (
+    Past,
+    Place,
+    Span,
+    ids_to_place,
+    place_by_id,
+    platform_spans,
+)
 from edenmem.store.protocol import Backlog
 
 #: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
@@ -36,6 +48,18 @@ _LATEST = (("created_at", -1), ("_id", -1))
 #: Of one session and agent: numbers are given in order, by workers whose clocks may disagree.
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
 _FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
+UNFINISHED = ("claimed", "released", "recorded")
+_PROGRESS = {
+    "agent_id": 1,
+    "status": 1,
+    "message_ids": 1,
+    "superseded_message_ids": 1,
+    "last_message_at": 1,
+    "cursor_moves": 1,
+}
+_CURSOR_AND_AGENTS = {"agents": 1, "memory_context.last_memory_message_id": 1}
+#: Times that a move of the platform's cursor is tried while the platform moves it.
+_TRIES = 5
 
 
 class FormationsPart(ContextsPart):
@@ -47,24 +71,50 @@ class FormationsPart(ContextsPart):
 
     # -- what is left to do ------------------------------------------------------------------
 
-    def backlog(self, session_id: str, agent_id: str, *, limit: int) -> Backlog:
+    def backlog(
+        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+    ) -> Backlog:
         """See `edenmem.store.protocol.Store.backlog`."""
-        formed: set[Any] = set()
-        pair = _pair(session_id, agent_id)
-        for document in self._formations.find(pair, {"message_ids": 1}):
-            formed.update(document.get("message_ids") or ())
-        # Ids alone, in order and from the index: exact for messages that came late with an old
-        # time, and for those that were deleted, which no count would be.
+        taken: set[Any] = set()
+        pasts: list[Past] = []
+        for document in self._formations.find({"session_id": object_id(session_id)}, _PROGRESS):
+            pasts.append(_past(document))
+            if str(document["agent_id"]) == agent_id and (
+                not reach.own or document.get("status") in UNFINISHED
+            ):
+                taken.update(document.get("message_ids") or ())
+        spans = self._platform_spans(session_id, pasts)
+        # Ids and times alone, in order and from the index: exact for messages that came late with
+        # an old time, and for those that were deleted, which no count would be.
         order = (("createdAt", 1), ("_id", 1))
-        rows = self._messages.find({"session": object_id(session_id)}, {"_id": 1}, sort=order)
-        waiting = [row["_id"] for row in rows if row["_id"] not in formed]
+        rows = self._messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
+        waiting, by_platform = [], 0
+        for row in rows:
+            if row["_id"] in taken:
+                continue
+            covered = spans and any(span.covers(_place(row)) for span in spans)
+            by_platform += bool(covered)
+            if not covered or reach.platform:
+                waiting.append(row["_id"])
         filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
         found = {
             document["_id"]: message_from(document, session_id)
             for document in self._find_all(self._messages, filters)
         }
         messages = tuple(found[key] for key in waiting[:limit] if key in found)
-        return Backlog(messages=messages, total=len(waiting))
+        return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+
+    def _platform_spans(self, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
+        """What the platform formed of a session."""
+        session = self._sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
+        cursor = _cursor_of(session)
+        places: dict[str, Place] = {}
+        for part in id_parts(ids_to_place(cursor, pasts)):
+            here = {"_id": {"$in": part}, "session": object_id(session_id)}
+            for row in self._messages.find(here, {"createdAt": 1}):
+                places[str(row["_id"])] = _place(row)
+        first = next(iter(codec.text_ids(session.get("agents"))), None)
+        return platform_spans(cursor, first, pasts, places)
 
     # -- states ------------------------------------------------------------------------------
 
@@ -265,31 +315,75 @@ class FormationsPart(ContextsPart):
         return results
 
     def _advance_session(self, formation: Formation) -> None:
-        """Move the platform's own progress of the session, which follows its first agent."""
-        session = self._sessions.find_one(
-            {"_id": object_id(formation.session_id)}, {"agents": 1, "memory_context": 1}
-        )
-        if session is None or not formation.message_ids:
-            return
-        if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
-            return
-        context = sub_document(session.get("memory_context"))
-        if self._is_later(context.get("last_memory_message_id"), formation):
-            return
-        fields = {
-            "last_memory_message_id": object_id(formation.message_ids[-1]),
-            "messages_since_memory_formation": 0,
-            "weighted_tokens_since_memory_formation": 0,
-        }
-        self._set_in_context(formation.session_id, "$set", fields)
+        """Move the platform's own progress of the session, which follows its first agent.
 
-    def _is_later(self, message_id: Any, formation: Formation) -> bool:
-        """Whether progress is beyond this formation already: an older range may be retried."""
-        if message_id is None:
+        What is replaced is noted before, and the move made only if that is still there: the
+        platform moves it at the same time. Only forwards, since an older range may be retried.
+        """
+        key = {"_id": object_id(formation.session_id)}
+        noted = False
+        for _ in range(_TRIES):
+            session = self._sessions.find_one(key, _CURSOR_AND_AGENTS)
+            if session is None or not formation.message_ids:
+                break
+            if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
+                break
+            seen = sub_document(session.get("memory_context")).get("last_memory_message_id")
+            end = Place(formation.last_message_at, formation.message_ids[-1])
+            if self._is_beyond(_cursor_of(session), end, formation.session_id):
+                break
+            self._note_moves(formation, {}, [{"to": object_id(end.id), "replaced": seen}])
+            noted = True
+            fields = {
+                "last_memory_message_id": object_id(end.id),
+                "messages_since_memory_formation": self._count_after(formation.session_id, end.at),
+                "weighted_tokens_since_memory_formation": 0,
+            }
+            same = {"memory_context.last_memory_message_id": seen}
+            if self._set_in_context(formation.session_id, "$set", fields, where=same):
+                return
+        # What an earlier call noted stays: it moved the cursor and was cut off.
+        self._note_moves(formation, {} if noted else {"cursor_moves": None}, [])
+
+    def _note_moves(self, formation: Formation, where: Filter, moves: list[Document]) -> None:
+        key = {"_id": object_id(formation.id), **where}
+        self._formations.update_one(key, {"$set": {"cursor_moves": moves}})
+
+    def _is_beyond(self, cursor: str | None, end: Place, session_id: str) -> bool:
+        """Whether the platform's cursor is at or after a place."""
+        if cursor is None:
             return False
-        message = self._messages.find_one({"_id": object_id(str(message_id))}, {"createdAt": 1})
-        at = codec.moment(message.get("createdAt")) if message else None
-        return at is not None and at > formation.last_message_at
+        here = {"_id": object_id(cursor), "session": object_id(session_id)}
+        row = self._messages.find_one(here, {"createdAt": 1})
+        return (place_by_id(cursor) if row is None else _place(row)) >= end
+
+    def _count_after(self, session_id: str, at: datetime) -> int:
+        later: Filter = {"session": object_id(session_id), "createdAt": {"$gt": at}}
+        return self._messages.count(later)
+
+    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
+        """See `edenmem.store.protocol.Store.supersede`."""
+        key = {"_id": object_id(formation_id)}
+        found = self._formations.find_one(key, {"changes": 0})
+        if found is None or found.get("status") not in _FINISHED:
+            return False
+        ids = found.get("message_ids") or []
+        kept = [each for each in ids if str(each) in set(keep)]
+        if len(kept) == len(ids):
+            return False
+        fields = {
+            "status": "superseded",
+            # Its own id stands for no message: a unique index takes no second empty list.
+            "message_ids": kept or [key["_id"]],
+            "superseded_message_ids": ids,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        session_id = str(found["session_id"])
+        same = {**key, "status": found["status"], "message_ids": ids}
+        superseded = self._formations.update_one(same, {"$set": fields}) > 0
+        stir(self._cold, session_id, codec.required_moment(found, "last_message_at"))
+        return superseded
 
     # -- looking at them ---------------------------------------------------------------------
 
@@ -347,8 +441,16 @@ def formation_document(formation: Formation) -> Document:
         "createdAt": formation.created_at,
         "updatedAt": formation.updated_at,
     }
-    if formation.status not in _FINISHED:
+    if formation.status.value in UNFINISHED:
         document["unfinished"] = True
+    if formation.cursor_moves is not None:
+        document["cursor_moves"] = [
+            {"to": object_id(move.to), "replaced": optional_id(move.replaced)}
+            for move in formation.cursor_moves
+        ]
+    if formation.superseded_message_ids:
+        document["superseded_message_ids"] = object_ids(formation.superseded_message_ids)
+        document["message_ids"] = document["message_ids"] or [document["_id"]]
     if formation.changes is not None:
         document["changes"] = Binary(msgspec.msgpack.encode(formation.changes))
     return document
@@ -364,7 +466,9 @@ def formation_from(document: Document) -> Formation:
         seq=codec.number(document.get("seq")),
         status=FormationStatus(document["status"]),
         trigger=Trigger(document["trigger"]),
-        message_ids=codec.text_ids(document.get("message_ids")),
+        message_ids=tuple(
+            id for id in codec.text_ids(document.get("message_ids")) if id != str(document["_id"])
+        ),
         last_message_at=codec.required_moment(document, "last_message_at"),
         created_at=codec.required_moment(document, "created_at"),
         updated_at=codec.required_moment(document, "updated_at"),
@@ -377,4 +481,37 @@ def formation_from(document: Document) -> Formation:
         usage=msgspec.convert(tuple(document.get("usage") or ()), tuple[CallUsage, ...]),
         counts=sub_document(document.get("counts")),
         changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
+        cursor_moves=_moves_of(document),
+        superseded_message_ids=codec.text_ids(document.get("superseded_message_ids")),
     )
+
+
+def _moves_of(document: Document) -> tuple[CursorMove, ...] | None:
+    moves = document.get("cursor_moves")
+    if not isinstance(moves, list):
+        return None
+    pairs = [(codec.text_id(move["to"]), codec.text_id(move.get("replaced"))) for move in moves]
+    return tuple(CursorMove(to=to, replaced=replaced) for to, replaced in pairs if to)
+
+
+def _past(document: Document) -> Past:
+    ids = document.get("superseded_message_ids") or document.get("message_ids")
+    return Past(
+        agent_id=str(document["agent_id"]),
+        status=FormationStatus(document["status"]),
+        end=Place(codec.required_moment(document, "last_message_at"), str(ids[-1]))
+        if ids
+        else None,
+        moves=_moves_of(document),
+    )
+
+
+def _place(message: Document) -> Place:
+    return Place(codec.created(message), str(message["_id"]))
+
+
+def _cursor_of(session: Document) -> str | None:
+    """The platform's cursor, None for one that is no id."""
+    context = sub_document(session.get("memory_context"))
+    cursor = codec.text_id(context.get("last_memory_message_id"))
+    return cursor if cursor is not None and is_id(cursor) else None

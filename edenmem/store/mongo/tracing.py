@@ -36,7 +36,7 @@ FULL: Filter = {
 }
 #: What a formation has that is emptied.
 UNSETTLED: list[Filter] = [
-    {"status": {"$ne": "applied"}},
+    {"status": {"$nin": ["applied", "superseded"]}},
     {"decisions.0": {"$exists": True}},
     {"error": {"$ne": None}},
 ]
@@ -237,7 +237,7 @@ class TracingPart(FormationsPart):
             said = self._said(session_id, traces.accounts)
             held = {**_of(session_id, traces.agent_id), "$or": UNSETTLED}
             for document in self._formations.find(held, {"changes": 0}) if said else ():
-                if not said.keys().isdisjoint(document.get("message_ids") or ()):
+                if not said.keys().isdisjoint(ids_of_formation(document)):
                     yield document
 
     def _said(self, session_id: str, accounts: Sequence[str] | None) -> dict[Any, Document]:
@@ -253,6 +253,11 @@ class TracingPart(FormationsPart):
 
     def _count_contexts(self, agents: Sequence[str]) -> int:
         return sum(self._sessions.count(filter) for filter in context_filters(agents))
+
+
+def ids_of_formation(document: Document) -> list[Any]:
+    """The messages that a formation was made from, also if it is superseded."""
+    return [*(document.get("message_ids") or ()), *(document.get("superseded_message_ids") or ())]
 
 
 def context_filters(agents: Sequence[str]) -> list[Filter]:

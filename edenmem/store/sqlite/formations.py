@@ -10,7 +10,7 @@ primary key (see the schema), so no order of events can break it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,21 +18,53 @@ import msgspec
 
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Trigger
+from edenmem.models.formation import (
+    CallUsage,
+    CursorMove,
+    Decision,
+    Formation,
+    FormationStatus,
+    Reach,
+    Trigger,
+)
+from edenmem.models.ids import is_id
+from edenmem.store.progress import (
+    Past,
+    Place,
+    Span,
+    ids_to_place,
+    place_by_id,
+    platform_spans,
+)
 from edenmem.store.protocol import Backlog
 from edenmem.store.sqlite.changes import apply_changes
-from edenmem.store.sqlite.codec import Row, optional_time, time, to_ms
+from edenmem.store.sqlite.codec import Row, from_list, optional_time, time, to_ms
+from edenmem.store.sqlite.host import stir
 from edenmem.store.sqlite.messages import backlog_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
-    " worker, lease_until, not_before, attempts, error, decisions, usage, counts"
+    " worker, lease_until, not_before, attempts, error, decisions, usage, counts, cursor_moves,"
+    " superseded_message_ids"
+)
+
+
+#: What progress needs of a session's formations; the last is the last message of each.
+_PASTS = (
+    "SELECT agent_id, status, last_message_at, cursor_moves, coalesce("
+    " json_extract(superseded_message_ids, '$[#-1]'), (SELECT message_id FROM formation_messages"
+    " WHERE formation_id = f.id ORDER BY place DESC LIMIT 1))"
+    " FROM formations f WHERE session_id = ?"
 )
 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _moves(text: str | None) -> tuple[CursorMove, ...] | None:
+    return None if text is None else msgspec.json.decode(text, type=tuple[CursorMove, ...])
 
 
 def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
@@ -41,13 +73,14 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
     )
-    changes = row[17] if len(row) > 17 else None
+    changes = row[19] if len(row) > 19 else None
+    moves, superseded = row[17:19]
     return Formation(
         id=row[0],
         session_id=row[1],
         agent_id=row[2],
         seq=row[3],
-        status=FormationStatus(row[4]),
+        status=FormationStatus(row[4]) if superseded is None else FormationStatus.SUPERSEDED,
         trigger=Trigger(row[5]),
         message_ids=tuple(message_id for (message_id,) in messages),
         last_message_at=time(row[6]),
@@ -62,6 +95,8 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         usage=msgspec.json.decode(row[15], type=tuple[CallUsage, ...]),
         counts=msgspec.json.decode(row[16]),
         changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
+        cursor_moves=_moves(moves),
+        superseded_message_ids=from_list(superseded) if superseded else (),
     )
 
 
@@ -77,14 +112,14 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     """Store a new formation; False if something keeps it from being: see `Store.claim`."""
     changes = formation.changes
     added = connection.execute(
-        "INSERT OR IGNORE INTO formations VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT OR IGNORE INTO formations ({COLUMNS}, changes) VALUES"
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             formation.id,
             formation.session_id,
             formation.agent_id,
             formation.seq,
-            formation.status.value,
+            _stored_status(formation.status),
             formation.trigger.value,
             to_ms(formation.last_message_at),
             to_ms(formation.created_at),
@@ -97,6 +132,10 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
             _json(formation.decisions),
             _json(formation.usage),
             _json(formation.counts),
+            None if formation.cursor_moves is None else _json(formation.cursor_moves),
+            json_array(formation.superseded_message_ids)
+            if formation.status is FormationStatus.SUPERSEDED
+            else None,
             None if changes is None else msgspec.json.encode(changes),
         ),
     ).rowcount
@@ -115,13 +154,20 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     return True
 
 
+def _stored_status(status: FormationStatus) -> str:
+    """A superseded formation is known by its list of messages; the table knows no such status."""
+    return (FormationStatus.APPLIED if status is FormationStatus.SUPERSEDED else status).value
+
+
 class Formations(Part):
     """See `edenmem.store.protocol.Store`."""
 
-    def backlog(self, session_id: str, agent_id: str, *, limit: int) -> Backlog:
+    def backlog(
+        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+    ) -> Backlog:
         with self._db.reading() as connection:
-            messages, total = backlog_of(connection, session_id, agent_id, limit)
-        return Backlog(messages=messages, total=total)
+            spans = _spans(connection, session_id)
+            return backlog_of(connection, session_id, agent_id, limit, reach, spans)
 
     def claim(self, formation: Formation) -> bool:
         with self._db.writing() as connection:
@@ -254,6 +300,28 @@ class Formations(Part):
             (formation_id,),
         )
 
+    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
+        with self._db.writing() as connection:
+            found = find_formation(connection, formation_id)
+            finished = (FormationStatus.APPLIED, FormationStatus.FAILED)
+            if found is None or found.status not in finished:
+                return False
+            given_up = [each for each in found.message_ids if each not in set(keep)]
+            if not given_up:
+                return False
+            connection.execute(
+                "UPDATE formations SET status = 'applied', superseded_message_ids = ?,"
+                " updated_at = ? WHERE id = ?",
+                (json_array(found.message_ids), to_ms(now), formation_id),
+            )
+            connection.execute(
+                "DELETE FROM formation_messages WHERE formation_id = ?"
+                " AND message_id IN (SELECT value FROM json_each(?))",
+                (formation_id, json_array(given_up)),
+            )
+            stir(connection, found.session_id)
+        return True
+
     def _update(
         self, change: str, values: tuple[Any, ...], where: str, keys: tuple[Any, ...]
     ) -> bool:
@@ -281,8 +349,11 @@ class Formations(Part):
                 where += f" AND {column} = ?"
                 values.append(value)
         if statuses:
-            where += " AND status IN (SELECT value FROM json_each(?))"
-            values.append(json_array(status.value for status in statuses))
+            status = "status"
+            if {FormationStatus.APPLIED, FormationStatus.SUPERSEDED}.intersection(statuses):
+                status = "iif(superseded_message_ids IS NULL, status, 'superseded')"
+            where += f" AND {status} IN (SELECT value FROM json_each(?))"
+            values.append(json_array(each.value for each in statuses))
         # The clocks of workers may disagree, so that times do not tell which of a pair is later.
         one_pair = session_id is not None and agent_id is not None
         return self._latest_first("seq" if one_pair else "created_at", where, values, limit)
@@ -321,7 +392,7 @@ def apply_recorded(
     found = find_formation(connection, formation_id)
     if found is None:
         raise NotFoundError(f"there is no formation {formation_id}")
-    if found.status is FormationStatus.APPLIED:
+    if found.status in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED):
         return []
     if found.status is not FormationStatus.RECORDED or found.changes is None:
         raise ConflictError(
@@ -346,15 +417,63 @@ def _claimed(connection: sqlite3.Connection, formation_id: str, worker: str) -> 
 
 
 def _move_progress(connection: sqlite3.Connection, formation: Formation) -> None:
-    """The platform keeps the progress of a session's first agent on the session itself. Its
-    counters are not stored here: the backlog is counted, and cannot be wrong."""
-    first = connection.execute(
-        "SELECT member_id FROM session_members WHERE session_id = ? AND role = 'agent'"
-        " ORDER BY place LIMIT 1",
-        (formation.session_id,),
+    """The platform keeps the progress of a session's first agent on the session itself: move it,
+    only forwards, and note what was replaced. Its counters are not stored here: the backlog is
+    counted, and cannot be wrong."""
+    cursor, first = _cursor_and_first_agent(connection, formation.session_id)
+    moves: tuple[CursorMove, ...] = ()
+    if first == formation.agent_id and formation.message_ids:
+        end = Place(formation.last_message_at, formation.message_ids[-1])
+        known = _places(connection, formation.session_id, [cursor] if cursor else [])
+        if cursor is None or (known.get(cursor) or place_by_id(cursor)) < end:
+            connection.execute(
+                "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
+                (end.id, formation.session_id),
+            )
+            moves = (CursorMove(to=end.id, replaced=cursor),)
+    connection.execute(
+        "UPDATE formations SET cursor_moves = ? WHERE id = ?", (_json(moves), formation.id)
+    )
+
+
+def _cursor_and_first_agent(
+    connection: sqlite3.Connection, session_id: str
+) -> tuple[str | None, str | None]:
+    """The platform's cursor (None for one that is no id), and the session's first agent."""
+    row = connection.execute(
+        "SELECT last_memory_message_id, (SELECT member_id FROM session_members"
+        " WHERE session_id = s.id AND role = 'agent' ORDER BY place LIMIT 1)"
+        " FROM sessions s WHERE id = ?",
+        (session_id,),
     ).fetchone()
-    if first == (formation.agent_id,) and formation.message_ids:
-        connection.execute(
-            "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
-            (formation.message_ids[-1], formation.session_id),
+    cursor, first = row or (None, None)
+    return (cursor if cursor is not None and is_id(cursor) else None), first
+
+
+def _places(
+    connection: sqlite3.Connection, session_id: str, ids: Iterable[str]
+) -> dict[str, Place]:
+    rows = connection.execute(
+        "SELECT id, created_at FROM messages WHERE session_id = ?"
+        " AND id IN (SELECT value FROM json_each(?))",
+        (session_id, json_array(ids)),
+    )
+    return {id: Place(time(at), id) for id, at in rows}
+
+
+def _spans(connection: sqlite3.Connection, session_id: str) -> tuple[Span, ...]:
+    """What the platform formed of a session."""
+    cursor, first = _cursor_and_first_agent(connection, session_id)
+    if cursor is None:  # then no formation of ours has replaced one
+        return ()
+    pasts = [
+        Past(
+            agent_id=agent_id,
+            status=FormationStatus(status),
+            end=Place(time(at), last) if last else None,
+            moves=_moves(moves),
         )
+        for agent_id, status, at, moves, last in connection.execute(_PASTS, (session_id,))
+    ]
+    places = _places(connection, session_id, ids_to_place(cursor, pasts))
+    return platform_spans(cursor, first, pasts, places)

@@ -161,6 +161,13 @@ def add_members(
     )
 
 
+def stir(connection: sqlite3.Connection, session_id: str) -> None:
+    """Take back the cold run's note of a session; see the migration that added it."""
+    connection.execute(
+        "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
+    )
+
+
 def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
     """Store a new session, or add its members to the one with its id; whether it is new."""
     added = connection.execute(
@@ -299,3 +306,4 @@ class Host(Part):
     def set_session_status(self, session_id: str, status: str) -> None:
         with self._db.writing() as connection:
             connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
+            stir(connection, session_id)

@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from edenmem.errors import NotFoundError
+from edenmem.models.formation import Reach
 from edenmem.models.host import CachedContext, Message, ToolCall
+from edenmem.store.progress import Place, Span
+from edenmem.store.protocol import Backlog
 from edenmem.store.sqlite.codec import Row, time, to_ms
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
@@ -65,19 +68,43 @@ def message_row(session_id: str, message: Message) -> Row:
 
 
 def backlog_of(
-    connection: sqlite3.Connection, session_id: str, agent_id: str, limit: int
-) -> tuple[tuple[Message, ...], int]:
-    """The oldest messages that no formation of the agent has, and how many there are."""
+    connection: sqlite3.Connection,
+    session_id: str,
+    agent_id: str,
+    limit: int,
+    reach: Reach,
+    spans: Sequence[Span],
+) -> Backlog:
+    """See `edenmem.store.protocol.Store.backlog`; ``spans`` is what the platform formed."""
+    having = "SELECT 1 FROM formation_messages f"
+    unfinished = ""
+    if reach.own:
+        having += " JOIN formations o ON o.id = f.formation_id"
+        unfinished = " AND o.status IN ('claimed', 'released', 'recorded')"
     tail = (
-        "FROM messages m WHERE m.session_id = ? AND NOT EXISTS (SELECT 1 FROM formation_messages f"
-        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id)"
+        f"FROM messages m WHERE m.session_id = ? AND NOT EXISTS ({having}"
+        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id"
+        f"{unfinished})"
     )
-    columns = MESSAGE.removesuffix("FROM messages m")
+    columns, keys = MESSAGE.removesuffix("FROM messages m"), (session_id, agent_id)
+    if not spans:
+        rows = connection.execute(
+            f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*keys, max(0, limit))
+        ).fetchall()
+        (total,) = connection.execute(f"SELECT count(*) {tail}", keys).fetchone()
+        return Backlog(messages=tuple(map(message_from, rows)), total=total)
+    waiting, by_platform = [], 0
+    for id, at in connection.execute(f"SELECT m.id, m.created_at {tail} {_IN_ORDER}", keys):
+        covered = any(span.covers(Place(time(at), id)) for span in spans)
+        by_platform += covered
+        if not covered or reach.platform:
+            waiting.append(id)
     rows = connection.execute(
-        f"{columns} {tail} {_IN_ORDER} LIMIT ?", (session_id, agent_id, max(0, limit))
+        f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?)) {_IN_ORDER}",
+        (json_array(waiting[: max(0, limit)]),),
     ).fetchall()
-    (total,) = connection.execute(f"SELECT count(*) {tail}", (session_id, agent_id)).fetchone()
-    return tuple(map(message_from, rows)), total
+    messages = tuple(map(message_from, rows))
+    return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
 
 
 class Messages(Part):

@@ -42,7 +42,11 @@ _KINDS: dict[ReferenceKind, _Named] = {
     "session": _Named("sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"),
     "fact": _Named("facts", _BEGINNING),
     "reflection": _Named("reflections", _BEGINNING),
-    "formation": _Named("formations", "status || ' #' || seq || ' of session ' || session_id"),
+    "formation": _Named(
+        "formations",
+        "iif(superseded_message_ids IS NULL, status, 'superseded') || ' #' || seq"
+        " || ' of session ' || session_id",
+    ),
 }
 
 

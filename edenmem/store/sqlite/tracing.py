@@ -28,10 +28,11 @@ OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
 #: Audit entries that have contents.
 FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
 
-#: A session's messages of the accounts in a formation.
+#: Messages of the accounts in a formation, also in one that is superseded.
 SAID_IN = (
-    "EXISTS (SELECT 1 FROM formation_messages fm JOIN messages m ON m.id = fm.message_id"
-    f" WHERE fm.formation_id = formations.id AND m.sender {AMONG})"
+    "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
+    " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
+    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
 )
 
 

@@ -32,7 +32,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.formation import FormationStatus, UsageEntry
+from edenmem.models.formation import FormationStatus, Reach, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import PresenceKind, RecordKind
@@ -268,7 +268,8 @@ def _use_everything(store: Store) -> None:
     store.retry(failing.id, now=NOW)
     store.formation(formation.id)
     store.backlog(session.id, agent.id, limit=2)
-    store.backlog(session.id, other.id, limit=2)
+    store.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
+    store.supersede(formation.id, now=NOW)
     of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
     for named in ({}, of_session, of_agent, of_session | of_agent):
         list(store.formations(**named))
