@@ -17,7 +17,27 @@ from edenmem.engine.overview import names
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
-    from edenmem.engine.cold_report import ColdFailure, ColdPlan, ColdReport, Tally
+    from edenmem.engine.cold_report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
+
+
+_RULES: dict[str, str] = {
+    "status": "not active (see --all-status)",
+    "formed_by_platform": "formed by the platform (see --include-formed)",
+    "incognito": "incognito",
+    "not_quiet": "not quiet yet",
+    "below_threshold": "below the threshold",
+    "failed": "failed (see 'cold status')",
+    "taken": "claimed by another worker",
+    "waiting": "waiting for the next try",
+    "max_age": "older than --max-age",
+    "limit": "beyond --limit",
+}
+
+_LEFT_OUT: list[Column[LeftOut]] = [
+    Column("left out", lambda one: _RULES[one.rule]),
+    Column("sessions", lambda one: one.sessions, "number"),
+    Column("messages", lambda one: one.messages, "number"),
+]
 
 
 @contextmanager
@@ -71,6 +91,8 @@ def tell_report(run: Invocation, report: ColdReport, *, one_line: bool = False) 
         run.out.fields(_fields(report))
         if report.dry_run:
             run.out.listing(report.planned, _planned(run), empty="nothing is due")
+            if report.left_out:
+                run.out.listing(report.left_out, _LEFT_OUT)
     for failure in report.failed:
         tell(f"{failure.session}: {failure.reason}", _what_follows(failure))
     if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
@@ -94,6 +116,7 @@ def _what_follows(failure: ColdFailure) -> str | None:
 def _fields(report: ColdReport) -> list[tuple[str, object]]:
     facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
     left_out = (
+        (report.left_out_by_status, "by status (see --all-status)"),
         (report.left_out_by_limit, "by --limit"),
         (report.left_out_by_age, "by --max-age"),
     )

@@ -101,6 +101,7 @@ class Claims:
             updated_at=now,
             worker=self.worker,
             lease_until=self._lease(now),
+            cursor_moves=(),
         )
 
     async def claim(self, formation: Formation) -> bool:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from edenmem.engine.cold_ending import Ending
-from edenmem.engine.cold_look import TO_DO, Looker, Prospect, rules_of
+from edenmem.engine.cold_look import TO_DO, Looker, Prospect, is_taken, rules_of
 from edenmem.engine.cold_report import (
     ColdFailure,
     ColdPlan,
     ColdReport,
+    Rule,
     Tally,
     failures_of,
 )
@@ -32,7 +33,7 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
-from edenmem.models.formation import Trigger
+from edenmem.models.formation import FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
@@ -48,12 +49,23 @@ T = TypeVar("T")
 
 class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to take up: sessions of one agent, at most ``limit``, quiet for at most ``max_age``.
-    What the last two leave out is counted. A dry run asks no model and writes nothing."""
+
+    ``all_status``: not only sessions that are active, or that edenmem stored itself.
+    ``include_formed``: also messages that the platform formed. What each rule leaves out is
+    counted. A dry run asks no model and writes nothing.
+    """
 
     agent_id: str | None = None
     limit: int | None = None
     max_age: timedelta | None = None
+    all_status: bool = False
+    include_formed: bool = False
     dry_run: bool = False
+
+    @property
+    def reach(self) -> Reach:
+        """Which messages are taken."""
+        return Reach.INCLUDE_FORMED if self.include_formed else Reach.WAITING
 
 
 class ColdRunner:
@@ -144,8 +156,13 @@ class _Run:
         self._clock = clock
         self._options = options
         self._progress = progress
-        self._looker = Looker(store, settings.formation, clock, estimates=options.dry_run)
-        self._rules = rules_of(settings.formation)
+        self._looker = Looker(
+            store, settings.formation, clock, estimates=options.dry_run, reach=options.reach
+        )
+        self._rules = rules_of(
+            settings.formation, all_status=options.all_status, reach=options.reach
+        )
+        self._seen: set[str] = set()
         self._before = clock() - timedelta(minutes=settings.cold.quiet_minutes)
         self._sessions = store.quiet_sessions(
             before=self._before, rules=None if options.dry_run else self._rules
@@ -172,6 +189,24 @@ class _Run:
         for worker in workers:
             if not worker.cancelled() and (error := worker.exception()) is not None:
                 raise error  # a mistake of ours, not a session's
+        if self._options.dry_run and not self._ending.ended:
+            try:
+                await in_thread(self._count_others)
+            except StoreError as error:
+                self._ending.end("database", error.message, error.hint)
+
+    def _count_others(self) -> None:
+        """Count, for a dry run, what was not even looked at, and what failed. Blocks."""
+        only = self._options.agent_id
+        for session, messages in self._looker.not_looked_at(self._seen, only=only):
+            if session.incognito or messages:
+                self.tally.leave_out("incognito" if session.incognito else "not_quiet", messages)
+        failed: dict[str, int] = {}
+        for formation in self._store.formations(agent_id=only, statuses=(FormationStatus.FAILED,)):
+            failed.setdefault(formation.session_id, 0)
+            failed[formation.session_id] += len(formation.message_ids)
+        for count in failed.values():
+            self.tally.leave_out("failed", count)
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -225,21 +260,24 @@ class _Run:
         if sight.active:
             self.tally.count("active")
             return
-        due = [look for look in looks if look.work in TO_DO]
+        self._seen.add(session.id)
+        # What was begun is brought to its end, whatever the session's status.
+        wrong_status = not (self._options.all_status or is_taken(session))
+        due = [
+            look
+            for look in looks
+            if look.work in TO_DO and not (wrong_status and look.work == "form")
+        ]
         if not again and any(look.work == "resume" for look in due):
             self._tried_before.append(quiet)
             return
-        for look in looks:
-            if look.work in ("waiting", "taken"):
-                self.tally.count(look.work)
-            elif look.work == "nothing":
-                self.tally.count("not_due")
+        self._count_left_out(looks, wrong_status)
         if due:
-            if not self._is_left_out(sight.spoken):
+            if not self._is_left_out(sight.spoken, due):
                 await self._do(session, due)
         elif (
             self._may_settle
-            and all(look.work == "nothing" for look in looks)
+            and all(look.work in ("nothing", "form") for look in looks)
             and await self._finish(session, [look.agent.id for look in looks if look.formed])
         ):
             await in_thread(self._store.settle, session.id, seen=quiet.seen, rules=self._rules)
@@ -249,14 +287,40 @@ class _Run:
         """Whether all agents of a session were looked at, and a note may be written."""
         return self._options.agent_id is None and not self._options.dry_run
 
-    def _is_left_out(self, spoken: datetime | None) -> bool:
+    def _count_left_out(self, looks: Sequence[Prospect], wrong_status: bool) -> None:
+        left_out: dict[Rule, int] = {}
+
+        def leave_out(rule: Rule, messages: int) -> None:
+            left_out[rule] = left_out.get(rule, 0) + messages
+
+        for look in looks:
+            match look.work:
+                case "waiting" | "taken":
+                    self.tally.count(look.work)
+                    leave_out(look.work, look.messages)
+                case "nothing":
+                    self.tally.count("not_due")
+                    if look.messages:
+                        leave_out("below_threshold", look.messages)
+                case "form" if wrong_status:
+                    leave_out("status", look.messages)
+            if look.by_platform:
+                leave_out("formed_by_platform", look.by_platform)
+        self.tally.count("left_out_by_status", "status" in left_out)
+        for rule, messages in left_out.items():
+            self.tally.leave_out(rule, messages)
+
+    def _is_left_out(self, spoken: datetime | None, due: Sequence[Prospect]) -> bool:
         options = self._options
+        messages = sum(look.messages for look in due)
         oldest = self._clock() - options.max_age if options.max_age is not None else None
         if oldest is not None and spoken is not None and spoken < oldest:
             self.tally.count("left_out_by_age")
+            self.tally.leave_out("max_age", messages)
             return True
         if options.limit is not None and self._taken_up >= options.limit:
             self.tally.count("left_out_by_limit")
+            self.tally.leave_out("limit", messages)
             return True
         self._taken_up += 1
         return False
@@ -315,7 +379,10 @@ class _Run:
         agent_id = look.agent.id
         try:
             reports = await self._service.form_memories(
-                session.id, agent_id=agent_id, trigger=Trigger.COLD
+                session.id,
+                agent_id=agent_id,
+                trigger=Trigger.COLD,
+                reach=self._options.reach,
             )
             for report in failures_of(reports):
                 self.tally.failed.append(await self._failure(report, session))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import datetime
 from typing import Literal
 
@@ -11,7 +11,7 @@ import msgspec
 from edenmem.engine.claims import UNFINISHED
 from edenmem.engine.formation import is_backlog_due, is_free
 from edenmem.engine.transcript import shown_length
-from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
@@ -26,13 +26,15 @@ TO_DO: frozenset[Work] = frozenset({"form", "resume", "complete"})
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     """What may be done of a session for one agent, how many messages and (estimated) tokens it
     has. "resume" was begun and given back before; "complete" needs no model. ``formed``, if there
-    is nothing to do, says whether there was once."""
+    is nothing to do, says whether there was once. ``by_platform`` counts messages that are left out
+    because the platform formed them."""
 
     agent: Agent
     work: Work
     messages: int = 0
     tokens: int = 0
     formed: bool = False
+    by_platform: int = 0
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +47,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     prospects: tuple[Prospect, ...] = ()
 
 
-def rules_of(settings: FormationSettings) -> str:
-    """A name of the settings that decide whether a session has anything to do."""
+def rules_of(settings: FormationSettings, *, all_status: bool, reach: Reach) -> str:
+    """A name of the settings and options that decide whether a session has anything to do."""
     names = (
         "min_messages",
         "token_interval",
@@ -59,7 +61,14 @@ def rules_of(settings: FormationSettings) -> str:
         "message_characters",
         "tool_characters",
     )
-    return derived_id("cold", *(str(getattr(settings, name)) for name in names))[:12]
+    values = [*(getattr(settings, name) for name in names), all_status, reach.value]
+    return derived_id("cold", *map(str, values))[:12]
+
+
+def is_taken(session: Session) -> bool:
+    """Whether a cold run takes the session by its status: an active one, as the platform does, or
+    one that edenmem stored itself, which has another status so that the platform leaves it."""
+    return session.status == "active" or session.imported
 
 
 class Looker:
@@ -70,6 +79,7 @@ class Looker:
         settings: How much is enough.
         clock: The current time.
         estimates: Also estimate tokens, which is of use to a dry run only.
+        reach: Which messages to take.
     """
 
     def __init__(
@@ -79,7 +89,9 @@ class Looker:
         clock: Callable[[], datetime],
         *,
         estimates: bool = False,
+        reach: Reach = Reach.WAITING,
     ) -> None:
+        self._reach = reach
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -126,17 +138,41 @@ class Looker:
             tokens = self._tokens_of(session, unfinished) if self._estimates else 0
             return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
         limit = self._settings.max_messages
-        backlog = self._store.backlog(session.id, agent.id, limit=limit)
+        backlog = self._store.backlog(session.id, agent.id, limit=limit, reach=self._reach)
+        by_platform = 0 if self._reach.platform else backlog.by_platform
         due = is_backlog_due(backlog, agent, Trigger.COLD, self._settings)
         if not due:
             past = self._store.formations(session_id=session.id, agent_id=agent.id, limit=1)
             formed = next(iter(past), None) is not None
-            return Prospect(agent=agent, work="nothing", messages=backlog.total, formed=formed)
+            return Prospect(
+                agent=agent,
+                work="nothing",
+                messages=backlog.total,
+                formed=formed,
+                by_platform=by_platform,
+            )
         tokens = 0
         if self._estimates:
             share = backlog.total / max(1, len(backlog.messages))  # one range stands for others
             tokens = round(self._tokens(backlog.messages) * share)
-        return Prospect(agent=agent, work="form", messages=backlog.total, tokens=tokens)
+        return Prospect(
+            agent=agent,
+            work="form",
+            messages=backlog.total,
+            tokens=tokens,
+            by_platform=by_platform,
+        )
+
+    def not_looked_at(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:
+        """The sessions that are not among those ``seen``, and how many messages wait in them."""
+        for session in self._store.sessions(agent_id=only):
+            if session.id not in seen:
+                agents = session.agents if only is None else (only,)
+                backlogs = (
+                    self._store.backlog(session.id, agent, limit=0, reach=self._reach)
+                    for agent in agents
+                )
+                yield session, sum(backlog.total for backlog in backlogs)
 
     def _tokens_of(self, session: Session, unfinished: Formation) -> int:
         messages = self._store.messages(session.id, ids=unfinished.message_ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -46,6 +46,31 @@ class ColdPlan(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
+#: Why messages are not taken up. "status": of a session that is not active; "formed_by_platform";
+#: "below_threshold": too few; "failed": kept as failed; "taken", "waiting": by a claim.
+Rule = Literal[
+    "status",
+    "formed_by_platform",
+    "incognito",
+    "not_quiet",
+    "below_threshold",
+    "failed",
+    "taken",
+    "waiting",
+    "max_age",
+    "limit",
+]
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule leaves out: how many sessions, and how many messages, which count once for
+    each agent of their session."""
+
+    rule: Rule
+    sessions: int
+    messages: int
+
+
 class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a cold run did.
 
@@ -54,8 +79,9 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     ``formed`` and ``completed`` (recorded earlier, now applied) count ranges of messages.
     ``active`` are sessions in which somebody spoke again before their turn came. ``timed_out`` and
     ``given_back`` (as the run was stopped) are labels of sessions whose messages wait, with
-    nothing lost and no failed try counted. ``left_out`` were due, but beyond ``--limit`` or
-    ``--max-age``. ``duration`` is in seconds.
+    nothing lost and no failed try counted. ``left_out_by_…`` were due, but beyond ``--limit`` or
+    ``--max-age``, or of another status. ``left_out`` counts for each rule, and in a dry run looks
+    at all sessions. ``duration`` is in seconds.
     """
 
     started_at: datetime
@@ -77,6 +103,8 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     incognito: int = 0
     left_out_by_limit: int = 0
     left_out_by_age: int = 0
+    left_out_by_status: int = 0
+    left_out: tuple[LeftOut, ...] = ()
     timed_out: tuple[str, ...] = ()
     given_back: tuple[str, ...] = ()
     failed: tuple[ColdFailure, ...] = ()
@@ -113,6 +141,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
+        self._left_out: dict[Rule, list[int]] = {}
         self.timed_out: list[str] = []
         self.given_back: list[str] = []
         self.failed: list[ColdFailure] = []
@@ -124,6 +153,12 @@ class Tally:
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of `ColdReport`."""
         self.counts[name] = self.counts.get(name, 0) + number
+
+    def leave_out(self, rule: Rule, messages: int) -> None:
+        """Count a session of which a rule leaves out messages."""
+        counts = self._left_out.setdefault(rule, [0, 0])
+        counts[0] += 1
+        counts[1] += messages
 
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)
@@ -167,6 +202,13 @@ class Tally:
             given_back=tuple(self.given_back),
             failed=tuple(self.failed),
             planned=tuple(self.planned),
+            left_out=tuple(
+                LeftOut(
+                    rule=rule, sessions=self._left_out[rule][0], messages=self._left_out[rule][1]
+                )
+                for rule in get_args(Rule)
+                if rule in self._left_out
+            ),
             stopped_early=self.stopped_early,
             reason=self.reason,
             hint=self.hint,

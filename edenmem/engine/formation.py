@@ -8,7 +8,7 @@ by whoever comes next, without asking a model again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -41,9 +41,11 @@ from edenmem.errors import (
     UnavailableError,
 )
 from edenmem.models.changes import Actor
-from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.forgetting import block
+from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings
 from edenmem.store.protocol import Backlog, Store
 
@@ -97,13 +99,22 @@ class Former:
         return self._is_due(await self._backlog(session, agent), agent, trigger)
 
     async def form(
-        self, session: Session, agent: Agent, *, trigger: Trigger, dry_run: bool = False
+        self,
+        session: Session,
+        agent: Agent,
+        *,
+        trigger: Trigger,
+        dry_run: bool = False,
+        reach: Reach = Reach.WAITING,
     ) -> list[FormationReport]:
         """Form what is due of a session for one of its agents, range by range.
 
         What an earlier run left unfinished comes first. There is always at least one report, and
         ``left`` of the last says how many messages are still to come. A dry run asks the models,
         claims and writes nothing, and goes no further than the first range.
+
+        To form again what edenmem formed (``reach``), its formations are superseded first: their
+        messages wait like new ones, so that a run that is cut off loses none of them.
 
         Raises:
             ConfigError: a model is needed and none is configured.
@@ -119,13 +130,19 @@ class Former:
             unfinished = await self._claims.unfinished(session.id, agent.id)
             if unfinished is not None:
                 report = await self._resume(unfinished, session, agent, trigger, dry_run)
-                report = msgspec.structs.replace(report, left=await self._left(session, agent))
+                left = await self._left(session, agent, reach)
+                report = msgspec.structs.replace(report, left=left)
             else:
-                backlog = await self._backlog(session, agent)
+                if reach.own and not dry_run:
+                    self._demand_llm()
+                    formed = {report.formation_id for report in reports}
+                    await in_thread(self._supersede, session, agent, formed)
+                    reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
+                backlog = await self._backlog(session, agent, reach)
                 begun = waiting is not None and trigger is not Trigger.THRESHOLD
                 if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
                     return reports or [self._report(session, agent, "not_due", left=backlog.total)]
-                report = await self._begin(backlog, session, agent, trigger, dry_run)
+                report = await self._begin(backlog, session, agent, trigger, dry_run, reach)
                 waiting = (backlog.total if waiting is None else waiting) - report.messages
             reports.append(report)
             if report.outcome not in ("applied", "resumed"):
@@ -160,13 +177,36 @@ class Former:
     def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
         return is_backlog_due(backlog, agent, trigger, self._settings.formation)
 
-    async def _backlog(self, session: Session, agent: Agent) -> Backlog:
+    async def _backlog(
+        self, session: Session, agent: Agent, reach: Reach = Reach.WAITING
+    ) -> Backlog:
         limit = self._settings.formation.max_messages
-        return await in_thread(self._store.backlog, session.id, agent.id, limit=limit)
+        backlog = await in_thread(
+            self._store.backlog, session.id, agent.id, limit=limit, reach=reach
+        )
+        if not reach.own:
+            return backlog
+        forgotten = await in_thread(_forgotten, self._store, agent.id, backlog.messages)
+        messages = tuple(each for each in backlog.messages if each.id not in forgotten)
+        total = backlog.total - len(forgotten)
+        return msgspec.structs.replace(backlog, messages=messages, total=total)
 
-    async def _left(self, session: Session, agent: Agent) -> int:
-        backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1)
+    async def _left(self, session: Session, agent: Agent, reach: Reach) -> int:
+        backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1, reach=reach)
         return backlog.total
+
+    def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
+        """Free the messages of all finished formations but those of this run. Blocks."""
+        finished = self._store.formations(
+            session_id=session.id,
+            agent_id=agent.id,
+            statuses=(FormationStatus.APPLIED, FormationStatus.FAILED),
+        )
+        for formation in list(finished):
+            if formation.id not in but:
+                said = tuple(self._store.messages(session.id, ids=formation.message_ids))
+                keep = _forgotten(self._store, agent.id, said)
+                self._store.supersede(formation.id, keep=tuple(keep), now=self._clock())
 
     # -- one range ---------------------------------------------------------------------------
 
@@ -218,7 +258,13 @@ class Former:
         return report_of_changes(report, changes, results)
 
     async def _begin(
-        self, backlog: Backlog, session: Session, agent: Agent, trigger: Trigger, dry_run: bool
+        self,
+        backlog: Backlog,
+        session: Session,
+        agent: Agent,
+        trigger: Trigger,
+        dry_run: bool,
+        reach: Reach,
     ) -> FormationReport:
         self._demand_llm()
         messages = choose_range(backlog.messages, self._settings.formation)
@@ -226,7 +272,7 @@ class Former:
         left = backlog.total - len(messages)
         if not dry_run and not await self._claims.claim(draft):
             return self._report(session, agent, "taken", left=left)
-        report = await self._perform(draft, session, agent, messages, dry_run)
+        report = await self._perform(draft, session, agent, messages, dry_run, reach)
         return msgspec.structs.replace(report, left=left)
 
     async def _perform(
@@ -236,9 +282,13 @@ class Former:
         agent: Agent,
         messages: Sequence[Message] | None,
         dry_run: bool,
+        reach: Reach = Reach.WAITING,
     ) -> FormationReport:
         """Make the outcome of a formation that is this worker's, record it and apply it."""
-        asker = Asker(self._demand_llm(), f"{session.label}/{agent.username}/{formation.seq}")
+        # Ranges that are formed again have the numbers that they had, for recorded answers.
+        before = await in_thread(self._superseded_before, formation, reach)
+        key = f"{session.label}/{agent.username}/{formation.seq - before}"
+        asker = Asker(self._demand_llm(), key)
         work = self._maker.make(formation, session, agent, messages, asker)
         if dry_run:
             outcome = await work
@@ -289,6 +339,16 @@ class Former:
         )
         return report_of_changes(report, outcome.changes.changes, results)
 
+    def _superseded_before(self, formation: Formation, reach: Reach) -> int:
+        """How many earlier formations are superseded, or would be if this were no dry run."""
+        would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
+        found = self._store.formations(
+            session_id=formation.session_id,
+            agent_id=formation.agent_id,
+            statuses=(FormationStatus.SUPERSEDED, *would_be),
+        )
+        return sum(each.seq < formation.seq for each in found)
+
     async def _failed(
         self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker
     ) -> FormationReport:
@@ -302,6 +362,25 @@ class Former:
             error=error,
             usage=tuple(asker.spent),
         )
+
+
+def _forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
+    """Those of the messages that were said before their sender or session was forgotten."""
+    until: dict[str, datetime | None] = {}
+    for forgetting in store.forgettings():
+        for key in forgetting.blocks:
+            known = until.get(key, forgetting.closed_at)
+            ends = (known, forgetting.closed_at)
+            until[key] = None if None in ends else max(end for end in ends if end is not None)
+    forgotten = set()
+    for message in messages if until else ():
+        keys = [block("session", message.session_id)]
+        if message.sender is not None:
+            keys.append(block("scope", Scope.user(agent_id, message.sender).key))
+        for key in keys:
+            if key in until and ((end := until[key]) is None or message.created_at <= end):
+                forgotten.add(message.id)
+    return forgotten
 
 
 def _may_be_its_fault(error: EdenmemError) -> bool:

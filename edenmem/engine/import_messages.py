@@ -16,7 +16,16 @@ import msgspec
 
 from edenmem.engine.import_format import BadLine, ParsedMessage, ParsedSession
 from edenmem.engine.import_people import People
-from edenmem.models.host import Agent, Message, Session, ToolCall, User, literal, owner_of
+from edenmem.models.host import (
+    STORED,
+    Agent,
+    Message,
+    Session,
+    ToolCall,
+    User,
+    literal,
+    owner_of,
+)
 from edenmem.models.ids import derived_id, is_id
 
 #: Between messages whose times are not given.
@@ -62,9 +71,15 @@ def session_of(
     users: Sequence[User],
     created_at: datetime | None,
     *,
+    stored: Session | None = None,
     owner: str | None = None,
 ) -> Session:
-    """The session as it is stored if it is new."""
+    """The session as it is stored if it is new.
+
+    It is marked as imported, and its status keeps the platform's cold run away, unless it is a
+    session of the platform: one that is there without the mark, and has no name of an import.
+    """
+    ours = stored is None or stored.imported or _is_named(stored)
     session = Session(
         id=session_id,
         agents=tuple(dict.fromkeys(agent.id for agent in agents)),
@@ -76,8 +91,15 @@ def session_of(
         platform=parsed.platform,
         incognito=parsed.incognito,
         created_at=parsed.created_at or created_at,
+        imported=ours,
+        status=STORED if ours else "active",
     )
     return msgspec.structs.replace(session, owner=owner_of(session, agents))
+
+
+def _is_named(stored: Session) -> bool:
+    """Whether an import gave the session its id, also before imported sessions were marked."""
+    return stored.name is not None and stored.id == derived_id("session", stored.name)
 
 
 def messages_of(

@@ -223,7 +223,13 @@ class _Import:
         times = times_of(plan.parsed, ids, there, self._now)
         begun = min(times, default=self._now)
         session = session_of(
-            plan.parsed, plan.session_id, plan.agents, plan.users, begun, owner=plan.owner_id
+            plan.parsed,
+            plan.session_id,
+            plan.agents,
+            plan.users,
+            begun,
+            stored=plan.stored,
+            owner=plan.owner_id,
         )
         messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
         totals.sessions += 1

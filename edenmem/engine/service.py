@@ -26,7 +26,7 @@ from edenmem.engine import lookups
 from edenmem.engine.acting import this_program
 from edenmem.engine.offload import in_thread
 from edenmem.engine.visibility import current_view, reader_scopes
-from edenmem.models.formation import Trigger
+from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope, ScopeKind
 
@@ -315,6 +315,7 @@ class MemoryService:
         trigger: Trigger = Trigger.FORCED,
         dry_run: bool = False,
         consolidate: bool = True,
+        reach: Reach = Reach.WAITING,
     ) -> list[FormationReport]:
         """Make memories of what was said since the last time.
 
@@ -328,6 +329,7 @@ class MemoryService:
             trigger: Why; decides how much there must be.
             dry_run: Ask the models and report what would be written, but write nothing.
             consolidate: Also consolidate what is due; False leaves it to a later run.
+            reach: Which messages: those that neither edenmem nor the platform formed, or more.
 
         Returns:
             One report for each range of messages and agent, consolidations with an agent's last.
@@ -342,15 +344,31 @@ class MemoryService:
             lookups.session_and_agents, self._store, session_id, agent_id
         )
         reports = await _all(
-            self._form(session, agent, trigger=trigger, dry_run=dry_run, consolidate=consolidate)
+            self._form(
+                session,
+                agent,
+                trigger=trigger,
+                dry_run=dry_run,
+                consolidate=consolidate,
+                reach=reach,
+            )
             for agent in agents
         )
         return [report for of_agent in reports for report in of_agent]
 
     async def _form(
-        self, session: Session, agent: Agent, *, trigger: Trigger, dry_run: bool, consolidate: bool
+        self,
+        session: Session,
+        agent: Agent,
+        *,
+        trigger: Trigger,
+        dry_run: bool,
+        consolidate: bool,
+        reach: Reach,
     ) -> list[FormationReport]:
-        reports = await self._former.form(session, agent, trigger=trigger, dry_run=dry_run)
+        reports = await self._former.form(
+            session, agent, trigger=trigger, dry_run=dry_run, reach=reach
+        )
         if dry_run or not any(report.outcome in _CHANGED for report in reports):
             return reports
         try:

@@ -76,11 +76,17 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+#: The status of sessions that edenmem stores: one that the platform knows, and that its cold run
+#: does not take.
+STORED = "finished"
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of people (``users``) with one or more ``agents``.
 
     ``users`` holds the ids as the platform stores them (accounts).
-    ``name`` is the key that ``session import`` used, if the session came that way.
+    ``name`` is the key that ``session import`` used, if the session came that way. ``imported``
+    marks a session that edenmem stored; its status keeps the platform from forming it (`STORED`).
     """
 
     id: str
@@ -94,6 +100,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     platform: str | None = None
     incognito: bool = False
     deleted: bool = False
+    imported: bool = False
     last_activity: datetime | None = None
     created_at: datetime | None = msgspec.field(default=None, name="createdAt")
 

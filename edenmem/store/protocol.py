@@ -170,7 +170,8 @@ class Store(
     def put_session(self, session: Session) -> bool:
         """Insert a session, or add agents and users to the one with this id; True if it is new.
 
-        Never takes anything away and never touches fields it is not about.
+        Never takes anything away and never touches fields it is not about. An ``imported`` session
+        is marked as one if it was not, and if it was active it gets the status given here.
         """
 
     def set_session_status(self, session_id: str, status: str) -> None:

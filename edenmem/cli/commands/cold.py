@@ -61,13 +61,22 @@ def run(
     every: Annotated[
         str, typer.Option("--every", metavar="TIME", help="With --watch: how often.")
     ] = "10m",
+    all_status: Annotated[
+        bool,
+        typer.Option("--all-status", help="Also archived, finished, paused and running sessions."),
+    ] = False,
+    include_formed: Annotated[
+        bool,
+        typer.Option("--include-formed", help="Also messages that the platform formed."),
+    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories of all sessions that went quiet, longest quiet first.
 
-    Safe to run as often, and on as many hosts at once, as you like: nothing is formed twice. What
-    --limit and --max-age leave out is counted in the report. --dry-run asks no model. SIGTERM and
-    Ctrl-C give what is not finished back; the next run goes on with it.
+    Takes active sessions, and those that edenmem imported, from where the platform or edenmem
+    stopped. Safe to run as often, and on as many hosts at once, as you like: nothing is formed
+    twice. --dry-run asks no model, and counts what each rule leaves out. SIGTERM and Ctrl-C give
+    what is not finished back; the next run goes on with it.
 
     Exit codes: 0 done, 1 some sessions failed, 5 provider or database down, 130 interrupted.
 
@@ -85,6 +94,8 @@ def run(
         agent_id=this.resolver.agent(agent).id if agent else None,
         limit=limit or None,
         max_age=age,
+        all_status=all_status,
+        include_formed=include_formed,
         dry_run=dry_run,
     )
     code = None

@@ -17,7 +17,7 @@ from edenmem.cli.views import change_line, usage_line
 from edenmem.engine.overview import names
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ExitCode, UsageError
-from edenmem.models.formation import Trigger
+from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ def form(
             "--consolidate/--no-consolidate", help="Also consolidate what is due by then."
         ),
     ] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also form again what edenmem formed before.")
+    ] = False,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Form the whole session, also what the platform formed."),
+    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories from what was said since the last time.
@@ -50,13 +57,23 @@ def form(
     With --agent and no session: all due sessions of that agent. --dry-run asks the models and
     shows what would be formed.
 
+    Messages that edenmem or the platform formed are left out. --again takes what edenmem formed
+    (or failed to form) once more, for example after an undo; --from-start takes all messages of
+    the session. A fact that is there already is not added twice.
+
     \b
     edenmem form lena-progress --dry-run
+    edenmem form lena-progress --again
     edenmem form --all-due
     """
     run = invocation(ctx)
     if sessions and all_due:
         raise UsageError("sessions and --all-due exclude each other")
+    if (again or from_start) and not sessions:
+        raise UsageError(
+            "--again and --from-start need sessions",
+            hint="name the sessions; 'edenmem cold run --include-formed' takes all quiet ones",
+        )
     if not sessions and not all_due and not agent:
         raise UsageError("which sessions?", hint="name them, or add --all-due or --agent AGENT")
     agent_id = run.resolver.agent(agent).id if agent else None
@@ -66,6 +83,7 @@ def form(
         # Oldest first: what was said later corrects what was said before.
         chosen = list(run.store.sessions(agent_id=agent_id))[::-1]
     trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
+    reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
 
     reports = run.serve(
         lambda service: form_each(
@@ -76,6 +94,7 @@ def form(
             trigger=trigger,
             dry_run=dry_run,
             consolidate=consolidate,
+            reach=reach,
         ),
         llm=True,
     )
@@ -95,6 +114,7 @@ async def form_each(
     trigger: Trigger = Trigger.FORCED,
     dry_run: bool = False,
     consolidate: bool = True,
+    reach: Reach = Reach.WAITING,
 ) -> list[FormationReport]:
     """Form the sessions one after another, and say which one is at work."""
     reports: list[FormationReport] = []
@@ -106,6 +126,7 @@ async def form_each(
             trigger=trigger,
             dry_run=dry_run,
             consolidate=consolidate,
+            reach=reach,
         )
     return reports
 

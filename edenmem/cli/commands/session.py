@@ -55,10 +55,19 @@ def _columns(run: Invocation) -> Any:
             Column("users", lambda s: ", ".join(accounts.get(id, id) for id in s.users), "text"),
             Column("group", lambda s: s.group_id),
             Column("last", lambda s: s.last_activity, "time"),
-            Column("state", lambda s: "incognito" if s.incognito else ""),
+            Column("state", _state),
         ]
 
     return columns
+
+
+def _state(session: Session) -> str:
+    """Show what keeps a session out of a cold run, or that it was imported."""
+    if session.incognito:
+        return "incognito"
+    if session.imported:
+        return "imported"
+    return "" if session.status == "active" else session.status
 
 
 @app.command("show", cls=Command)
@@ -90,6 +99,7 @@ def show(
             ("users", [accounts.get(id, id) for id in found.users]),
             ("group", found.group_id),
             ("status", found.status),
+            ("imported", found.imported or None),
             ("incognito", found.incognito or None),
             ("last activity", found.last_activity),
         ],

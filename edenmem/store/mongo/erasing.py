@@ -172,6 +172,7 @@ class ErasingPart(TracingPart, PassagesPart):
             last_message_at=codec.created(waiting[-1]),
             created_at=at,
             updated_at=at,
+            cursor_moves=(),
         )
 
     def _pass_over(
@@ -199,6 +200,7 @@ class ErasingPart(TracingPart, PassagesPart):
             fields = {_CURSOR_FIELD: last, "messages_since_memory_formation": left}
             if not left:
                 fields["weighted_tokens_since_memory_formation"] = 0
+            self.note_cursor_move(session_id, newest[1], last, cursor)
             if self._set_in_context(session_id, "$set", fields, where={_CURSOR: cursor}):
                 return
         raise ConflictError(

@@ -349,6 +349,18 @@ class FormationsPart(ContextsPart):
         key = {"_id": object_id(formation.id), **where}
         self._formations.update_one(key, {"$set": {"cursor_moves": moves}})
 
+    def note_cursor_move(self, session_id: str, message_id: str, to: Any, replaced: Any) -> None:
+        """Note a move of the platform's cursor with a formation that has the message."""
+        having = {"session_id": object_id(session_id), "message_ids": object_id(message_id)}
+        found = self._formations.find_one(having, _PROGRESS)
+        if found is None:
+            return
+        moves = found.get("cursor_moves")
+        if not isinstance(moves, list):  # one from before moves were noted may have made one
+            moves = [{"to": found["message_ids"][-1], "replaced": None}]
+        moves = [*moves, {"to": to, "replaced": replaced}]
+        self._formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
+
     def _is_beyond(self, cursor: str | None, end: Place, session_id: str) -> bool:
         """Whether the platform's cursor is at or after a place."""
         if cursor is None:

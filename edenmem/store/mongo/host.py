@@ -171,7 +171,17 @@ class HostPart(MigratingPart):
         for field, ids in (("agents", session.agents), ("users", session.users)):
             if ids:
                 self._add_to_list(object_id(session.id), field, ids)
+        if session.imported:
+            self._mark_imported(session)
         return False
+
+    def _mark_imported(self, session: Session) -> None:
+        key: Filter = {"_id": object_id(session.id), "extras.edenmem.imported": {"$ne": True}}
+        no_extras = {**key, "extras": {"$not": {"$type": "object"}}}
+        self._sessions.update_one(no_extras, {"$set": {"extras": {}}})
+        mark = {"extras.edenmem": {"imported": True}, "updatedAt": utc_now()}
+        for where, status in (({"status": "active"}, {"status": session.status}), ({}, {})):
+            self._sessions.update_one({**key, **where}, {"$set": {**mark, **status}})
 
     def _add_to_list(self, session_id: ObjectId | str, field: str, ids: Sequence[str]) -> None:
         added = {"$addToSet": {field: {"$each": object_ids(ids)}}, "$set": {"updatedAt": utc_now()}}

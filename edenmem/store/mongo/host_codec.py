@@ -126,6 +126,7 @@ def session_from(document: Document) -> Session:
         status=text(document.get("status")) or "active",
         platform=optional_text(document.get("platform") or document.get(_PLATFORM)),
         incognito=bool(extras.get("incognito")),
+        imported=sub_document(extras.get("edenmem")).get("imported") is True,
         deleted=document.get("deleted") is True,
         last_activity=moment(context.get("last_activity"))
         or moment(document.get("updatedAt"))
@@ -152,7 +153,10 @@ def session_document(session: Session) -> Document:
         "deleted": session.deleted,
         "title": session.title,
         "platform": platform,
-        "extras": {"incognito": session.incognito},
+        "extras": {
+            "incognito": session.incognito,
+            **({"edenmem": {"imported": True}} if session.imported else {}),
+        },
         "memory_context": {},
     }
     if session.last_activity is not None:

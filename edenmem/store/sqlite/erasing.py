@@ -22,7 +22,7 @@ from edenmem.store.sqlite import codec, facts, scopes
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.compacting import Compacting
 from edenmem.store.sqlite.forgettings import Forgettings
-from edenmem.store.sqlite.formations import apply_recorded
+from edenmem.store.sqlite.formations import apply_recorded, note_cursor_move
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.passages import Passages
 from edenmem.store.sqlite.tracing import (
@@ -268,6 +268,7 @@ def _pass_over(
         " ORDER BY m.created_at DESC, m.id DESC LIMIT 1) WHERE id = ?1",
         (session_id, *(other or (2**63 - 1, ""))),
     )
+    note_cursor_move(connection, session_id, newest[1], cursor)
 
 
 def _insert_done(
@@ -280,9 +281,9 @@ def _insert_done(
     formation_id, now = new_id(at), to_ms(at)
     connection.execute(
         "INSERT INTO formations (id, session_id, agent_id, seq, status, trigger, last_message_at,"
-        " created_at, updated_at, attempts, decisions, usage, counts)"
+        " created_at, updated_at, attempts, decisions, usage, counts, cursor_moves)"
         " SELECT ?1, ?2, ?3, coalesce(max(seq), 0) + 1, 'applied', 'forced', ?4, ?5, ?5, 0, '[]',"
-        " '[]', '{}' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
+        " '[]', '{}', '[]' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
         (formation_id, session_id, agent_id, waiting[-1][1], now),
     )
     connection.executemany(

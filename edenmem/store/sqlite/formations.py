@@ -436,6 +436,30 @@ def _move_progress(connection: sqlite3.Connection, formation: Formation) -> None
     )
 
 
+def note_cursor_move(
+    connection: sqlite3.Connection, session_id: str, message_id: str, replaced: str | None
+) -> None:
+    """Note a move of the platform's cursor to where it is with a formation that has the message."""
+    (to,) = connection.execute(
+        "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    row = connection.execute(
+        f"SELECT {COLUMNS} FROM formations WHERE id IN (SELECT formation_id FROM"
+        " formation_messages WHERE session_id = ? AND message_id = ?) LIMIT 1",
+        (session_id, message_id),
+    ).fetchone()
+    if row is None:
+        return
+    found = formation_from(connection, row)
+    moves = found.cursor_moves
+    if moves is None:  # one from before moves were noted may have made one
+        moves = (CursorMove(to=found.message_ids[-1]),)
+    moves = (*moves, CursorMove(to=to, replaced=replaced))
+    connection.execute(
+        "UPDATE formations SET cursor_moves = ? WHERE id = ?", (_json(moves), found.id)
+    )
+
+
 def _cursor_and_first_agent(
     connection: sqlite3.Connection, session_id: str
 ) -> tuple[str | None, str | None]:
@@ -464,8 +488,6 @@ def _places(
 def _spans(connection: sqlite3.Connection, session_id: str) -> tuple[Span, ...]:
     """What the platform formed of a session."""
     cursor, first = _cursor_and_first_agent(connection, session_id)
-    if cursor is None:  # then no formation of ours has replaced one
-        return ()
     pasts = [
         Past(
             agent_id=agent_id,

@@ -31,7 +31,7 @@ USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, cre
 STORED_USER = USER.replace(" FROM", ", deleted FROM")
 SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
-    " last_activity, created_at FROM sessions s"
+    " last_activity, created_at, imported FROM sessions s"
 )
 
 
@@ -138,6 +138,7 @@ def session_from(connection: sqlite3.Connection, row: Row) -> Session:
         deleted=bool(row[8]),
         last_activity=optional_time(row[9]),
         created_at=optional_time(row[10]),
+        imported=bool(row[11]),
     )
 
 
@@ -172,8 +173,8 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
     """Store a new session, or add its members to the one with its id; whether it is new."""
     added = connection.execute(
         "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
-        " title_folded, status, platform, incognito, deleted, last_activity, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             session.id,
             session.owner,
@@ -188,8 +189,17 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
             session.deleted,
             to_ms(session.last_activity),
             to_ms(session.created_at),
+            session.imported,
         ),
     )
+    if session.imported and added.rowcount != 1:
+        marked = connection.execute(
+            "UPDATE sessions SET imported = 1, status = iif(status = 'active', ?, status)"
+            " WHERE id = ? AND NOT imported",
+            (session.status, session.id),
+        )
+        if marked.rowcount:
+            stir(connection, session.id)
     add_members(connection, session.id, "agent", session.agents)
     add_members(connection, session.id, "user", session.users)
     return added.rowcount == 1

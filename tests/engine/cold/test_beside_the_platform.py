@@ -1,0 +1,198 @@
+"""Cold runs on sessions that the platform forms, too: whose turn it is, and what is left alone."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from edenmem.engine.forgetting import Forgetter
+from edenmem.engine.forgetting_subjects import find_subject
+from edenmem.engine.importing import import_sessions
+from edenmem.engine.service import MemoryService
+from edenmem.errors import ProviderRateLimited
+from edenmem.models.formation import FormationStatus, Reach
+from edenmem.models.host import STORED, Session
+from edenmem.models.ids import derived_id
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import EmbeddingSettings, Settings
+from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet
+from tests.support.builders import ACTOR, ago, make_messages, make_user
+from tests.support.memory import facts_of
+from tests.support.platform_cursor import cursor_of, put_cursor
+
+
+class Platform:
+    """As much of the platform's memory as moves a session's cursor: it forms what comes after the
+    cursor, all of it if the cursor's message is not there, and moves it before it asks a model."""
+
+    def __init__(self, quiet: Quiet, session: Session) -> None:
+        self.quiet, self.session = quiet, session
+        self.formed: list[str] = []
+        self.copies: list[str | None] = []
+
+    def take_turn(self) -> None:
+        ids = [message.id for message in self.quiet.store.messages(self.session.id)]
+        cursor = cursor_of(self.quiet.store, self.session.id)
+        self.copies.append(cursor)
+        start = ids.index(cursor) + 1 if cursor in ids else 0
+        self.formed += ids[start:]
+        put_cursor(self.quiet.store, self.session.id, ids[-1])
+
+    def write_back(self, turn: int) -> None:
+        """Write the session as it was before a turn."""
+        put_cursor(self.quiet.store, self.session.id, self.copies[turn])
+
+
+async def test_both_form_one_session_in_turns(quiet: Quiet) -> None:
+    session = quiet.add("turns", 5, days=9)
+    platform = Platform(quiet, session)
+    platform.take_turn()
+    assert (await quiet.run()).formed == 0
+    quiet.say(session, 4, days=8)
+    assert (await quiet.run()).messages == 4
+    quiet.say(session, 6, days=7)
+    platform.take_turn()
+    quiet.say(session, 7, days=6)
+    assert (await quiet.run()).messages == 7
+    assert (await quiet.run()).formed == 0
+    ours = [id for formation in quiet.formations() for id in formation.message_ids]
+    said = [message.id for message in quiet.store.messages(session.id)]
+    assert sorted(ours + platform.formed) == sorted(said)
+    for turn in (1, 0):  # an older copy comes back: we form nothing twice
+        platform.write_back(turn)
+        report = await quiet.run(all_status=True, limit=turn + 1)
+        assert report.formed == 0
+
+
+async def test_known_failure_55_a_history_is_not_paid_for_twice(quiet: Quiet) -> None:
+    formed = quiet.add("formed", 9, days=3)
+    archived = quiet.add("archived", 5, status="archived", days=2)
+    for session, place in ((formed, -1), (archived, 0)):
+        messages = list(quiet.store.messages(session.id))
+        put_cursor(quiet.store, session.id, messages[place].id)
+    report = await quiet.run()
+    assert (report.formed, report.left_out_by_status) == (0, 1)
+    assert quiet.llm.requests == []
+    assert (await quiet.run()).considered == 0
+    # Another option is another rule, so that what was settled is looked at again.
+    report = await quiet.run(all_status=True)
+    assert (report.formed, report.messages) == (1, 4)
+    report = await quiet.run(all_status=True, include_formed=True)
+    assert (report.formed, report.messages) == (1, 9)
+    assert (await quiet.run(all_status=True, include_formed=True)).formed == 0
+
+
+async def test_a_dry_run_counts_what_each_rule_leaves_out(quiet: Quiet) -> None:
+    quiet.add("archived", 5, status="archived")
+    quiet.add("incognito", 6, incognito=True)
+    quiet.add("speaking", 7, days=1 / 1440)
+    quiet.add("short", 2)
+    quiet.add("old", 8, days=99)
+    formed = quiet.add("formed", 9, agents=[EVE, ADAM])
+    put_cursor(quiet.store, formed.id, list(quiet.store.messages(formed.id))[4].id)
+    report = await quiet.run(dry_run=True, max_age=quiet.clock() - ago(days=30))
+    assert {one.rule: (one.sessions, one.messages) for one in report.left_out} == {
+        "status": (1, 5),
+        "formed_by_platform": (1, 10),
+        "incognito": (1, 6),
+        "not_quiet": (1, 7),
+        "below_threshold": (1, 2),
+        "max_age": (1, 8),
+    }
+    assert [(plan.session, plan.messages) for plan in report.planned] == [("formed", 4)] * 2
+    assert quiet.llm.requests == []
+
+
+async def test_what_was_begun_is_ended_whatever_the_status(quiet: Quiet) -> None:
+    session = quiet.add("begun", 4)
+    quiet.llm.script("facts", [ProviderRateLimited("later")])
+    assert (await quiet.run()).formed == 0
+    quiet.store.set_session_status(session.id, "archived")
+    assert (await quiet.run()).formed == 1
+    quiet.check([session])
+
+
+def _lines(*names: str) -> io.BytesIO:
+    messages = [
+        {"role": "user", "content": f"Line {n}.", "created_at": f"2026-03-01T10:0{n}:00Z"}
+        for n in range(5)
+    ]
+    lines = [
+        {"session": name, "agent": "eve", "users": ["anna"], "messages": messages} for name in names
+    ]
+    return io.BytesIO("\n".join(map(json.dumps, lines)).encode())
+
+
+async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -> None:
+    """Known failure 60: the platform formed imported sessions like its own."""
+    earlier = quiet.add("earlier", 0, id=derived_id("session", "earlier"), status="active")
+    hosts = quiet.add("of the platform", 0, id="a" * 24, status="active")
+    import_sessions(quiet.store, _lines("new", "earlier", hosts.id))
+    new = quiet.store.session(derived_id("session", "new"))
+    assert new is not None
+    for session_id, imported in ((new.id, True), (earlier.id, True), (hosts.id, False)):
+        found = quiet.store.session(session_id)
+        assert found is not None
+        assert (found.imported, found.status) == (imported, STORED if imported else "active")
+    assert STORED != "active"
+    assert (await quiet.run()).formed == 3
+    quiet.check([new, earlier, hosts])
+
+
+@pytest.mark.parametrize("reach", [Reach.AGAIN, Reach.FROM_START])
+async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, reach: Reach) -> None:
+    session = quiet.add("again", 10, days=3)
+    messages = list(quiet.store.messages(session.id))
+    put_cursor(quiet.store, session.id, messages[3].id)
+    size = 10 if reach is Reach.FROM_START else 6
+    anna = Scope.user(EVE.id, ANNA.id)
+    assert (await quiet.run()).messages == 6
+    before = facts_of(quiet.store, anna)
+    service = MemoryService(
+        quiet.store,
+        quiet.settings,
+        llm=quiet.llm,
+        embedder=quiet.embedder,
+        actor=ACTOR,
+        clock=quiet.clock,
+    )
+    [report] = await service.form_memories(session.id, reach=reach, dry_run=True)
+    assert (report.outcome, report.messages) == ("dry_run", size)
+    assert [formation.status for formation in quiet.formations()] == [FormationStatus.APPLIED]
+    quiet.llm.script("facts", [ProviderRateLimited("later")])
+    with pytest.raises(ProviderRateLimited):
+        await service.form_memories(session.id, reach=reach)
+    [report] = await service.form_memories(session.id)  # an ordinary run goes on with it
+    assert (report.outcome, report.messages) == ("applied", size)
+    [report] = await service.form_memories(session.id, reach=reach)
+    assert (report.outcome, report.messages, report.facts_added) == ("applied", size, 0)
+    assert [fact.id for fact in facts_of(quiet.store, anna)] == [fact.id for fact in before]
+    assert {request.key for request in quiet.llm.requests_for("facts")} == {"again/eve/1"}
+    assert [message.id for message in quiet.store.messages(session.id)] == [m.id for m in messages]
+
+
+async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
+    bruno = make_user("bruno")
+    quiet.store.add_user(bruno)
+    session = quiet.add("shared", 4, users=[ANNA, bruno], days=3)
+    said = make_messages(session, 4, start=ago(days=2), sender=bruno.id)
+    quiet.store.add_messages(session.id, said)
+    assert (await quiet.run()).messages == 8
+    subject = find_subject(quiet.store, user="anna")
+    settings = Settings(embedding=EmbeddingSettings(provider="none"))
+    forgetter = Forgetter(quiet.store, settings, llm=None, embedder=None, actor=ACTOR)
+    await forgetter.forget(await forgetter.plan(subject))
+    service = MemoryService(
+        quiet.store,
+        quiet.settings,
+        llm=quiet.llm,
+        embedder=quiet.embedder,
+        actor=ACTOR,
+        clock=quiet.clock,
+    )
+    for options in ({"dry_run": True}, {}):
+        [report] = await service.form_memories(session.id, reach=Reach.FROM_START, **options)
+        assert report.messages == 6  # hers are left out, and stay so
+    assert (await service.form_memories(session.id))[0].outcome == "not_due"

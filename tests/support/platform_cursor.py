@@ -1,0 +1,35 @@
+"""The platform's cursor of a session, read and written as the platform does, in either store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson import ObjectId
+
+from edenmem.models.backup import RecordKind, Selection
+from edenmem.models.ids import is_id
+from edenmem.store.sqlite import SqliteStore
+
+_FIELD = "last_memory_message_id"
+
+
+def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
+    """Put the cursor of a session somewhere, also back."""
+    if isinstance(store, SqliteStore):
+        with store._db.writing() as connection:
+            connection.execute(
+                f"UPDATE sessions SET {_FIELD} = ? WHERE id = ?",
+                (cursor, session_id),
+            )
+        return
+    value = ObjectId(cursor) if cursor is not None and is_id(cursor) else cursor
+    store._sessions.update_one(
+        {"_id": ObjectId(session_id)}, {"$set": {f"memory_context.{_FIELD}": value}}
+    )
+
+
+def cursor_of(store: Any, session_id: str) -> str | None:
+    """Where the cursor is."""
+    sessions = store.dump([RecordKind.SESSION], Selection())
+    found: str | None = {one.id: one for _, one in sessions}[session_id].last_memory_message_id
+    return found
