@@ -10,6 +10,7 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.times import ago, iso
 from edenmem.cli.views import agent_name, labelled, usage_line
 from edenmem.engine.overview import names
+from edenmem.models.formation import FormationStatus
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def tell_fact(run: Invocation, why: FactWhy) -> None:
             ("version", fact.version),
             ("session", _session(why.source)),
             ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
-            ("formation", fact.formation_id),
+            ("formation", _formation(why)),
             ("models", ", ".join(dict.fromkeys(call.model for call in why.models))),
             ("cost", usage_line(why.models) if why.models else ""),
         ]
@@ -50,6 +51,14 @@ def tell_fact(run: Invocation, why: FactWhy) -> None:
         _title(run, "what happened to it")
         for entry in why.changes:
             run.out.indented("  ", _happened(entry), indent=4)
+
+
+def _formation(why: FactWhy) -> str | None:
+    formation = why.formation
+    if formation is not None and formation.status is FormationStatus.SUPERSEDED:
+        at = f"{iso(formation.updated_at)} ({ago(formation.updated_at)})"
+        return f"{formation.id}, superseded {at}: its messages were taken to be formed again"
+    return why.fact.formation_id
 
 
 def tell_text(run: Invocation, found: Sequence[TextWhy]) -> None:

@@ -260,7 +260,8 @@ class _Run:
         if sight.active:
             self.tally.count("active")
             return
-        self._seen.add(session.id)
+        if self._options.dry_run:
+            self._seen.add(session.id)
         # What was begun is brought to its end, whatever the session's status.
         wrong_status = not (self._options.all_status or is_taken(session))
         due = [

@@ -132,7 +132,8 @@ class MentionSurvey:
             return True
         if formation.session_id not in traces.shared:
             return False
-        said = self._store.messages(formation.session_id, ids=formation.message_ids)
+        ids = (*formation.message_ids, *formation.superseded_message_ids)
+        said = self._store.messages(formation.session_id, ids=ids)
         return any(message.sender in traces.accounts for message in said)
 
     def _current(self, mention: Mention) -> Mention | None:

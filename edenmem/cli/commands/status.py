@@ -115,6 +115,7 @@ _STATES: dict[str, str] = {
     FormationStatus.APPLIED: "applied",
     FormationStatus.RELEASED: "waiting",
     FormationStatus.FAILED: "failed",
+    FormationStatus.SUPERSEDED: "superseded",
 }
 
 _FORMATIONS: list[Column[Formation]] = [

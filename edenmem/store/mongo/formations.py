@@ -351,8 +351,9 @@ class FormationsPart(ContextsPart):
 
     def note_cursor_move(self, session_id: str, message_id: str, to: Any, replaced: Any) -> None:
         """Note a move of the platform's cursor with a formation that has the message."""
-        having = {"session_id": object_id(session_id), "message_ids": object_id(message_id)}
-        found = self._formations.find_one(having, _PROGRESS)
+        of_session = self._formations.find({"session_id": object_id(session_id)}, _PROGRESS)
+        key = object_id(message_id)
+        found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
         if found is None:
             return
         moves = found.get("cursor_moves")
