@@ -22,9 +22,10 @@ from edenmem.store.sqlite import codec, facts, scopes
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.compacting import Compacting
 from edenmem.store.sqlite.forgettings import Forgettings
-from edenmem.store.sqlite.formations import apply_recorded, note_cursor_move
+from edenmem.store.sqlite.formations import apply_recorded
 from edenmem.store.sqlite.part import json_array
 from edenmem.store.sqlite.passages import Passages
+from edenmem.store.sqlite.progress import note_cursor_move
 from edenmem.store.sqlite.tracing import (
     AMONG,
     FULL,

@@ -10,7 +10,7 @@ primary key (see the schema), so no order of events can break it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,21 +20,11 @@ from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
     CallUsage,
-    CursorMove,
     Decision,
     Formation,
     FormationStatus,
     Reach,
     Trigger,
-)
-from edenmem.models.ids import is_id
-from edenmem.store.progress import (
-    Past,
-    Place,
-    Span,
-    ids_to_place,
-    place_by_id,
-    platform_spans,
 )
 from edenmem.store.protocol import Backlog
 from edenmem.store.sqlite.changes import apply_changes
@@ -42,6 +32,7 @@ from edenmem.store.sqlite.codec import Row, from_list, optional_time, time, to_m
 from edenmem.store.sqlite.host import stir
 from edenmem.store.sqlite.messages import backlog_of
 from edenmem.store.sqlite.part import BATCH, Part, json_array
+from edenmem.store.sqlite.progress import move_cursor, moves_from, spans_of
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
@@ -50,21 +41,8 @@ COLUMNS = (
 )
 
 
-#: What progress needs of a session's formations; the last is the last message of each.
-_PASTS = (
-    "SELECT agent_id, status, last_message_at, cursor_moves, coalesce("
-    " json_extract(superseded_message_ids, '$[#-1]'), (SELECT message_id FROM formation_messages"
-    " WHERE formation_id = f.id ORDER BY place DESC LIMIT 1))"
-    " FROM formations f WHERE session_id = ?"
-)
-
-
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _moves(text: str | None) -> tuple[CursorMove, ...] | None:
-    return None if text is None else msgspec.json.decode(text, type=tuple[CursorMove, ...])
 
 
 def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
@@ -95,7 +73,7 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         usage=msgspec.json.decode(row[15], type=tuple[CallUsage, ...]),
         counts=msgspec.json.decode(row[16]),
         changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
-        cursor_moves=_moves(moves),
+        cursor_moves=moves_from(moves),
         superseded_message_ids=from_list(superseded) if superseded else (),
     )
 
@@ -166,7 +144,7 @@ class Formations(Part):
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
         with self._db.reading() as connection:
-            spans = _spans(connection, session_id)
+            spans = spans_of(connection, session_id)
             return backlog_of(connection, session_id, agent_id, limit, reach, spans)
 
     def claim(self, formation: Formation) -> bool:
@@ -404,7 +382,7 @@ def apply_recorded(
         " lease_until = NULL, updated_at = ? WHERE id = ?",
         (to_ms(now), formation_id),
     )
-    _move_progress(connection, found)
+    move_cursor(connection, found)
     return results
 
 
@@ -414,88 +392,3 @@ def _claimed(connection: sqlite3.Connection, formation_id: str, worker: str) -> 
     if found is None or found.status is not FormationStatus.CLAIMED or found.worker != worker:
         return None
     return found
-
-
-def _move_progress(connection: sqlite3.Connection, formation: Formation) -> None:
-    """The platform keeps the progress of a session's first agent on the session itself: move it,
-    only forwards, and note what was replaced. Its counters are not stored here: the backlog is
-    counted, and cannot be wrong."""
-    cursor, first = _cursor_and_first_agent(connection, formation.session_id)
-    moves: tuple[CursorMove, ...] = ()
-    if first == formation.agent_id and formation.message_ids:
-        end = Place(formation.last_message_at, formation.message_ids[-1])
-        known = _places(connection, formation.session_id, [cursor] if cursor else [])
-        if cursor is None or (known.get(cursor) or place_by_id(cursor)) < end:
-            connection.execute(
-                "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
-                (end.id, formation.session_id),
-            )
-            moves = (CursorMove(to=end.id, replaced=cursor),)
-    connection.execute(
-        "UPDATE formations SET cursor_moves = ? WHERE id = ?", (_json(moves), formation.id)
-    )
-
-
-def note_cursor_move(
-    connection: sqlite3.Connection, session_id: str, message_id: str, replaced: str | None
-) -> None:
-    """Note a move of the platform's cursor to where it is with a formation that has the message."""
-    (to,) = connection.execute(
-        "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
-    ).fetchone()
-    row = connection.execute(
-        f"SELECT {COLUMNS} FROM formations WHERE id IN (SELECT formation_id FROM"
-        " formation_messages WHERE session_id = ? AND message_id = ?) LIMIT 1",
-        (session_id, message_id),
-    ).fetchone()
-    if row is None:
-        return
-    found = formation_from(connection, row)
-    moves = found.cursor_moves
-    if moves is None:  # one from before moves were noted may have made one
-        moves = (CursorMove(to=found.message_ids[-1]),)
-    moves = (*moves, CursorMove(to=to, replaced=replaced))
-    connection.execute(
-        "UPDATE formations SET cursor_moves = ? WHERE id = ?", (_json(moves), found.id)
-    )
-
-
-def _cursor_and_first_agent(
-    connection: sqlite3.Connection, session_id: str
-) -> tuple[str | None, str | None]:
-    """The platform's cursor (None for one that is no id), and the session's first agent."""
-    row = connection.execute(
-        "SELECT last_memory_message_id, (SELECT member_id FROM session_members"
-        " WHERE session_id = s.id AND role = 'agent' ORDER BY place LIMIT 1)"
-        " FROM sessions s WHERE id = ?",
-        (session_id,),
-    ).fetchone()
-    cursor, first = row or (None, None)
-    return (cursor if cursor is not None and is_id(cursor) else None), first
-
-
-def _places(
-    connection: sqlite3.Connection, session_id: str, ids: Iterable[str]
-) -> dict[str, Place]:
-    rows = connection.execute(
-        "SELECT id, created_at FROM messages WHERE session_id = ?"
-        " AND id IN (SELECT value FROM json_each(?))",
-        (session_id, json_array(ids)),
-    )
-    return {id: Place(time(at), id) for id, at in rows}
-
-
-def _spans(connection: sqlite3.Connection, session_id: str) -> tuple[Span, ...]:
-    """What the platform formed of a session."""
-    cursor, first = _cursor_and_first_agent(connection, session_id)
-    pasts = [
-        Past(
-            agent_id=agent_id,
-            status=FormationStatus(status),
-            end=Place(time(at), last) if last else None,
-            moves=_moves(moves),
-        )
-        for agent_id, status, at, moves, last in connection.execute(_PASTS, (session_id,))
-    ]
-    places = _places(connection, session_id, ids_to_place(cursor, pasts))
-    return platform_spans(cursor, first, pasts, places)
