@@ -10,7 +10,7 @@ Any method may raise `StoreError` if the database cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -19,11 +19,6 @@ import msgspec
 from edenmem.models.backup import StoredUser
 from edenmem.models.changes import ChangeResult, ChangeSet, HistoryEntry
 from edenmem.models.formation import (
-    CallUsage,
-    Decision,
-    Formation,
-    FormationStatus,
-    Reach,
     UsageEntry,
     UsageTotal,
 )
@@ -36,6 +31,8 @@ from edenmem.store.audit_protocol import AuditKey as AuditKey
 from edenmem.store.audit_protocol import Audits
 from edenmem.store.backup_protocol import Backups
 from edenmem.store.erasure_protocol import Erasing
+from edenmem.store.formation_protocol import Backlog as Backlog
+from edenmem.store.formation_protocol import Formations
 from edenmem.store.index_protocol import Indexes
 from edenmem.store.index_protocol import SearchTrial as SearchTrial
 from edenmem.store.integrity_protocol import Integrity
@@ -68,18 +65,6 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     label: str
 
 
-class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a session that are to be formed for an agent, oldest first.
-
-    ``messages`` holds at most what was asked for, ``total`` counts all. ``by_platform`` counts the
-    messages that no formation of the agent has because the platform formed them, taken or not.
-    """
-
-    messages: tuple[Message, ...]
-    total: int
-    by_platform: int = 0
-
-
 class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session that the cold run has to look at. ``seen`` stands for what was in it before it was
     handed out, and goes back to `Store.settle`."""
@@ -91,6 +76,7 @@ class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
 class Store(
     Audits,
     Erasing,
+    Formations,
     Indexes,
     Integrity,
     Migrations,
@@ -305,100 +291,6 @@ class Store(
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         """Count an access to each fact."""
-
-    # -- formation ---------------------------------------------------------------------------
-
-    def backlog(
-        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
-    ) -> Backlog:
-        """Messages that no formation of this agent has, failed ones included as having them, and
-        that the platform did not form (see `edenmem.store.progress`); with ``reach`` more."""
-
-    def claim(self, formation: Formation) -> bool:
-        """Insert a formation that is CLAIMED; False if another one of the session and agent is
-        unfinished, has the same ``seq``, or has one of its messages. One atomic step."""
-
-    def reclaim(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        lease_until: datetime,
-        forced: bool = False,
-    ) -> Formation | None:
-        """Take over a formation that is RELEASED (and due, or ``forced``), or CLAIMED or RECORDED
-        with an expired lease, or already this worker's. Its status becomes CLAIMED, or stays
-        RECORDED. None: it is somebody else's, or finished."""
-
-    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """Lengthen the worker's lease; False if it is no longer the worker's."""
-
-    def record(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        changes: ChangeSet,
-        decisions: Sequence[Decision],
-        usage: Sequence[CallUsage],
-        counts: Mapping[str, Any],
-        now: datetime,
-    ) -> bool:
-        """CLAIMED → RECORDED with the outcome; False if the claim is no longer the worker's."""
-
-    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
-        """RECORDED → APPLIED: apply its changes, then move the session's own progress fields
-        (``last_memory_message_id`` and counters) if its first agent is this one, never backwards,
-        and note what it replaced. Idempotent and safe to run in two processes at once; on SQLite
-        one transaction."""
-
-    def release(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        not_before: datetime | None = None,
-        error: str | None = None,
-        count: bool = True,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """CLAIMED → RELEASED, counting a failed attempt if ``count``."""
-
-    def fail(
-        self,
-        formation_id: str,
-        *,
-        worker: str,
-        now: datetime,
-        error: str,
-        usage: Sequence[CallUsage] = (),
-    ) -> bool:
-        """CLAIMED → FAILED: kept and shown, not tried again by itself."""
-
-    def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """FAILED → RELEASED with no attempts counted, by hand; False if it is not failed, or if
-        another formation of the session and agent is unfinished."""
-
-    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """APPLIED or FAILED → SUPERSEDED: give up its messages, but for those to ``keep``, so that
-        they can be formed again. One atomic step, which also makes a cold run look at the session
-        again; False if it is in another state, or all its messages are to be kept."""
-
-    def formation(self, formation_id: str) -> Formation | None:
-        """One formation, with its changes if it is recorded."""
-
-    def formations(
-        self,
-        *,
-        session_id: str | None = None,
-        agent_id: str | None = None,
-        statuses: Sequence[FormationStatus] = (),
-        limit: int | None = None,
-    ) -> Iterator[Formation]:
-        """Formations without their changes, latest first: those of one session and agent by
-        ``seq``, since the clocks of workers may disagree, others by ``created_at``."""
 
     # -- propagation -------------------------------------------------------------------------
 

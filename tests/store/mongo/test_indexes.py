@@ -42,6 +42,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store.mongo import MongoStore, collections
+from edenmem.store.formation_protocol import Formations
 from edenmem.store.protocol import Store
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import (
@@ -556,7 +557,10 @@ def test_every_public_method_is_used(watched: tuple[MongoStore, Watcher]) -> Non
 
     _use_everything(Recorder())
     public = {
-        name for name in vars(Store) if not name.startswith("_") and callable(vars(Store)[name])
+        name
+        for protocol in (Store, Formations)
+        for name, member in vars(protocol).items()
+        if not name.startswith("_") and callable(member)
     }
     # The exchange of an index and what the platform would delete go through all facts, on request.
     on_request = {"replace_index", "platform_conflicts"}
