@@ -41,8 +41,8 @@ from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import SwitchPhase, VectorSwitch
-from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.formation_protocol import Formations
+from edenmem.store.mongo import MongoStore, collections
 from edenmem.store.protocol import Store
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import (
@@ -294,7 +294,7 @@ def _back_up(store: Store, agent_id: str, user_id: str) -> None:
     for selection in (
         backup.Selection(),
         backup.Selection(agent_ids=(agent_id,), member_ids=(user_id,), account_ids=(user_id,)),
-        backup.Selection(user_id=user_id),
+        backup.Selection(user_ids=(user_id,)),
         backup.Selection(kinds=(ScopeKind.USER, ScopeKind.AGENT)),
     ):
         records = list(store.dump(kinds, selection))
