@@ -11,6 +11,7 @@ import msgspec
 
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
+from edenmem.cli.views import labelled
 from edenmem.models.indexes import IndexState
 from edenmem.models.integrity import Finding
 
@@ -60,12 +61,19 @@ def state_data(state: IndexState) -> dict[str, Any]:
     return plain
 
 
-CONFLICT_COLUMNS: list[Column[Finding]] = [
-    Column("fact", lambda finding: finding.target_id, "id"),
-    Column("scope", lambda finding: finding.scope.key if finding.scope else ""),
-    Column("text", lambda finding: finding.text, "text"),
-    Column("kept", lambda finding: finding.related[0], "id"),
-]
+def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Column[Finding]]]:
+    """Columns of facts that the platform would delete."""
+
+    def columns(findings: Sequence[Finding]) -> list[Column[Finding]]:
+        label = labelled(run, [finding.scope for finding in findings if finding.scope])
+        return [
+            Column("id", lambda finding: finding.target_id, "id"),
+            Column("scope", lambda finding: label(finding.scope) if finding.scope else ""),
+            Column("content", lambda finding: finding.text, "text"),
+            Column("kept", lambda finding: finding.related[0], "id"),
+        ]
+
+    return columns
 
 
 def conflict_data(finding: Finding) -> dict[str, Any]:
@@ -77,7 +85,7 @@ def conflict_data(finding: Finding) -> dict[str, Any]:
         "scope": scope.kind.value if scope else None,
         "user_id": scope.user_id if scope else None,
         "group_id": scope.group_id if scope else None,
-        "shard": scope.shard if scope else None,
+        "shard": scope.shard_name if scope else None,
         "content": finding.text,
         "kept": finding.related[0],
     }

@@ -224,3 +224,39 @@ def test_without_a_model_the_vector_index_is_left_out(atlas_inside: Inside) -> N
     assert made[VECTOR_INDEX]["outcome"] == "left_out"
     assert "embedding model" in made[VECTOR_INDEX]["note"]
     assert atlas_inside("index", "create", "vector").code == 5
+
+
+def test_the_platforms_index_is_exchanged_on_request(
+    on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known failure 54, as a person meets it."""
+    eden = Inside(on_mongodb, monkeypatch, capsys)
+    uri, _, name = on_mongodb.uri.rpartition("/")
+    client: MongoClient[Any]
+    with MongoClient(uri) as client:
+        facts = client[name].memory2_facts
+        facts.drop_index("fact_dedup_idx")
+        facts.create_index([("hash", 1), ("agent_id", 1)], name="fact_dedup_idx", unique=True)
+    checked = eden("init", "--check").ok()
+    assert "edenmem index create --replace" in checked.err
+    assert "everything is there" in checked.out
+    refused = eden("fact", "add", "--agent", "mira", "It rains.")
+    assert (refused.code, "index create --replace" in refused.err) == (4, True)
+    status = eden("index", "status", "--format", "json")
+    assert status.code == 1
+    assert "conflicting" in status.out
+    assert eden("doctor", "--check", "indexes").code == 1
+    assert eden("index", "create", "--replace").code == 2  # it asks
+    planned = eden.json("index", "create", "--replace", "--dry-run")
+    assert planned[0]["outcome"] == "would_replace"
+    replaced = eden.json("index", "create", "--replace", "--yes")
+    assert (replaced[0]["name"], replaced[0]["outcome"]) == ("fact_dedup_idx", "replaced")
+    eden("doctor", "--check", "indexes").ok()
+    for user in ("anna", "bea"):
+        eden("user", "add", user).ok()
+        options = ("--agent", "mira", "--scope", "user", "--user", user)
+        eden("fact", "add", *options, "She keeps bees.").ok()
+    (lost,) = eden.json("index", "conflicts")
+    assert (lost["content"], lost["scope"]) == ("She keeps bees.", "user")
+    assert "She keeps bees." in eden("index", "conflicts").ok().out
+    assert "kept" in eden("index", "conflicts", "--format", "csv").ok().out

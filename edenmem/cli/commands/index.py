@@ -12,7 +12,7 @@ from edenmem.cli.asking import confirm
 from edenmem.cli.framework import Command, group
 from edenmem.cli.index_views import (
     COLUMNS,
-    CONFLICT_COLUMNS,
+    conflict_columns,
     conflict_data,
     shown_waiting,
     state_data,
@@ -166,7 +166,9 @@ def conflicts(ctx: typer.Context) -> None:
     """
     run = invocation(ctx)
     found = run.store.platform_conflicts()
-    run.out.listing(found, CONFLICT_COLUMNS, data=conflict_data, empty="no fact would be deleted")
+    run.out.listing(
+        found, conflict_columns(run), data=conflict_data, empty="no fact would be deleted"
+    )
 
 
 @app.command("update", cls=Command)

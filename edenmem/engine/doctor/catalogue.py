@@ -94,7 +94,7 @@ CATALOGUE: dict[str, Check] = {
             _WARNING,
             "Queries are slow; without a unique one, duplicates come in and two workers may form"
             " the same messages.",
-            "edenmem index create ordinary",
+            "edenmem index create ordinary, edenmem index create --replace",
             fixable=True,
         ),
         Check(
