@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.indexes import IndexState, IndexWish, Preparation
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
 
 
@@ -56,6 +57,27 @@ class SearchTrial(Protocol):
 
 class Indexes(Protocol):
     """The indexes of a store, and whether search has caught up with what is written."""
+
+    def preparation(self) -> Preparation:
+        """What `Store.initialise` would do now, and what it would leave to the operator; writes
+        nothing."""
+
+    def demand_formable(
+        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
+    ) -> None:
+        """Demand that facts can be added to these scopes and compared with those that are there,
+        before a model is paid for it.
+
+        Args:
+            scopes: Where facts may be added.
+            model: That of the vectors to compare by; None: nothing is compared.
+            dimensions: The length of those vectors; None: not known yet.
+
+        Raises:
+            FactKeyConflict: an index of the database refuses facts.
+            StoreError: a search index is missing, is being built or does not suffice; the hint
+                names the command.
+        """
 
     def is_searchable(self, fact_id: str) -> bool:
         """Whether search finds the fact as it is stored. At once on most stores; on Atlas, whose

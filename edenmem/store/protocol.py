@@ -23,7 +23,6 @@ from edenmem.models.formation import (
     UsageTotal,
 )
 from edenmem.models.host import Agent, CachedContext, Message, Session, User
-from edenmem.models.indexes import Preparation
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
@@ -98,10 +97,6 @@ class Store(
 
         Safe to call again. SQLite files are made with mode 0600.
         """
-
-    def preparation(self) -> Preparation:
-        """What `initialise` would do now, and what it would leave to the operator; writes
-        nothing."""
 
     def close(self) -> None:
         """Let go of files and sockets."""
@@ -376,23 +371,6 @@ class Store(
         Raises:
             EmbeddingModelMismatch: the filter's facts have vectors, but none of this model; or
                 a switch is under way and the model is not in force yet, or no longer.
-        """
-
-    def demand_formable(
-        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
-    ) -> None:
-        """Demand that facts can be added to these scopes and compared with those that are there,
-        before a model is paid for it.
-
-        Args:
-            scopes: Where facts may be added.
-            model: That of the vectors to compare by; None: nothing is compared.
-            dimensions: The length of those vectors; None: not known yet.
-
-        Raises:
-            FactKeyConflict: an index of the database refuses facts.
-            StoreError: a search index is missing, is being built or does not suffice; the hint
-                names the command.
         """
 
     def text_candidates(

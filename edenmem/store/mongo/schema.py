@@ -99,7 +99,7 @@ class SchemaPart(FactKeyPart):
         return said
 
     def preparation(self) -> Preparation:
-        """See `edenmem.store.protocol.Store.preparation`."""
+        """See `edenmem.store.index_protocol.Indexes.preparation`."""
         steps = [f"migration {name}" for name in self._first_steps()]
         problems: list[str] = []
         for index in self._missing_indexes():

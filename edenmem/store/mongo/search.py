@@ -104,7 +104,7 @@ class SearchPart(ReferencesPart):
     def demand_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        """See `edenmem.store.protocol.Store.demand_formable`."""
+        """See `edenmem.store.index_protocol.Indexes.demand_formable`."""
         self._demand_fact_key()
         search = self._search
         if model is None or not isinstance(search, AtlasSearch):

@@ -78,7 +78,7 @@ def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> Non
 def test_the_time_to_connect_is_the_settings() -> None:
     store = MongoStore("mongodb://127.0.0.1:1/x", StoreSettings())
     options = store._database.client.options
-    assert options.server_selection_timeout == 5.0
+    assert options.server_selection_timeout == 4.0
     assert options.pool_options.connect_timeout == 4.0
     assert options.retry_writes
     store.close()
