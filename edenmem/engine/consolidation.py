@@ -19,6 +19,7 @@ from edenmem.engine.asking import Asker
 from edenmem.engine.drafting import Assignment, DraftRefused
 from edenmem.engine.offload import in_thread
 from edenmem.engine.overview import consolidate_at_of, word_limit_of
+from edenmem.engine.people import other_scopes
 from edenmem.engine.propagating import wants_propagation
 from edenmem.engine.propagation import Propagator
 from edenmem.engine.reports import ConsolidationReport
@@ -48,6 +49,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     threshold: int
     word_limit: int
     text: str
+    known: tuple[str, ...]
     version: int
     pending: tuple[Reflection, ...]
     propagates: bool
@@ -225,7 +227,9 @@ class Consolidator:
             raise NotFoundError(f"there is no agent {scope.agent_id}")
         # The version is read before the buffer: a reflection that another writer absorbs in
         # between makes the version stale and the write a conflict, never the other way round.
-        document = self._store.consolidations((scope,)).get(scope)
+        others = other_scopes(self._store, scope)
+        documents = self._store.consolidations((scope, *others))
+        document = documents.get(scope)
         policy = self._store.policies((scope,)).get(scope)
         return _State(
             scope=scope,
@@ -236,6 +240,11 @@ class Consolidator:
             threshold=consolidate_at_of(self._settings, scope, policy),
             word_limit=word_limit_of(self._settings, scope, policy),
             text=document.consolidated_content if document else "",
+            known=tuple(
+                text
+                for each in others
+                if each in documents and (text := documents[each].consolidated_content.strip())
+            ),
             version=document.version if document else 0,
             pending=tuple(self._store.pending(scope)),
             propagates=wants_propagation(self._settings, scope, policy),
@@ -282,6 +291,7 @@ class Consolidator:
             kind=state.scope.kind,
             owner=state.shown_owner,
             current=state.text,
+            known=state.known,
             reflections=tuple(taken),
             instructions=_instructions(state.policy),
             word_limit=state.word_limit,
@@ -348,7 +358,7 @@ def _instructions(policy: Policy | None) -> str | None:
 
 def _fitting(state: _State, characters: int) -> tuple[Reflection, ...]:
     """The oldest pending reflections that fit into one prompt; one at least."""
-    room = characters - len(state.text)
+    room = characters - len(state.text) - sum(map(len, state.known))
     for count, reflection in enumerate(state.pending):
         room -= len(reflection.content)
         if room < 0:

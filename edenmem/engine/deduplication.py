@@ -1,9 +1,10 @@
 """What becomes of each new fact: added, merged into an old one, put in its place, or known already.
 
-Only facts of exactly the same scope are ever compared. The model is shown small numbers, each new
-fact with its own neighbours; a decision that names anything else, or nothing, counts as ADD. So
-does every decision if the call fails: a fact kept twice does less harm than one that is lost. Only
-a model that will not answer any later call either ends the work.
+Only facts of exactly the same scope are ever compared, and of a user those of all their accounts.
+What exists stays under its account, whether it is kept, updated or deleted. The model is shown
+small numbers, each new fact with its own neighbours; a decision that names anything else, or
+nothing, counts as ADD. So does every decision if the call fails: a fact kept twice does less harm
+than one that is lost. Only a model that will not answer any later call either ends the work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from edenmem.embed.protocol import Embedder
 from edenmem.engine.answers import DedupAnswer
 from edenmem.engine.asking import Asker
 from edenmem.engine.material import Material, NewFact
+from edenmem.engine.offers import Offers
 from edenmem.engine.offload import in_thread
 from edenmem.engine.screening import flat
 from edenmem.engine.verdicts import Compared, Neighbour, Verdict, judge
@@ -82,10 +84,10 @@ class Deduplicator:
                 (any other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
-        known = await self._known(facts)
+        known = await self._known(facts, material.offers)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
-        compared = await self._compare(fresh, vectors)
+        compared = await self._compare(fresh, vectors, material.offers)
         verdicts = await self._judge(asker, material, compared)
         revised = await self._embed_merged(asker, compared, verdicts)
 
@@ -94,19 +96,22 @@ class Deduplicator:
         for fact, existing in known.items():
             decisions.append(_decision(fact, Verdict("NONE", "known word for word", existing)))
             changes.extend(_keep_private(fact, existing, material.origin.at))
+            changes.extend(_keep_sources(fact, existing, material))
         for item in compared:
             verdict = verdicts[item.number]
             decisions.append(_decision(item.new, verdict))
             changes.extend(self._changes(item, verdict, revised, material))
         return Plan(tuple(changes), tuple(decisions))
 
-    async def _known(self, facts: Sequence[NewFact]) -> dict[NewFact, Fact]:
-        """The facts whose very words are in their scope already."""
+    async def _known(self, facts: Sequence[NewFact], offers: Offers) -> dict[NewFact, Fact]:
+        """The facts whose very words are in their scope already, or under another account."""
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
-            found = await in_thread(self._store.facts_by_hashes, scope, tuple(hashes))
-            known.update({hashes[digest]: existing for digest, existing in found.items()})
+            for place in (scope, *offers.of(scope).others):
+                found = await in_thread(self._store.facts_by_hashes, place, tuple(hashes))
+                for digest, existing in found.items():
+                    known[hashes.pop(digest)] = existing
         return known
 
     async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
@@ -121,10 +126,10 @@ class Deduplicator:
         return list(answer.vectors)
 
     async def _compare(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None]
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
     ) -> list[Compared]:
-        """Each fact with the nearest of its own scope, numbered through the whole prompt."""
-        near = await self._near(facts, vectors)
+        """Each fact with the nearest ones, numbered through the whole prompt."""
+        near = await self._near(facts, vectors, offers)
         numbers: dict[str, int] = {}
         compared: list[Compared] = []
         for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
@@ -141,7 +146,7 @@ class Deduplicator:
         return compared
 
     async def _near(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None]
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
     ) -> dict[NewFact, list[Fact]]:
         if self._embedder is None or not self._settings.dedup:
             return {}
@@ -150,8 +155,9 @@ class Deduplicator:
 
         def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
             queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
+            places = offers.of(scope).changeable
             lists = self._store.semantic_candidates(
-                FactFilter(scopes=(scope,)),
+                FactFilter(scopes=places),
                 queries,
                 model=model,
                 limit=self._settings.dedup_neighbours,
@@ -159,7 +165,7 @@ class Deduplicator:
             )
             near = [[one.fact_id for one in found] for found in lists]
             ids = tuple({fact_id for found in near for fact_id in found})
-            existing = self._store.facts_by_ids((scope,), ids) if ids else {}
+            existing = self._store.facts_by_ids(places, ids) if ids else {}
             return {
                 fact: [existing[fact_id] for fact_id in found if fact_id in existing]
                 for fact, found in zip(group, near, strict=True)
@@ -221,7 +227,7 @@ class Deduplicator:
             vector = vectors[verdict.text]
             return [
                 ReviseFact(
-                    scope=item.new.scope,
+                    scope=target.home,
                     fact_id=target.id,
                     expected_version=target.version,
                     content=verdict.text,
@@ -236,7 +242,7 @@ class Deduplicator:
         added = AddFact(fact=fact, reason=why)
         if verdict.action == "DELETE" and target is not None:
             removed = RemoveFact(
-                scope=item.new.scope,
+                scope=target.home,
                 fact_id=target.id,
                 expected_version=target.version,
                 at=origin.at,
@@ -261,12 +267,33 @@ def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
         return []
     return [
         SetPrivacy(
-            scope=new.scope,
+            scope=existing.home,
             target_type="fact",
             target_id=existing.id,
             private=True,
             at=at,
             reason="told again, in confidence",
+        )
+    ]
+
+
+def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
+    """A fact that is known under another account of the user also comes from these messages."""
+    origin = material.origin
+    is_known = set(origin.message_ids) <= set(existing.source_message_ids)
+    is_open = existing.home in material.offers.of(new.scope).open_others
+    if is_known or not is_open:
+        return []
+    return [
+        ReviseFact(
+            scope=existing.home,
+            fact_id=existing.id,
+            expected_version=existing.version,
+            content=existing.content,
+            at=origin.at,
+            source_message_ids=origin.message_ids,
+            or_add=origin.fact(new, None, None),
+            reason="said again under another account",
         )
     ]
 

@@ -32,11 +32,13 @@ class DraftRefused(EdenmemError):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one draft is made from. ``owner`` is the name of whose memory the text is."""
+    """All that one draft is made from. ``owner`` is the name of whose memory the text is, ``known``
+    the texts of the same user's other accounts."""
 
     kind: ScopeKind
     owner: str
     current: str
+    known: tuple[str, ...] = ()
     reflections: tuple[Reflection, ...]
     instructions: str | None
     word_limit: int

@@ -31,6 +31,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.formation import Decision, Formation
 from edenmem.models.host import Agent, Message, Session
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
@@ -105,6 +106,7 @@ class Maker:
             decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
             # Models take their time: a scope may have been paused or switched off meanwhile.
             open_ = await in_thread(still_open, self._store, agent.id, _written(material))
+            changes = [_still_possible(each, open_) for each in changes]
             late = [each for each in changes if not _is_wanted(each, open_)]
             changes = [each for each in changes if _is_wanted(each, open_)]
             decisions = (*decisions, *map(_closed, late))
@@ -179,7 +181,17 @@ def _additions(material: Material, reflections: Reflections) -> list[Change]:
 
 
 def _written(material: Material) -> tuple[Scope, ...]:
-    return tuple(offer.scope for offer in material.offers.items)
+    return tuple(scope for offer in material.offers.items for scope in offer.changeable)
+
+
+def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
+    """The change, or, if it is about the scope of another account that was paused meanwhile, that
+    which adds what is new to its own."""
+    match change:
+        case ReviseFact(scope=scope, or_add=Fact() as fact) if scope != fact.home:
+            return change if scope in open_ else AddFact(fact=fact, reason=change.reason)
+        case _:
+            return change
 
 
 def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:

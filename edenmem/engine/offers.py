@@ -6,7 +6,7 @@ without an offer takes nothing, whatever a model answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -26,7 +26,9 @@ PENDING_SHOWN = 40
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """One scope. ``heading`` names it in a prompt; ``max_facts`` 0 means that it takes none.
 
-    ``text`` is its consolidated text, ``pending`` its buffer, oldest first.
+    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. Of a user with several
+    accounts ``others`` are the scopes of the other accounts, ``open_others`` those of them that are
+    not paused, and ``elsewhere`` what is remembered in ``others``.
     """
 
     scope: Scope
@@ -38,6 +40,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     text: str = ""
     pending: tuple[str, ...] = ()
+    others: tuple[Scope, ...] = ()
+    open_others: tuple[Scope, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def changeable(self) -> tuple[Scope, ...]:
+        """The scopes whose facts may be changed by what is new in this one."""
+        return (self.scope, *self.open_others)
 
     @property
     def kind(self) -> ScopeKind:
@@ -47,8 +57,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory(self) -> str:
         """What is remembered already, as a prompt shows it; empty if nothing is."""
-        recent = "\n".join(f"- {line}" for line in self.pending[-PENDING_SHOWN:])
-        return "\n\n".join(part for part in (self.text.strip(), recent) if part)
+        own = _remembered(self.text, self.pending)
+        return "\n\n".join(part for part in (own, *self.elsewhere) if part)
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +81,10 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     def for_reflections(self) -> tuple[Offer, ...]:
         """Those that take reflections."""
         return tuple(offer for offer in self.items if offer.max_reflections)
+
+    def of(self, scope: Scope) -> Offer:
+        """The offer of this scope, which must have one."""
+        return next(offer for offer in self.items if offer.scope == scope)
 
     def find(self, kind: str, shard: str | None) -> Offer | None:
         """The offer that an answer's words mean; None if there is none.
@@ -95,8 +109,9 @@ def gather_offers(
 ) -> Offers:
     """The offers of a session for a conversation of this length. Blocks."""
     scopes = tuple(dict.fromkeys((*view.writes_reflections, *view.writes_facts)))
-    policies = store.policies(scopes)
-    texts = store.consolidations(scopes)
+    owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
+    policies = store.policies((*scopes, *owned))
+    texts = store.consolidations((*scopes, *owned))
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
     items = tuple(
@@ -109,8 +124,14 @@ def gather_offers(
             pending=store.pending(scope),
             max_facts=facts if scope in view.writes_facts else 0,
             max_reflections=thoughts if scope in view.writes_reflections else 0,
+            others=others,
+            open_others=tuple(
+                each for each in others if each not in policies or policies[each].active
+            ),
+            elsewhere=_elsewhere(store, others, texts),
         )
         for scope in scopes
+        for others in [tuple(each for each in owned if each != scope and scope in owned)]
     )
     named = [policies[scope] for scope in scopes if scope in policies]
     llm = settings.llm
@@ -132,6 +153,9 @@ def _offer(
     pending: list[Reflection],
     max_facts: int,
     max_reflections: int,
+    others: tuple[Scope, ...],
+    open_others: tuple[Scope, ...],
+    elsewhere: tuple[str, ...],
 ) -> Offer:
     own_limit = policy.word_limit if policy else None
     own_maximum = policy.fact_buffer_max if policy else None
@@ -145,7 +169,27 @@ def _offer(
         instructions=((policy.memory_instructions if policy else None) or "").strip(),
         text=text.consolidated_content if text else "",
         pending=tuple(reflection.content for reflection in pending),
+        others=others,
+        open_others=open_others,
+        elsewhere=elsewhere,
     )
+
+
+def _remembered(text: str, pending: Sequence[str]) -> str:
+    recent = "\n".join(f"- {line}" for line in pending[-PENDING_SHOWN:])
+    return "\n\n".join(part for part in (text.strip(), recent) if part)
+
+
+def _elsewhere(
+    store: Store, others: Sequence[Scope], texts: Mapping[Scope, Consolidation]
+) -> tuple[str, ...]:
+    """What is remembered of a user in the scopes of their other accounts."""
+    found = (
+        _remembered(text.consolidated_content, [each.content for each in store.pending(scope)])
+        for scope in others
+        if (text := texts.get(scope)) is not None
+    )
+    return tuple(part for part in found if part)
 
 
 def _heading(scope: Scope, view: SessionView) -> str:

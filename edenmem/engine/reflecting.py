@@ -62,6 +62,7 @@ def screen_reflections(
     said = {normal(fact.content) for fact in facts}
     for known in material.offers.items:
         said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
+        said.update(normal(line) for part in known.elsewhere for line in part.splitlines())
     for name, offer, items in _by_offer(answer, material):
         left = offer.max_reflections if offer else 0
         personal = offer is not None and offer.kind in (ScopeKind.USER, ScopeKind.SESSION)

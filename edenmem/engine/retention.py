@@ -1,4 +1,8 @@
-"""Room for facts: a scope that keeps only so many lets go of its oldest when new ones come."""
+"""Room for facts: a scope that keeps only so many lets go of its oldest when new ones come.
+
+Of a user with several accounts the facts of all accounts count, but for paused scopes; the limit is
+that of the account that something new is written for.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +38,18 @@ def retention_changes(
         touched = {
             each.fact_id
             for each in changes
-            if isinstance(each, ReviseFact | RemoveFact) and each.scope == offer.scope
+            if isinstance(each, ReviseFact | RemoveFact) and each.scope in offer.changeable
         }
         revised = sum(
-            1 for each in changes if isinstance(each, ReviseFact) and each.scope == offer.scope
+            1 for each in changes if isinstance(each, ReviseFact) and each.fact_id in touched
         )
         room = max(offer.fact_buffer_max - added - revised, 0)
-        newest_first = store.facts(FactFilter(scopes=(offer.scope,)))
+        newest_first = store.facts(FactFilter(scopes=offer.changeable))
         untouched = (fact for fact in newest_first if fact.id not in touched)
         oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
         removals.extend(
             RemoveFact(
-                scope=offer.scope,
+                scope=fact.home,
                 fact_id=fact.id,
                 expected_version=fact.version,
                 at=at,

@@ -80,10 +80,10 @@ class Ways(TextWays):
         home = _home(entry)
         old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
         now = self._now.fact(entry.target_id, home)
-        if old.content == new.content:
-            return nothing_to_do(NO_CHANGE, plain(now))
-        if now is None:
+        if now is None and old.content != new.content:
             return no_way("the fact was removed since; undo that first")
+        if old.content == new.content or now is None:
+            return self._drop_sources(now, old, new)
         if now.content == old.content:
             return nothing_to_do("the fact says so already", plain(now))
         twin = self._twin(home, old.content)
@@ -106,6 +106,21 @@ class Ways(TextWays):
             after=None if twin is not None else plain(after),
             notices=notices,
         )
+
+    def _drop_sources(self, now: Fact | None, old: Fact, new: Fact) -> Way:
+        """The way back of a revision that only added sources."""
+        added = set(new.source_message_ids) - set(old.source_message_ids)
+        if now is None or not added & set(now.source_message_ids):
+            return nothing_to_do(NO_CHANGE, plain(now))
+        change = ReviseFact(
+            scope=now.home,
+            fact_id=now.id,
+            expected_version=now.version,
+            content=now.content,
+            at=self._at,
+            dropped_source_ids=tuple(sorted(added)),
+        )
+        return Way(change=change, before=plain(now), after=plain(change.revised(now)))
 
     def _remove_fact(self, entry: AuditEntry) -> Way:
         home = _home(entry)

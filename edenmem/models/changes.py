@@ -20,7 +20,7 @@ import msgspec
 
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.memory import Fact, Policy, Reflection, content_hash
 from edenmem.models.records import Actor as Actor
 from edenmem.models.records import AuditEntry as AuditEntry
 from edenmem.models.records import ChangeResult as ChangeResult
@@ -55,6 +55,9 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     If the fact is gone or not of ``expected_version`` any more, ``or_add`` is inserted instead
     (formation: nothing learned may be lost), or, without it, the change is a conflict. If another
     fact of the scope has the new text already, the target is removed in its favour.
+
+    Its sources become those it had and ``source_message_ids``, without ``dropped_source_ids``. A
+    revision with the text that the fact has, for the sake of its sources, leaves its vector.
     """
 
     scope: Scope
@@ -65,7 +68,28 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     embedding: bytes | None = None
     embedding_model: str | None = None
     source_message_ids: tuple[str, ...] = ()
+    dropped_source_ids: tuple[str, ...] = ()
     or_add: Fact | None = None
+
+    def revised(self, fact: Fact) -> Fact:
+        """``fact`` as it is afterwards."""
+        digest = content_hash(self.content)
+        embedding, model = self.embedding, self.embedding_model if self.embedding else None
+        if embedding is None and digest == fact.hash:
+            embedding, model = fact.embedding, fact.embedding_model
+        dropped = frozenset(self.dropped_source_ids)
+        sources = dict.fromkeys((*fact.source_message_ids, *self.source_message_ids))
+        return msgspec.structs.replace(
+            fact,
+            content=self.content,
+            hash=digest,
+            previous_content=fact.content,
+            updated_at=self.at,
+            version=fact.version + 1,
+            source_message_ids=tuple(each for each in sources if each not in dropped),
+            embedding=embedding,
+            embedding_model=model,
+        )
 
 
 class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ScopeError
 from edenmem.models.changes import ChangeResult, ChangeStatus, RemoveFact, ReviseFact
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Fact, content_hash
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
@@ -32,7 +34,7 @@ class FactChangesPart(FactAdditionsPart):
         fact = codec.fact_from(document)
         if fact.version != change.expected_version:
             return self._otherwise(run, change) or _changed(change, fact)
-        revised = _revised(fact, change)
+        revised = change.revised(fact)
         entry = run.entry(
             change,
             target_type="fact",
@@ -48,7 +50,7 @@ class FactChangesPart(FactAdditionsPart):
         try:
             written = self._facts.find_and_update(
                 codec.version_filter(document),
-                self._revision(run, change, revised),
+                self._revision(run, change, revised, is_new_text=revised.hash != fact.hash),
                 projection=codec.NO_VECTOR,
             )
         except DuplicateKeyError as error:
@@ -59,8 +61,14 @@ class FactChangesPart(FactAdditionsPart):
         self._keep_version(fact_version(written))
         return run.applied(change, fact.id, fact.home)
 
-    def _revision(self, run: Run, change: ReviseFact, revised: Fact) -> Document:
-        vector, others = self._vector_update(change.embedding, change.embedding_model, revised.hash)
+    def _revision(
+        self, run: Run, change: ReviseFact, revised: Fact, *, is_new_text: bool
+    ) -> Document:
+        vector, others = dict[str, Any](), dict[str, Any]()
+        if is_new_text or change.embedding is not None:
+            vector, others = self._vector_update(
+                change.embedding, change.embedding_model, revised.hash
+            )
         fields = {
             "content": revised.content,
             "hash": revised.hash,
@@ -192,21 +200,6 @@ def _home(document: Document) -> Scope | None:
         return codec.fact_from(document).home
     except ScopeError:
         return None
-
-
-def _revised(fact: Fact, change: ReviseFact) -> Fact:
-    return msgspec.structs.replace(
-        fact,
-        content=change.content,
-        hash=content_hash(change.content),
-        previous_content=fact.content,
-        updated_at=change.at,
-        version=fact.version + 1,
-        source_message_ids=tuple(
-            dict.fromkeys((*fact.source_message_ids, *change.source_message_ids))
-        ),
-        embedding_model=change.embedding_model if change.embedding else None,
-    )
 
 
 def _tombstone(run: Run, change: RemoveFact, fact: Fact, life: int) -> Kept:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from edenmem.models.changes import (
     AddFact,
     Change,
@@ -64,18 +62,7 @@ class FactChanges(Judging):
             return result(
                 change, ChangeStatus.DUPLICATE, twin, "another fact of the scope has this text"
             )
-        sources = dict.fromkeys((*old.fact.source_message_ids, *change.source_message_ids))
-        new = msgspec.structs.replace(
-            old.fact,
-            content=change.content,
-            hash=digest,
-            version=old.fact.version + 1,
-            previous_content=old.fact.content,
-            updated_at=change.at,
-            source_message_ids=tuple(sources),
-            embedding=change.embedding,
-            embedding_model=change.embedding_model if change.embedding is not None else None,
-        )
+        new = change.revised(old.fact)
         log.keep_fact_version(self._db, old.fact, old.scope_id)
         facts.rewrite_fact(self._db, old, new, self._now)
         self._version(

@@ -42,6 +42,7 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
             instructions=text,
             text=text,
             pending=(text,),
+            elsewhere=(text,),
         )
         for scope, facts in ((Scope.agent(AGENT), 3), (Scope.user(AGENT, "b" * 24), 3))
     ]
@@ -66,6 +67,7 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
                 "kind": "user",
                 "owner": "ada",
                 "current": text,
+                "known": (text,),
                 "reflections": [{"formed_at": NOW, "content": text}],
                 "instructions": text,
                 "word_limit": 300,

@@ -259,6 +259,29 @@ def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
     assert (new.embedding, new.embedding_model) == (None, None)
 
 
+def test_sources_come_and_go_and_leave_text_and_vector(store: Store) -> None:
+    first, second = new_id(), new_id()
+    fact = add_fact(
+        store,
+        SCOPE,
+        embedding=random_unit(1),
+        embedding_model="model-a",
+        source_message_ids=(first,),
+    )
+    applied(store, revise(fact, fact.content, source_message_ids=(first, second)))
+    both = store.fact(fact.id, with_vector=True)
+    assert both is not None
+    assert (both.source_message_ids, both.version) == ((first, second), 2)
+    assert (both.embedding, both.embedding_model) == (fact.embedding, "model-a")
+    assert [
+        c.fact_id for c in store.text_candidates(FactFilter(scopes=(SCOPE,)), ["Anna"], limit=9)[0]
+    ] == [fact.id]
+    applied(store, revise(both, fact.content, dropped_source_ids=(second,)))
+    back = store.fact(fact.id, with_vector=True)
+    assert back is not None
+    assert (back.source_message_ids, back.embedding) == ((first,), fact.embedding)
+
+
 def test_a_revision_of_a_version_that_is_gone_is_a_conflict(store: Store) -> None:
     fact = add_fact(store, SCOPE)
     applied(store, revise(fact, "Anna lives in Porto."))
