@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from edenmem.models.backup import StoredUser
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Compaction, Forgetting, Passage, Traces
 from edenmem.models.host import Session
@@ -27,6 +28,12 @@ class Erasing(Protocol):
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
         """All scopes of an agent of which anything is stored, history and audit included."""
+
+    def accounts_of(self, person_id: str) -> list[StoredUser]:
+        """The account with this id and all whose ``eden_user_id`` it is, by id; deleted ones too.
+
+        The account with this id may itself be linked to another one.
+        """
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""

@@ -16,7 +16,6 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from edenmem.models.backup import StoredUser
 from edenmem.models.changes import ChangeResult, ChangeSet, HistoryEntry
 from edenmem.models.formation import (
     UsageEntry,
@@ -125,12 +124,6 @@ class Store(
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         """The accounts among these ids that exist, also deleted ones (names in old sessions)."""
-
-    def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """The account with this id and all whose ``eden_user_id`` it is, by id; deleted ones too.
-
-        The account with this id may itself be linked to another one.
-        """
 
     def add_user(self, user: User) -> bool:
         """Insert; False if the id or the username is taken."""
@@ -244,9 +237,7 @@ class Store(
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
         """Every scope that has a fact, a reflection, a text or a policy; by agent, kind, owner.
-
-        ``user_ids`` limits it to the user scopes of these accounts; an empty list finds nothing.
-        """
+        ``user_ids``: user scopes of these accounts only; an empty list finds nothing."""
 
     def history(
         self, target_type: str, target_id: str, *, scope: Scope | None = None

@@ -68,7 +68,7 @@ class HostPart(MigratingPart):
         return {user.id: user for user in users}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """See `edenmem.store.protocol.Store.accounts_of`."""
+        """See `edenmem.store.erasure_protocol.Erasing.accounts_of`."""
         key = object_id(person_id)
         documents = {
             str(document["_id"]): document
