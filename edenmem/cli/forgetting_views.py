@@ -109,7 +109,7 @@ def _mention_columns(
 
 
 def _why(mention: Mention) -> str:
-    learned = {"": (), "alone": ("learned",), "unclear": ("learned, perhaps from others too",)}
+    learned = {"": (), "alone": ("learned",), "unclear": ("learned (unclear)",)}
     return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
 
 

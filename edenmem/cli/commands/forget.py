@@ -138,8 +138,8 @@ def forget(
         file.write(report)
     if report.mentions["kept"]:
         run.out.note(
-            f"kept: {report.mentions['kept']:,} entries of others that mention the subject or were"
-            " learned from it; --mentions and --learned change them"
+            f"kept of others (mentions, or learned): {report.mentions['kept']:,}; --mentions and"
+            " --learned change this"
         )
     for left in report.unfinished:
         tell(left, "run the same command again")

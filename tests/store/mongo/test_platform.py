@@ -658,5 +658,6 @@ def test_forgetting_writes_its_own_fields_of_a_session_alone(
     written = {name: after["memory_context"].get(name) for name in passed}
     assert written == passed
     assert "quince" not in repr(after)
-    assert leftovers.keys().isdisjoint(after["memory_context"])
+    caches = {*leftovers, "cached_memory_context", "memory_context_timestamp"}
+    assert caches.isdisjoint(after["memory_context"])
     assert after | {"memory_context": None} == before | {"memory_context": None}
