@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.errors import UsageError
-from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -21,20 +20,24 @@ from edenmem.models.changes import (
 )
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.formation import Decision, FormationStatus
-from edenmem.models.host import CachedContext, User
+from edenmem.models.host import Agent, CachedContext, User
 from edenmem.models.scope import Scope
 from tests.support.builders import (
     NOW,
+    ago,
     change_set,
     make_agent,
     make_fact,
     make_formation,
+    make_message,
     make_messages,
     make_reflection,
+    make_session,
     make_user,
 )
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
+from tests.support.platform_cursor import cursor_of, put_cursor
 
 if TYPE_CHECKING:
     from edenmem.store.protocol import Store
@@ -154,12 +157,6 @@ def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
     assert store.backlog(town.own.id, town.eve.id, limit=10).total == 1
 
 
-def _progress(store: Store) -> dict[str, str | None]:
-    """The platform's progress of each session."""
-    sessions = store.dump([RecordKind.SESSION], Selection())
-    return {one.id: one.last_memory_message_id for _, one in sessions}  # type: ignore[union-attr]
-
-
 def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
     """Known failure 58: its progress stood where it was, so it formed the forgotten messages."""
     store = town.store
@@ -173,15 +170,48 @@ def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
     forget(store, user="zenobia")
 
     # The reply to her is passed over too; what Bruno said afterwards is not.
-    passed = {town.own.id: own[-1].id, town.shared.id: hers[-1].id, town.lone.id: None}
-    assert _progress(store) == passed
+    assert cursor_of(store, town.own.id) == own[-1].id
+    assert cursor_of(store, town.shared.id) == hers[-1].id
+    assert cursor_of(store, town.lone.id) is None
     formation = make_formation(town.shared, others, seq=9)
     assert store.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
     assert store.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
     store.apply_formation(formation.id, now=NOW)
     forget(store, user="zenobia")  # never backwards
-    assert _progress(store) == passed | {town.shared.id: others[-1].id}
+    assert cursor_of(store, town.shared.id) == others[-1].id
+
+
+@pytest.mark.parametrize("formed", [0, 2])
+def test_what_others_said_is_still_formed(town: Town, formed: int) -> None:
+    """The platform has one progress for a session, and passes over what others said before."""
+    store = town.store
+    session = make_session([town.eve, town.adam], [town.zenobia, town.bruno])
+    assert store.put_session(session)
+    said = [
+        make_message(
+            session,
+            f"{person.username} {number}",
+            created_at=ago(minutes=9 - number),
+            sender=person.id,
+        )
+        for number, person in enumerate((town.zenobia, town.bruno) * 4)
+    ]
+    store.add_messages(session.id, said)
+    if formed:
+        put_cursor(store, session.id, said[formed - 1].id)
+
+    forget(store, user="zenobia", agent="eve")
+
+    def waiting(agent: Agent) -> list[str]:
+        return [one.content for one in store.backlog(session.id, agent.id, limit=99).messages]
+
+    assert cursor_of(store, session.id) == said[-2].id
+    his = [one.content for one in said[formed:] if one.sender == town.bruno.id]
+    assert waiting(town.eve) == his
+    assert waiting(town.adam) == [one.content for one in said[formed:]]
+    put_cursor(store, session.id, said[-1].id)  # the platform goes on
+    assert waiting(town.eve) == his[:-1]
 
 
 @pytest.mark.parametrize("place", ["own", "shared"])
