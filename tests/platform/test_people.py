@@ -32,6 +32,20 @@ def test_memory_of_a_linked_account_is_the_persons(world: World) -> None:
     assert world.eden("doctor").code == 0
 
 
+def test_edenmem_writes_under_the_account_that_the_platform_reads(world: World) -> None:
+    """A fact that is known about the person's other account is no second one."""
+    world.eden("init", "--yes").ok()
+    discord = linked(world)
+    platform = world.platform()
+    assert platform.form(world.put_session(sentences("Anna", *range(4))))
+    session = world.put_session(sentences("Anna", *range(2, 8)), sender=discord)
+    world.eden("form", str(session)).ok()
+    assert world.facts(user_id=world.anna) == sentences("Anna", *range(4))
+    assert world.facts(user_id=discord) == sentences("Anna", *range(4, 8))
+    recent = platform.recent_facts(world.mira, discord, ["user"])
+    assert sorted(fact.content for fact in recent) == sentences("Anna", *range(4, 8))
+
+
 def test_forgetting_a_person_forgets_every_account(world: World) -> None:
     """Both for edenmem and for the platform's next cold run."""
     world.eden("init", "--yes").ok()
