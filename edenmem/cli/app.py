@@ -45,7 +45,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_BEGIN, "doctor", "Examine the store and its memory; mend what is safe."),
         Entry(_BEGIN, "config", "The settings in force, and where each comes from.", True),
         Entry(_WHO, "agent", "Agents: list, show, add, enable, disable.", True),
-        Entry(_WHO, "user", "Users: list, show, add.", True),
+        Entry(_WHO, "user", "Users: list, show, add, merge.", True),
         Entry(_WHO, "session", "Sessions: list, show, import.", True),
         Entry(_WHO, "scope", "Scopes: list, show, policy, pause, resume.", True),
         Entry(

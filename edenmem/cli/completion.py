@@ -93,6 +93,9 @@ def _profiles(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 COMPLETERS: dict[str, Completer] = {
     "AGENT": _named("agent"),
     "USER": _named("user"),
+    "ACCOUNT": _named("user"),
+    "FROM": _named("user"),
+    "TO": _named("user"),
     "SESSION": _named("session"),
     "FACT": _named("fact"),
     "REFLECTION": _named("reflection"),

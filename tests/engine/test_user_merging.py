@@ -1,0 +1,177 @@
+"""Moving the memory of one account to another, cut off anywhere, and taking it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.undoing import Undoer
+from edenmem.engine.user_merging import AccountMerge, UserMerger, pieces
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from tests.engine.conftest import Cast, make_cast
+from tests.support.builders import ago, make_actor
+from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.vectors import random_unit
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol import Store
+
+SAME, OWN = "Anna lives in Lisbon.", "Anna plays the cello."
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """A store that dies before or after it applies its n-th set of changes."""
+
+    def __init__(self, store: Store, left: int, *, after: bool) -> None:
+        self._store, self._left, self._after = store, left, after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def apply(self, changes: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Killed
+        results = self._store.apply(changes)
+        if self._left == 0:
+            raise Killed
+        return results
+
+
+@pytest.fixture
+def told(store: Store) -> Cast:
+    """Two accounts of Anna that both have memory, of two agents."""
+    cast = make_cast(store)
+    add_fact(store, cast.anna_scope, SAME, source_message_ids=("a" * 24,))
+    add_fact(
+        store,
+        cast.discord_scope,
+        SAME,
+        source_message_ids=("b" * 24,),
+        private=True,
+    )
+    add_fact(
+        store,
+        cast.discord_scope,
+        OWN,
+        formed_at=ago(days=2),
+        embedding=random_unit(3),
+        embedding_model="m",
+        source_message_ids=("c" * 24,),
+    )
+    waits = add_reflection(store, cast.discord_scope, "Anna is early.", formed_at=ago(days=1))
+    used = add_reflection(store, cast.discord_scope, "Anna is kind.", formed_at=ago(days=3))
+    consolidate(
+        store, cast.discord_scope, "[ANNA]\n- Is kind.", expected_version=0, absorbed_ids=[used.id]
+    )
+    assert store.pending(cast.discord_scope) == [waits]
+    adam = cast.add_agent("adam")
+    consolidate(store, Scope.user(adam.id, cast.anna.id), "[ANNA]\n- Sings.", expected_version=0)
+    consolidate(
+        store, Scope.user(adam.id, cast.anna_on_discord.id), "[A]\n- Is tall.", expected_version=0
+    )
+    return cast
+
+
+def merge(cast: Cast, store: Any = None, **options: Any) -> list[AccountMerge]:
+    actor = make_actor(command="user merge", run_id=options.pop("run_id", new_id()))
+    merger = UserMerger(store or cast.store, Settings(), actor=actor)
+    return list(merger.merge(cast.anna_on_discord.id, cast.anna.id, **options))
+
+
+def state(cast: Cast, owner: str) -> dict[str, Any]:
+    """What memory says of an account, without ids, versions and times of change."""
+    found = {}
+    for agent in cast.store.agents():
+        scope = Scope.user(agent.id, owner)
+        text = cast.store.consolidations([scope]).get(scope)
+        found[agent.username] = (
+            sorted(
+                (f.content, f.private, sorted(f.source_message_ids), f.embedding, f.formed_at)
+                for f in facts_of(cast.store, scope, with_vectors=True)
+            ),
+            sorted((r.content, r.absorbed) for r in cast.store.reflections([scope])),
+            [each.content for each in cast.store.pending(scope)],
+            text.consolidated_content if text else "",
+        )
+    return found
+
+
+EMPTY = {"adam": ([], [], [], ""), "eve": ([], [], [], "")}
+
+
+def check_merged(cast: Cast) -> None:
+    assert state(cast, cast.anna_on_discord.id) == EMPTY
+    of_anna = state(cast, cast.anna.id)
+    facts, reflections, pending, text = of_anna["eve"]
+    assert [(each[0], each[1], each[2]) for each in facts] == [
+        (SAME, True, ["a" * 24, "b" * 24]),
+        (OWN, False, ["c" * 24]),
+    ]
+    assert facts[1][3] == random_unit(3)
+    assert facts[1][4] == ago(days=2)
+    assert reflections == [("Anna is early.", False), ("Anna is kind.", True)]
+    assert pending == ["Anna is early."]
+    assert text == "[ANNA]\n- Is kind."
+    assert of_anna["adam"] == ([], [("Is tall.", False)], ["Is tall."], "[ANNA]\n- Sings.")
+
+
+def test_everything_moves_once_and_is_taken_back(told: Cast) -> None:
+    before = state(told, told.anna.id), state(told, told.anna_on_discord.id)
+    planned = merge(told, dry_run=True)
+    assert (state(told, told.anna.id), state(told, told.anna_on_discord.id)) == before
+    run_id = new_id()
+    assert merge(told, run_id=run_id) == planned
+    by_agent = {each.agent_id: each for each in planned}
+    eve = AccountMerge(agent_id=told.eve.id, facts=1, twins=1, reflections=2, text="moved")
+    assert by_agent.pop(told.eve.id) == eve
+    assert [each.text for each in by_agent.values()] == ["pending"]
+    check_merged(told)
+    assert merge(told) == []
+    for _ in range(2):  # and again: what was moved, taken back, and moved again
+        undoer = Undoer(told.store, actor=make_actor(command="undo"))
+        outcomes = {step.outcome for step in undoer.undo_run(run_id)}
+        assert outcomes <= {"done", "nothing"}, outcomes
+        assert (state(told, told.anna.id), state(told, told.anna_on_discord.id)) == before
+        run_id = new_id()
+        merge(told, run_id=run_id)
+        check_merged(told)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("calls", range(1, 8))
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_it_may_be_cut_off_anywhere_and_repeated(told: Cast, calls: int, after: bool) -> None:
+    with pytest.raises(Killed):
+        merge(told, Mortal(told.store, calls, after=after))
+    facts = facts_of(told.store, *told.anna_scopes)
+    assert {fact.content for fact in facts} == {SAME, OWN}  # nothing is lost meanwhile
+    merge(told)
+    check_merged(told)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_what_cannot_be_merged_is_refused(told: Cast) -> None:
+    merger = UserMerger(told.store, Settings(), actor=make_actor())
+    with pytest.raises(UsageError, match="into itself"):
+        list(merger.merge(told.anna.id, told.anna.id))
+    with pytest.raises(NotFoundError, match="no user"):
+        list(merger.merge(told.anna.id, new_id()))
+    set_policy(told.store, told.anna_scope, active=False)
+    before = state(told, told.anna_on_discord.id)
+    with pytest.raises(UsageError, match="paused"):
+        merge(told)
+    assert state(told, told.anna_on_discord.id) == before
+
+
+def test_lines_of_a_text_become_pieces_of_a_length() -> None:
+    text = "[PROJECTS]\n- one two three four five\n\n* six\nseven"
+    assert pieces(text, 3) == ["one two three", "four five", "six", "seven"]
