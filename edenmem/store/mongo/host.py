@@ -179,7 +179,11 @@ class HostPart(MigratingPart):
         key: Filter = {"_id": object_id(session.id), "extras.edenmem.imported": {"$ne": True}}
         no_extras = {**key, "extras": {"$not": {"$type": "object"}}}
         self._sessions.update_one(no_extras, {"$set": {"extras": {}}})
-        mark = {"extras.edenmem": {"imported": True}, "updatedAt": utc_now()}
+        mark = {
+            "extras.edenmem": {"imported": True},
+            codec.IMPORTED: True,
+            "updatedAt": utc_now(),
+        }
         for where, status in (({"status": "active"}, {"status": session.status}), ({}, {})):
             self._sessions.update_one({**key, **where}, {"$set": {**mark, **status}})
 

@@ -29,6 +29,9 @@ _STATUSES = frozenset({"active", "paused", "running", "archived", "finished"})
 _PLATFORMS = frozenset({"discord", "telegram", "twitter", "farcaster", "gmail", "app"})
 #: Our field for a platform that is not one of them.
 _PLATFORM = "edenmem_platform"
+#: Marks an imported session beside ``extras.edenmem``, which the platform drops when it writes the
+#: whole session back: it keeps unknown fields of the document, not those inside ``extras``.
+IMPORTED = "edenmem_imported"
 _CALL_FIELDS = frozenset({"id", "tool", "args", "status", "result"})
 OWNER_HINT = "name the user who owns it: --owner USER"
 
@@ -126,7 +129,8 @@ def session_from(document: Document) -> Session:
         status=text(document.get("status")) or "active",
         platform=optional_text(document.get("platform") or document.get(_PLATFORM)),
         incognito=bool(extras.get("incognito")),
-        imported=sub_document(extras.get("edenmem")).get("imported") is True,
+        imported=document.get(IMPORTED) is True
+        or sub_document(extras.get("edenmem")).get("imported") is True,
         deleted=document.get("deleted") is True,
         last_activity=moment(context.get("last_activity"))
         or moment(document.get("updatedAt"))
@@ -163,6 +167,8 @@ def session_document(session: Session) -> Document:
         document["memory_context"]["last_activity"] = session.last_activity
     if platform != session.platform:
         document[_PLATFORM] = session.platform
+    if session.imported:
+        document[IMPORTED] = True
     if session.group_id is not None:
         document["group_id"] = session.group_id
     if session.name is not None:
