@@ -46,13 +46,14 @@ class ProgressPart(ContextsPart):
     ) -> Backlog:
         """See `edenmem.store.protocol.Store.backlog`."""
         taken: set[Any] = set()
+        ours: set[Any] = set()  # given up, or to be taken again: not the platform's
         pasts: list[Past] = []
         for document in self._formations.find({"session_id": object_id(session_id)}, _PROGRESS):
             pasts.append(_past(document))
-            if str(document["agent_id"]) == agent_id and (
-                not reach.own or document.get("status") in UNFINISHED
-            ):
-                taken.update(document.get("message_ids") or ())
+            if str(document["agent_id"]) == agent_id:
+                free = reach.own and document.get("status") not in UNFINISHED
+                (ours if free else taken).update(document.get("message_ids") or ())
+                ours.update(document.get("superseded_message_ids") or ())
         spans = self._platform_spans(session_id, pasts)
         # Ids and times alone, in order and from the index: exact for messages that came late with
         # an old time, and for those that were deleted, which no count would be.
@@ -62,8 +63,8 @@ class ProgressPart(ContextsPart):
         for row in rows:
             if row["_id"] in taken:
                 continue
-            covered = spans and any(span.covers(_place(row)) for span in spans)
-            by_platform += bool(covered)
+            covered = row["_id"] not in ours and any(span.covers(_place(row)) for span in spans)
+            by_platform += covered
             if not covered or reach.platform:
                 waiting.append(row["_id"])
         filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]

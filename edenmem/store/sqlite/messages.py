@@ -37,6 +37,14 @@ _SENDERS = """
 """
 
 
+#: Messages that a formation of an agent has, or had until it was superseded.
+_HAD = (
+    "SELECT message_id FROM formation_messages WHERE session_id = ? AND agent_id = ?"
+    " UNION ALL SELECT j.value FROM formations f, json_each(f.superseded_message_ids) j"
+    " WHERE f.session_id = ? AND f.agent_id = ?"
+)
+
+
 def message_from(row: Row) -> Message:
     """A row of `MESSAGE`."""
     return Message(
@@ -93,9 +101,10 @@ def backlog_of(
         ).fetchall()
         (total,) = connection.execute(f"SELECT count(*) {tail}", keys).fetchone()
         return Backlog(messages=tuple(map(message_from, rows)), total=total)
+    ours = {id for (id,) in connection.execute(_HAD, keys * 2)}
     waiting, by_platform = [], 0
     for id, at in connection.execute(f"SELECT m.id, m.created_at {tail} {_IN_ORDER}", keys):
-        covered = any(span.covers(Place(time(at), id)) for span in spans)
+        covered = id not in ours and any(span.covers(Place(time(at), id)) for span in spans)
         by_platform += covered
         if not covered or reach.platform:
             waiting.append(id)

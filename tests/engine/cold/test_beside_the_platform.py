@@ -170,6 +170,10 @@ async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, re
     assert (report.outcome, report.messages, report.facts_added) == ("applied", size, 0)
     assert [fact.id for fact in facts_of(quiet.store, anna)] == [fact.id for fact in before]
     assert {request.key for request in quiet.llm.requests_for("facts")} == {"again/eve/1"}
+    # What edenmem has formed once is taken again, although the platform had formed it too.
+    for dry_run in (True, False):
+        [report] = await service.form_memories(session.id, reach=Reach.AGAIN, dry_run=dry_run)
+        assert report.messages == size
     assert [message.id for message in quiet.store.messages(session.id)] == [m.id for m in messages]
 
 
