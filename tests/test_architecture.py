@@ -187,30 +187,38 @@ _LIBRARIES = (
     "msgspec",
 )
 
-#: Imports libraries, then each module in a fork, and says what was loaded, or what failed.
+#: Imports libraries, then each module in a fork, and says what was loaded, or what failed. The
+#: fork of a package goes on to fork for its modules, which cannot be had without it. What was
+#: there before a fork is frozen: collecting garbage among it took long.
 _IMPORT_EACH = """
-import importlib, json, os, sys, traceback
-libraries, heavy = sys.argv[1].split(","), set(sys.argv[2].split(","))
+import gc, importlib, json, os, sys, traceback
+libraries, heavy, names = sys.argv[1].split(","), set(sys.argv[2].split(",")), sys.argv[3:]
 for name in filter(None, libraries):
     importlib.import_module(name)
-for name in sys.argv[3:]:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
+
+def package(name):
+    while name and (name := name.rpartition(".")[0]) not in names:
+        pass
+    return name
+
+def each_of(parent):
+    gc.freeze()
+    for name in names:
+        if package(name) != parent:
+            continue
+        if child := os.fork():
+            os.waitpid(child, 0)
+            continue
         try:
             importlib.import_module(name)
             result = {"heavy": sorted(heavy & sys.modules.keys())}
         except BaseException:
             result = {"error": traceback.format_exc(limit=-1)}
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(result, pipe)
+        print(json.dumps({"module": name, **result}), flush=True)
+        each_of(name)
         os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        result = pipe.read()
-    os.waitpid(child, 0)
-    print(json.dumps({"module": name, **json.loads(result or '{"error": "died"}')}))
+
+each_of("")
 """
 
 
@@ -220,7 +228,7 @@ def import_each(names: Sequence[str], libraries: Sequence[str] = ()) -> dict[str
     command = [sys.executable, "-W", "error", "-c", _IMPORT_EACH, *lists, *names]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["module"] for result in results] == [*names]
+    assert sorted(result["module"] for result in results) == sorted(names)
     return {result["module"]: result for result in results}
 
 

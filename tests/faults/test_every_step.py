@@ -38,9 +38,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def sample(world: World, places: Sequence[Place], modes: Sequence[Mode]) -> list[Fault]:
-    """The faults to try in these modes: all, or those of each call that does something (where a day
-    takes long, in one mode each), and of each operation that reads one, in a mode that is another
-    for the next operation."""
+    """The faults to try in these modes: all, or those of each call that does something (on a server,
+    where a day takes long, in one mode each), and of each operation that reads one, in a mode that
+    is another for the next operation."""
     if EXHAUSTIVE:
         return [Fault(place, mode) for place in places for mode in modes]
     doing = [place for place in places if place.does]
@@ -113,7 +113,12 @@ def test_a_day_without_faults_ends_the_same_when_it_is_lived_again(world: World)
     assert scenario.outcome(world.again()) == wanted
 
 
-@pytest.mark.parametrize("modes", [RAISES, HANGS, KILLS], ids=["raise", "hang", "kill"])
+@pytest.mark.parametrize(
+    ("world", "modes"),
+    [("sqlite", RAISES), ("sqlite", HANGS), ("sqlite", KILLS), ("secantus", tuple(Mode))],
+    indirect=["world"],
+    ids=["sqlite-raise", "sqlite-hang", "sqlite-kill", "secantus"],
+)
 def test_what_broke_off_at_any_step_is_completed_once(
     world: World, modes: tuple[Mode, ...]
 ) -> None:

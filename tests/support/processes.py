@@ -8,6 +8,7 @@ it works, is tested in processes that Python starts.
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import sys
@@ -104,6 +105,7 @@ def _become(
     arguments: list[str], streams: list[int], cwd: str, environment: dict[str, str], session: bool
 ) -> None:
     """Be ``python -m edenmem``, to the end."""
+    gc.freeze()  # what was read before is no garbage
     if session:
         os.setsid()
     for number, stream in enumerate(streams):
