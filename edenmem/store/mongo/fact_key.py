@@ -53,6 +53,12 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
         return self.final or self.temporary or bool(self.former)
 
     @property
+    def half_exchanged(self) -> bool:
+        """Whether only the temporary index stands. It keeps a scope from having a fact twice, but
+        not the platform from creating its narrow one, for which it deletes what two users share."""
+        return self.temporary and not self.final and not self.former
+
+    @property
     def obsolete(self) -> tuple[str, ...]:
         """The indexes that an exchange drops before it creates `FACT_KEY`."""
         misnamed = (FACT_KEY.name,) if self.misnamed else ()
@@ -109,7 +115,8 @@ class FactKeyPart(MigratingPart):
         """Demand that facts can be added and revised; the answer is kept once they can.
 
         Raises:
-            FactKeyConflict: a narrow index would refuse facts that must be stored.
+            FactKeyConflict: a narrow index would refuse facts that must be stored, or a restart
+                of the platform would delete them in the midst of an exchange.
             StoreError: no unique index protects facts from duplicates.
         """
         if FACT_KEY.name in self._standing:
@@ -121,6 +128,13 @@ class FactKeyPart(MigratingPart):
                 f"the unique index {', '.join(keys.narrow)} on {FACT_KEY.collection} allows a "
                 "sentence about only one user of an agent",
                 hint=f"exchange the index with '{REPLACE}'",
+            )
+        if keys.half_exchanged:
+            raise FactKeyConflict(
+                f"facts cannot be added or revised in {self._database.name} at {self.location}: "
+                f"the unique index {FACT_KEY.name} on {FACT_KEY.collection} is being exchanged, "
+                "or the exchange was interrupted",
+                hint=f"complete it with '{REPLACE}'",
             )
         if not keys.protects:
             raise StoreError(

@@ -223,6 +223,20 @@ def is_index_command(what: str) -> bool:
     return what.endswith(("create_index memory2_facts", "drop_index memory2_facts"))
 
 
+def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMongo) -> None:
+    """The platform's next start would delete what two users share, to create its narrow key."""
+    store = narrow_store(open_mongo)
+    raw = store._database.memory2_facts
+    raw.create_index(TEMPORARY_FACT_KEY.keys, name=TEMPORARY_FACT_KEY.name, unique=True)
+    raw.drop_index("fact_dedup_idx")
+    scope = Scope.user(str(AGENT), new_id())
+    with pytest.raises(FactKeyConflict, match="being exchanged"):
+        add_fact(store, scope, SENTENCE)
+    assert "completes" in store.preparation().warnings[0]
+    store.replace_index(FACT_KEY.name)
+    add_fact(store, scope, SENTENCE)
+
+
 class _Quick(MongoStore):
     """A store beside which the platform starts again and again while an index is dropped."""
 
