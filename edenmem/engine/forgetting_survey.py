@@ -89,7 +89,7 @@ class Survey:
 
     def _of_user(self) -> Traces:
         subject, store = self._subject, self._store
-        accounts = subject.accounts or (subject.owner,)
+        accounts = _accounts(subject)
         own: list[Session] = []
         shared: list[Session] = []
         for session in store.sessions_of(accounts=accounts):
@@ -113,7 +113,7 @@ class Survey:
 
     def _is_alone(self, session: Session) -> bool:
         """Whether nobody but the user, whatever the account, takes part in the session."""
-        accounts = {*self._subject.accounts, self._subject.owner}
+        accounts = {*_accounts(self._subject)}
         people = {*session.users, *self._store.senders(session.id)} - {*session.agents}
         return people <= accounts
 
@@ -182,6 +182,11 @@ class Survey:
         if self._settings.llm.record:
             yield "the file of recorded answers that the setting llm.record names"
         yield "backups, exports and other copies, and logs of other programs"
+
+
+def _accounts(subject: Subject) -> tuple[str, ...]:
+    """A user's accounts. The canonical id is not always one: another user may have it."""
+    return subject.accounts or (subject.owner,)
 
 
 def _ids(sessions: Iterable[Session]) -> tuple[str, ...]:

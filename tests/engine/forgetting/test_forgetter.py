@@ -20,7 +20,7 @@ from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from tests.support.builders import NOW
+from tests.support.builders import NOW, make_messages, make_session, make_user
 from tests.support.forgetting import (
     Town,
     fill,
@@ -93,6 +93,20 @@ def test_a_session_that_is_gone_may_have_left_memory(town: Town) -> None:
     assert subject_of(town.store, session=gone).owner == gone
     assert forget(town.store, session=gone).complete
     assert not [p for p in town.store.passages() if "quince" in p.text]
+
+
+def test_an_account_that_a_user_is_linked_to_may_be_another_users(town: Town) -> None:
+    """Pat is linked to an account that is itself linked further: the two are not one person."""
+    store, discord = town.store, town.zenobia_on_discord
+    pat = make_user("pat", eden_user_id=discord.id)
+    assert store.add_user(pat)
+    both = make_session([town.eve], [pat, discord], name="tower")
+    assert store.put_session(both)
+    for sender in (pat, discord):
+        store.add_messages(both.id, make_messages(both, 1, sender=sender.id))
+    assert forget(store, user="pat").complete
+    backlog = store.backlog(both.id, town.eve.id, limit=9)
+    assert [message.sender for message in backlog.messages] == [discord.id]
 
 
 # -- mentions ----------------------------------------------------------------------------------
