@@ -79,7 +79,7 @@ COMMANDS: dict[str, Entry] = {
             "Memory of v1, and the schema: v1, up, down, status, verify, rollback.",
             True,
         ),
-        Entry(_WORK, "index", "Indexes: create, list, status, update, drop.", True),
+        Entry(_WORK, "index", "Indexes: create, list, status, conflicts, update, drop.", True),
     )
 }
 

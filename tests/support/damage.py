@@ -171,11 +171,11 @@ def a_fact_says_what_another_says(ward: Ward) -> Expected:
 def a_fact_is_there_twice_since_its_key_was_dropped(ward: MongoWard) -> Expected:
     """Known failure 47: the unique index is dropped, and duplicates come in."""
     facts = ward.database["memory2_facts"]
-    ward.drop_index("memory2_facts", "edenmem_fact_key")
+    ward.drop_index("memory2_facts", "fact_dedup_idx")
     copy = facts.find_one({"_id": ObjectId(ward.ids.lives)})
     copy["_id"], copy["formed_at"] = ObjectId(), TODAY
     facts.insert_one(copy)
-    return {"duplicates": {str(copy["_id"])}, "indexes": {"edenmem_fact_key"}}
+    return {"duplicates": {str(copy["_id"])}, "indexes": {"fact_dedup_idx"}}
 
 
 @damage("sqlite")

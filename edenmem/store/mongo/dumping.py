@@ -190,12 +190,9 @@ def _filter(kind: RecordKind, wanted: Selection) -> Filter:
         case RecordKind.FORMATION | RecordKind.USAGE:
             return {"agent_id": {"$in": agents}} if agents else {}
     filter: Filter = {"agent_id": {"$in": agents}} if agents else {}
-    if wanted.kinds:
-        filter["scope"] = {"$in": [kind.value for kind in wanted.kinds]}
     if wanted.user_ids is not None:
-        owners = {"$in": object_ids(wanted.user_ids)}
-        filter |= {"scope": ScopeKind.USER.value, "user_id": owners}
-    return filter
+        filter["user_id"] = {"$in": object_ids(wanted.user_ids)}
+    return filter | _of_kinds(wanted)
 
 
 def _of_history(wanted: Selection) -> Filter:
@@ -203,11 +200,19 @@ def _of_history(wanted: Selection) -> Filter:
     filter: Filter = {}
     if wanted.agent_ids:
         filter["agent_id"] = {"$in": object_ids(wanted.agent_ids)}
-    if wanted.kinds:
-        filter["scope"] = {"$in": [kind.value for kind in wanted.kinds]}
     if wanted.user_ids is not None:
-        filter |= {"scope": ScopeKind.USER.value, "owner": {"$in": list(wanted.user_ids)}}
-    return filter
+        filter["owner"] = {"$in": list(wanted.user_ids)}
+    return filter | _of_kinds(wanted)
+
+
+def _of_kinds(wanted: Selection) -> Filter:
+    """The kinds of scope that are wanted; with users, only user scopes are left of them."""
+    kinds = set(wanted.kinds or ScopeKind)
+    if wanted.user_ids is not None:
+        kinds &= {ScopeKind.USER}
+    elif not wanted.kinds:
+        return {}
+    return {"scope": {"$in": sorted(kinds)}}
 
 
 # -- documents -----------------------------------------------------------------------------------

@@ -315,8 +315,8 @@ def test_a_selection_is_never_wider(store: Store) -> None:
     user = scopes["user"].owner
     for selection, allowed in (
         (Selection(agent_ids=(stranger.agent_id,)), {stranger}),
-        (Selection(user_id=user), {scopes["user"], stranger}),
-        (Selection(user_id=user, agent_ids=(stranger.agent_id,)), {stranger}),
+        (Selection(user_ids=(user,)), {scopes["user"], stranger}),
+        (Selection(user_ids=(user,), agent_ids=(stranger.agent_id,)), {stranger}),
         (Selection(kinds=(ScopeKind.GROUP, ScopeKind.SHARD)), {scopes["shard"]}),
     ):
         kinds = (
@@ -331,6 +331,8 @@ def test_a_selection_is_never_wider(store: Store) -> None:
         homes = {getattr(record, "home", None) or record.scope for _, record in found}
         assert homes == allowed
         assert {kind for kind, _ in found} == set(kinds)
+    of_agents = Selection(user_ids=(user,), kinds=(ScopeKind.AGENT,))
+    assert dumped(store, *kinds, selection=of_agents) == []
     late = dumped(store, RecordKind.FACT, RecordKind.AUDIT, selection=Selection(since=LATER))
     assert {kind for kind, _ in late} == {RecordKind.AUDIT}
     bare = list(store.dump([RecordKind.FACT], Selection(), with_vectors=False))
