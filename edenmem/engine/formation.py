@@ -8,6 +8,7 @@ by whoever comes next, without asking a model again.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
@@ -182,14 +183,18 @@ class Former:
     ) -> Backlog:
         limit = self._settings.formation.max_messages
         backlog = await in_thread(
-            self._store.backlog, session.id, agent.id, limit=limit, reach=reach
+            self._store.backlog,
+            session.id,
+            agent.id,
+            limit=sys.maxsize if reach.own else limit,
+            reach=reach,
         )
         if not reach.own:
             return backlog
+        # Whole, since what was forgotten may be more than one range holds.
         forgotten = await in_thread(_forgotten, self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
-        total = backlog.total - len(forgotten)
-        return msgspec.structs.replace(backlog, messages=messages, total=total)
+        return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
 
     async def _left(self, session: Session, agent: Agent, reach: Reach) -> int:
         backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1, reach=reach)

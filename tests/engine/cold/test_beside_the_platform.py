@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 
+import msgspec
 import pytest
 
 from edenmem.engine.forgetting import Forgetter
@@ -188,14 +189,21 @@ async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
     settings = Settings(embedding=EmbeddingSettings(provider="none"))
     forgetter = Forgetter(quiet.store, settings, llm=None, embedder=None, actor=ACTOR)
     await forgetter.forget(await forgetter.plan(subject))
-    service = MemoryService(
-        quiet.store,
-        quiet.settings,
-        llm=quiet.llm,
-        embedder=quiet.embedder,
-        actor=ACTOR,
-        clock=quiet.clock,
+    short = msgspec.structs.replace(quiet.settings.formation, max_messages=1)
+    one_by_one, service = (
+        MemoryService(
+            quiet.store,
+            msgspec.structs.replace(quiet.settings, formation=formation),
+            llm=quiet.llm,
+            embedder=quiet.embedder,
+            actor=ACTOR,
+            clock=quiet.clock,
+        )
+        for formation in (short, quiet.settings.formation)
     )
+    # The first range would be all hers.
+    [report] = await one_by_one.form_memories(session.id, reach=Reach.FROM_START, dry_run=True)
+    assert (report.outcome, report.messages) == ("dry_run", 1)
     for options in ({"dry_run": True}, {}):
         [report] = await service.form_memories(session.id, reach=Reach.FROM_START, **options)
         assert report.messages == 6  # hers are left out, and stay so
