@@ -78,7 +78,8 @@ def run(
     twice. --dry-run asks no model, and counts what each rule leaves out. SIGTERM and Ctrl-C give
     what is not finished back; the next run goes on with it.
 
-    Exit codes: 0 done, 1 some sessions failed, 5 provider or database down, 130 interrupted.
+    Exit codes: 0 done, 1 some sessions failed, 2 invalid option or setting, 3 no such agent, 4 a
+    database index refuses facts, 5 provider or database down, 130 interrupted.
 
     \b
     edenmem cold run --dry-run
