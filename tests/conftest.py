@@ -17,6 +17,8 @@ from tests.support.names import stable
 from tests.support.network import forbid_network
 
 if TYPE_CHECKING:
+    from secantus import SecantusDBServer
+
     from edenmem.store.protocol import Store
     from tests.support.atlas_server import AtlasServer
     from tests.support.embedder import FakeEmbedder
@@ -27,10 +29,13 @@ pytest.register_assert_rewrite(
 )
 forbid_network()
 
+#: Read at once: fixtures clear the environment.
+_MORE = os.environ.get("EDENMEM_HYPOTHESIS") == "more"
 settings.register_profile(
     "edenmem",
     deadline=None,  # a slow machine is no failure
-    max_examples=1000 if os.environ.get("EDENMEM_HYPOTHESIS") == "more" else 30,
+    derandomize=not _MORE,  # what passed once passes again; who looks for more gets other examples
+    max_examples=1000 if _MORE else 30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     print_blob=True,
 )
@@ -99,12 +104,17 @@ def embedder() -> FakeEmbedder:
 
 
 @pytest.fixture(scope="session")
-def secantus_uri() -> Iterator[str]:
-    """The address of a SecantusDB server over a real socket, one for each worker of the run."""
+def _secantus() -> Iterator[SecantusDBServer]:
     from tests.support.mongo_server import secantus_server
 
     with secantus_server() as server:
-        yield server.uri
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secantus_uri(_secantus: SecantusDBServer) -> str:
+    """The address of a SecantusDB server over a real socket, one for each worker of the run."""
+    return _secantus.uri
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +148,7 @@ def open_store(
                 case "mongomock":
                     context = stores.mongomock_store()
                 case "secantus":
-                    context = stores.secantus_store(request.getfixturevalue("secantus_uri"))
+                    context = stores.used_store(request.getfixturevalue("_secantus").databases)
                 case "atlas":
                     context = stores.atlas_store(request.getfixturevalue("atlas"))
                 case _:

@@ -38,8 +38,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def sample(world: World, places: Sequence[Place], modes: Sequence[Mode]) -> list[Fault]:
-    """The faults to try in these modes: all, or those of each call that does something (on a server,
-    where a day takes long, in one mode each), and of each operation that reads one, in a mode that
+    """The faults to try in these modes: all, or those of each call that does something (in one mode
+    each on a server, where a day takes long), and of each operation that reads one, in a mode that
     is another for the next operation."""
     if EXHAUSTIVE:
         return [Fault(place, mode) for place in places for mode in modes]

@@ -4,19 +4,97 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cache, wraps
 from threading import RLock
 from typing import Any
 
+from pymongo import MongoClient
+
+from edenmem.models.ids import new_id
+
 #: Many more than there are writes under way at any time.
 _KEPT_FOR_RETRIES = 256
+
+#: Commands that leave a database as it is, and those that change documents of one collection. What
+#: any other does to a database is not known here.
+_READING = {"aggregate", "count", "distinct", "explain", "find", "getMore", "killCursors"}
+_READING |= {"endSessions", "hello", "listCollections", "listIndexes", "ping"}
+_WRITING = {"delete", "findAndModify", "insert", "update"}
+#: As many databases rest before one is used again, so that what a killed process had sent has come.
+_RESTING = 4
+
+
+class Databases:
+    """Databases with all of their indexes, emptied and used again: to make one takes a test's
+    server a hundred times as long.
+
+    The server tells what was done to them, whoever did it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._client: Any = MongoClient(uri)
+        self._resting: list[str] = []
+        #: Of each database the documents that it began with, by collection.
+        self._first: dict[str, dict[str, list[Any]]] = {}
+        #: The collections of each that were written to; None: it is no longer what it was.
+        self._written: dict[str, set[str] | None] = {}
+
+    def watch(self, database: str, command: Mapping[str, Any]) -> None:
+        """Note what a command to the server may change."""
+        written = self._written.get(database)
+        if written is None:
+            return
+        name = next(iter(command))
+        if name in _WRITING:
+            written.add(str(command[name]))
+        elif name not in _READING or "$out" in str(command) or "$merge" in str(command):
+            self._written[database] = None
+
+    def take(self, make: Callable[[str], None]) -> str:
+        """The name of a database that is as ``make`` makes one."""
+        while len(self._resting) > _RESTING:
+            name = self._resting.pop(0)
+            if self._emptied(name):
+                return name
+            self._client.drop_database(name)
+        name = f"test_{new_id()}"
+        make(name)
+        database = self._client[name]
+        self._first[name] = {
+            collection: list(database[collection].find())
+            for collection in database.list_collection_names()
+        }
+        self._written[name] = set()
+        return name
+
+    def give_back(self, name: str) -> None:
+        """Let another test have it."""
+        self._resting.append(name)
+
+    def _emptied(self, name: str) -> bool:
+        """Whether the database could be made what it was."""
+        written = self._written[name]
+        if written is None or not written <= self._first[name].keys():
+            return False
+        for collection in list(written):
+            self._client[name][collection].delete_many({})
+            if documents := self._first[name][collection]:
+                self._client[name][collection].insert_many(documents)
+        self._written[name] = set()
+        return True
+
+    def close(self) -> None:
+        """Leave the server."""
+        self._client.close()
 
 
 @contextmanager
 def secantus_server() -> Iterator[Any]:
-    """A server on a free port with a folder of its own; ``.uri`` is its address."""
+    """A server on a free port with a folder of its own; ``.uri`` is its address, ``.databases`` are
+    those that can be used again."""
     from secantus import SecantusDBServer, transactions
 
     # It looks through all answers that it keeps for retries at every write, up to 10,000 of them:
@@ -26,10 +104,33 @@ def secantus_server() -> Iterator[Any]:
 
     folder = tempfile.mkdtemp(prefix="edenmem-secantus-")
     try:
-        with SecantusDBServer(storage_path=folder) as server:
+        with (
+            SecantusDBServer(storage_path=folder) as server,
+            closing(Databases(server.uri)) as databases,
+        ):
+            server.databases = databases
+            _watch().append(databases)
             yield server
+            _watch().remove(databases)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _watch() -> list[Databases]:
+    """All that are told of every command to a server in this process."""
+    from secantus import server
+
+    told: list[Databases] = []
+    dispatch = server.dispatch
+
+    def watched(command: dict[str, Any], context: Any) -> Any:
+        for databases in told:
+            databases.watch(context.db_name, command)
+        return dispatch(command, context)
+
+    server.dispatch = watched
+    return told
 
 
 def mongomock_client() -> Any:

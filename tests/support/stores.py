@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from edenmem.models.ids import new_id
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
     from edenmem.store.protocol import Store
     from tests.support.atlas_server import AtlasServer
+    from tests.support.mongo_server import Databases
 
 STORE_KINDS = ("sqlite", "mongomock", "secantus")
 
@@ -23,12 +26,26 @@ def sqlite_store(folder: Path) -> Iterator[Store]:
     """One file in ``folder``."""
     from edenmem.store.sqlite import SqliteStore
 
-    store = SqliteStore(folder / "memory.db")
+    path = folder / "memory.db"
+    path.write_bytes(_new_file())
+    path.chmod(0o600)
+    store = SqliteStore(path)
     try:
-        store.initialise()
         yield store
     finally:
         store.close()
+
+
+@cache
+def _new_file() -> bytes:
+    """What a new file is, which takes longer to make than to write."""
+    from edenmem.store.sqlite import SqliteStore
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.db"
+        with closing(SqliteStore(path)) as store:
+            store.initialise()
+        return path.read_bytes()
 
 
 @contextmanager
@@ -62,6 +79,24 @@ def secantus_store(uri: str) -> Iterator[MongoStore]:
         store.close()
         with MongoClient(uri) as client:
             client.drop_database(settings.database)
+
+
+@contextmanager
+def used_store(databases: Databases) -> Iterator[MongoStore]:
+    """A database on a server that is as new."""
+    from edenmem.store.mongo import MongoStore
+
+    def make(name: str) -> None:
+        with closing(MongoStore(databases.uri, StoreSettings(database=name))) as store:
+            store.initialise()
+
+    name = databases.take(make)
+    store = MongoStore(databases.uri, StoreSettings(database=name))
+    try:
+        yield store
+    finally:
+        store.close()
+        databases.give_back(name)
 
 
 @contextmanager
