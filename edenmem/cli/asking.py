@@ -61,7 +61,7 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
     """
     if not person_is_there():
         labels = ", ".join(one_line(label, 40) for _, label in choices[:8])
-        raise UsageError(f"{what} is missing", hint=f"give it with {option}: {labels}")
+        raise UsageError(f"{option} is required", hint=f"one of: {labels}")
     import questionary
 
     return str(

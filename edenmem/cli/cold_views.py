@@ -148,7 +148,13 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
 
 
 def _ranges(count: int, messages: int) -> str | None:
-    return f"{count:,} ranges of {messages:,} messages" if count else None
+    if not count:
+        return None
+    ranges, said = (
+        ("range" if count == 1 else "ranges"),
+        ("message" if messages == 1 else "messages"),
+    )
+    return f"{count:,} {ranges} of {messages:,} {said}"
 
 
 def _planned(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:

@@ -71,7 +71,7 @@ class EditRoad:
 
 
 def unchanged(
-    target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "it is so already"
+    target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "already the case"
 ) -> EditReport:
     """The report of a change that would change nothing, and so is not made."""
     data = plain(document)

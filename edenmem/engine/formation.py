@@ -142,7 +142,11 @@ class Former:
                 backlog = await self._backlog(session, agent, reach)
                 begun = waiting is not None and trigger is not Trigger.THRESHOLD
                 if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
-                    return reports or [self._report(session, agent, "not_due", left=backlog.total)]
+                    by_platform = 0 if reach.platform else backlog.by_platform
+                    idle = self._report(
+                        session, agent, "not_due", left=backlog.total, by_platform=by_platform
+                    )
+                    return reports or [idle]
                 report = await self._begin(backlog, session, agent, trigger, dry_run, reach)
                 waiting = (backlog.total if waiting is None else waiting) - report.messages
             reports.append(report)

@@ -47,6 +47,7 @@ class People:
         return self.agent(name) or Agent(
             id=id,
             username=name,
+            name=name,
             owner=self.owner_id,
             user_memory_enabled=True,
             agent_memory_enabled=True,

@@ -58,20 +58,22 @@ def import_sessions(
         line_bytes: The longest line that is taken.
         owner: The id or username of the user who owns agents that are added, and sessions whose
             line has no ``owner``; None: a session is its first user's, else its agent's owner's.
+            One that is not known has to be among the people whom the lines add.
         actor: Who is written into the audit entries of added agents and users; None: this user
             on this host.
         clock: The time up to which messages without times are placed.
 
     Raises:
         InputError: a line is bad, and ``skip_bad`` is off. Nothing was written.
-        NotFoundError: an agent or user is not known, and neither option is on. Nothing was
-            written.
+        NotFoundError: an agent or user is not known, and neither option is on; or the owner is
+            not. Nothing was written.
     """
     job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes, owner=owner)
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
         judged = _Judged()
         for line in source.first():
             _judge(job, line, judged)
+        job.demand_owner()
         if not skip_bad:
             judged.refuse()
         if not dry_run:
@@ -92,6 +94,7 @@ def import_sessions(
         new_messages=totals.new_messages,
         agents_added=tuple(job.people.new_agents),
         users_added=tuple(job.people.new_users),
+        owners_kept=totals.owners_kept,
         problems=judged.report(),
     )
 
@@ -123,6 +126,7 @@ class _Totals:
         self.new_sessions = 0
         self.messages = 0
         self.new_messages = 0
+        self.owners_kept = 0
 
 
 class _Import:
@@ -173,8 +177,21 @@ class _Import:
 
     def _owner_id(self, parsed: ParsedSession) -> str | None:
         if self._owner and self.people.owner_id is None:
-            self.people.owner_id = self._user_id(self._owner)
+            # Whoever it is: `demand_owner` refuses one whom nobody knows.
+            self.people.owner_id = self.people.user_or_new(self._owner).id
         return self._user_id(parsed.owner) if parsed.owner else self.people.owner_id
+
+    def demand_owner(self) -> None:
+        """Refuse an owner who neither exists nor is added, once all lines were judged.
+
+        Raises:
+            NotFoundError: there is no such user.
+        """
+        if self._owner and self.people.user(self._owner) is None:
+            raise NotFoundError(
+                f"there is no user {self._owner!r}. Nothing was imported",
+                hint=f"name a user that exists with --owner, or {_commands([], [self._owner])[0]}",
+            )
 
     def _user_id(self, name: str) -> str:
         user = self.people.user(name)
@@ -233,6 +250,8 @@ class _Import:
         )
         messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
         totals.sessions += 1
+        wanted, stored = plan.owner_id, plan.stored
+        totals.owners_kept += bool(wanted and stored is not None and stored.owner != wanted)
         totals.messages += len(messages)
         if dry_run:
             totals.new_sessions += plan.stored is None

@@ -55,8 +55,10 @@ def meant(store: Store, user_id: str | None, account_id: str | None = None) -> P
     if account_id is None:
         return person
     if user_id is not None and account_id not in person.ids:
+        known = store.users_by_ids((account_id, user_id))
+        names = {id: known[id].username if id in known else id for id in (account_id, user_id)}
         raise UsageError(
-            f"account is not linked to this user: {account_id}",
+            f"{names[account_id]} is not an account of {names[user_id]}",
             hint="'edenmem user show USER' lists the accounts of a user",
         )
     accounts = tuple(each for each in person.accounts if each.id == account_id)

@@ -274,14 +274,14 @@ def _check_options(
     for field, value in given.items():
         option = "--" + field.removesuffix("_id")
         if field == needed and not value:
-            raise ScopeError(f"--scope {kind} needs {option}", hint=f"add {option}")
+            raise ScopeError(f"--scope {kind} needs {option}")
         if field != needed and value:
             raise ScopeError(
                 f"{option} does not go with --scope {kind}",
                 hint=f"leave {option} out, or ask for --scope {option.removeprefix('--')}",
             )
     if not agent:
-        raise ScopeError(f"--scope {kind} needs --agent", hint="add --agent")
+        raise ScopeError(f"--scope {kind} needs --agent")
 
 
 def _there(found: T | None, kind: ReferenceKind, text: str) -> T:

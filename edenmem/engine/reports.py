@@ -27,6 +27,7 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     formation_id: str | None = None
     messages: int = 0
     left: int = 0  # messages that wait for a later range
+    by_platform: int = 0  # messages that are left out because the platform formed them
     facts_added: int = 0
     facts_revised: int = 0
     facts_removed: int = 0
@@ -156,6 +157,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     new_messages: int = 0
     agents_added: tuple[str, ...] = ()
     users_added: tuple[str, ...] = ()
+    owners_kept: int = 0  # sessions that were there already, with another owner than the one given
     problems: tuple[tuple[int, str], ...] = ()
 
 

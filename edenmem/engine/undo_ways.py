@@ -162,7 +162,7 @@ class Ways(TextWays):
         if now is None:
             return no_way(f"the {entry.target_type} was removed since; undo that first")
         if now.private == was:
-            return nothing_to_do("it is so already", plain(now))
+            return nothing_to_do("already the case", plain(now))
         change = SetPrivacy(
             scope=home,
             target_type=entry.target_type,
@@ -297,7 +297,7 @@ class Ways(TextWays):
             return no_way("the agent is not there any more")
         old: dict[str, Any] = {name: bool(before[name]) for name in turned}
         if all(getattr(now, name) is value for name, value in old.items()):
-            return nothing_to_do("it is so already", plain(now))
+            return nothing_to_do("already the case", plain(now))
         change = SetAgentToggles(agent_id=now.id, at=self._at, **old)
         differs = any(getattr(now, name) is not after[name] for name in turned)
         then = msgspec.structs.replace(now, **old)

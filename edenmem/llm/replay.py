@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from edenmem.errors import ProviderAnswerInvalid, ReplayMiss
+from edenmem.errors import InputError, ProviderAnswerInvalid, ReplayMiss
 from edenmem.llm.answer_file import RecordedAnswer, read_answers
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.llm.structured import InvalidAnswer, parse_answer
@@ -27,6 +27,10 @@ class ReplayLLM:
     @property
     def description(self) -> str:
         """Where the answers come from, and that no model gave them now."""
+        try:
+            self._answers  # noqa: B018 - reads the file
+        except InputError:
+            return f"the scripted answers in {self._path} cannot be read"
         return f"scripted answers from {self._path}, no model was asked"
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:

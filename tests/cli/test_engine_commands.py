@@ -206,3 +206,35 @@ def test_the_demo_goes_the_whole_road(empty_cli: Cli, tmp_path: Path) -> None:
     assert uri in told.out
     for command in commands:
         assert command.strip().startswith("edenmem ")
+
+
+def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None:
+    talk("agent", "disable", "mira").ok()
+    later = {"session": "kites", "agent": "mira", "users": ["lena"], "messages": [
+        {"role": "user", "name": "lena", "content": "Kites!", "created_at": "2026-01-05T10:00:00Z"},
+    ]}  # fmt: skip
+    talk("session", "import", "-", input=json.dumps(later)).ok()
+    answers = {("reflections", "harbour/mira/1"): reflections(session=["Lena is early."])}
+    failed = talk("form", "harbour", "kites", *scripted(talk, answers))
+    assert failed.code == 5
+    assert "harbour" in failed.out
+    assert "applied" in failed.out
+    assert "error: kites: " in failed.err
+    # The scope of the session has no switch: its reflection is formed all the same.
+    told = " ".join(failed.err.split())
+    assert "memory of mira are off: 3 messages were formed without them" in told
+    assert "'edenmem agent enable mira', 'edenmem form harbour --again'" in told
+    session = ("--agent", "mira", "--session", "harbour")
+    (kept,) = talk.json("reflection", "list", *session)
+    assert kept["content"] == "Lena is early."
+
+    idle = talk("form", "harbour", *scripted(talk, answers)).ok()
+    assert "nothing new" in idle.out
+    assert "all messages were formed; --again" in " ".join(idle.err.split())
+    missing = talk("form", "kites", "--set", "llm.provider=replay", "--set", "llm.replay=none")
+    assert (missing.code, "no model was asked" in missing.err) == (2, False)
+    talk("agent", "enable", "mira").ok()
+    (again,) = (
+        talk("form", "harbour", "--again", *scripted(talk, FORMED), "--format", "json").ok().data
+    )
+    assert (again["outcome"], again["messages"], again["facts_added"]) == ("applied", 3, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from edenmem.cli.times import ago, iso
 from edenmem.cli.views import change_line, usage_line
 from edenmem.engine.overview import names
 from edenmem.engine.reports import FormationReport
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import EdenmemError, ExitCode, UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
 
 app = single()
+
+#: Outcomes of `FormationReport` that read otherwise in a table.
+_OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
 
 
 @app.command(cls=Command)
@@ -87,24 +91,38 @@ def form(
     if reach is not Reach.WAITING:
         run.command += " --from-start" if from_start else " --again"  # for the log
 
-    reports = run.serve(
-        lambda service: form_each(
-            run,
-            service,
-            chosen,
-            agent_id=agent_id,
-            trigger=trigger,
-            dry_run=dry_run,
-            consolidate=consolidate,
-            reach=reach,
-        ),
-        llm=True,
-    )
-    if not sessions:
-        reports = [report for report in reports if report.outcome not in ("not_due", "incognito")]
+    reports: list[FormationReport] = []
+    try:
+        run.serve(
+            lambda service: form_each(
+                run,
+                service,
+                chosen,
+                agent_id=agent_id,
+                trigger=trigger,
+                dry_run=dry_run,
+                consolidate=consolidate,
+                reach=reach,
+                done=reports,
+            ),
+            llm=True,
+        )
+    except (EdenmemError, KeyboardInterrupt):
+        if reports := _of_interest(reports, named=bool(sessions)):
+            tell_formations(run, reports, chosen)
+        raise
+    reports = _of_interest(reports, named=bool(sessions))
     tell_formations(run, reports, chosen)
+    if sessions and not run.out.is_data:
+        _tell_idle(run, reports, chosen, reach)
     if any(report.outcome == "failed" or report.error for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _of_interest(reports: list[FormationReport], *, named: bool) -> list[FormationReport]:
+    """The reports to print: of sessions that nobody named, only where there was something to do."""
+    idle = () if named else ("not_due", "incognito")
+    return [report for report in reports if report.outcome not in idle]
 
 
 async def form_each(
@@ -117,19 +135,27 @@ async def form_each(
     dry_run: bool = False,
     consolidate: bool = True,
     reach: Reach = Reach.WAITING,
+    done: list[FormationReport] | None = None,
 ) -> list[FormationReport]:
-    """Form the sessions one after another, and say which one is at work."""
-    reports: list[FormationReport] = []
+    """Form the sessions one after another, and say which one is at work.
+
+    An error names the session; what was formed before it is in ``done``.
+    """
+    reports = [] if done is None else done
     for session in sessions:
         run.out.progress(f"{session.label} …")
-        reports += await service.form_memories(
-            session.id,
-            agent_id=agent_id,
-            trigger=trigger,
-            dry_run=dry_run,
-            consolidate=consolidate,
-            reach=reach,
-        )
+        try:
+            reports += await service.form_memories(
+                session.id,
+                agent_id=agent_id,
+                trigger=trigger,
+                dry_run=dry_run,
+                consolidate=consolidate,
+                reach=reach,
+            )
+        except EdenmemError as error:
+            error.message = f"{session.label}: {error.message}"
+            raise
     return reports
 
 
@@ -144,7 +170,7 @@ def tell_formations(
         return [
             Column("session", lambda r: labels.get(r.session_id, r.session_id), "text"),
             Column("agent", lambda r: agents.get(r.agent_id, r.agent_id)),
-            Column("outcome", lambda r: r.outcome),
+            Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
             Column("messages", lambda r: r.messages, "number"),
             Column("facts", _facts, "number"),
             Column("reflections", lambda r: sum(r.reflections.values()), "number"),
@@ -162,10 +188,55 @@ def tell_formations(
                 if report.not_before:
                     again = f"{iso(report.not_before)} ({ago(report.not_before)})"
                     run.out.note(f"  it is tried again from {again} on")
+    _tell_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:
         run.out.note(usage_line(used))
+
+
+def _tell_switched_off(
+    run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
+) -> None:
+    """Say of which messages an agent whose memory is off kept neither facts nor reflections of
+    users, of itself or of its shards, although they count as formed."""
+    messages: dict[tuple[str, str, str], int] = {}
+    for report in reports:
+        if report.outcome in ("applied", "dry_run"):
+            key = (report.agent_id, report.session_id, report.outcome)
+            messages[key] = messages.get(key, 0) + report.messages
+    for (agent_id, session_id, outcome), count in messages.items():
+        agent = run.store.agent(agent_id)
+        if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
+            continue
+        label, done = labels.get(session_id, session_id), outcome == "applied"
+        advice = f"'edenmem agent enable {quote(agent.username)}'"
+        if done:
+            again = f"'edenmem form {quote(label)} --again'"
+            advice = f"after {advice}, {again} forms them once more"
+        run.out.note(
+            f"{label}: user and agent memory of {agent.username} are off: {count} messages "
+            f"{'were' if done else 'would be'} formed without them; {advice}"
+        )
+
+
+def _tell_idle(
+    run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session], reach: Reach
+) -> None:
+    """Say why there was nothing to do in sessions that were named."""
+    labels = {session.id: session.label for session in sessions}
+    for report in reports:
+        if report.outcome != "not_due":
+            continue
+        if report.by_platform:
+            why = f"the platform formed {report.by_platform} messages; --from-start takes them"
+        elif next(iter(run.store.messages(report.session_id, newest=1)), None) is None:
+            why = "the session has no messages"
+        elif reach.own:
+            why = "no message is left that may be formed"
+        else:
+            why = "all messages were formed; --again takes them once more"
+        run.out.note(f"{labels.get(report.session_id, report.session_id)}: nothing new: {why}")
 
 
 def _facts(report: FormationReport) -> str:

@@ -165,6 +165,11 @@ def tell_import(run: Invocation, report: ImportReport, *, dry_run: bool = False)
     """Print what an import did; the bad lines on stderr."""
     for number, problem in report.problems:
         run.out.note(f"line {number}: {problem}")
+    if kept := report.owners_kept:
+        were = "1 session was there already and keeps its owner"
+        run.out.note(
+            were if kept == 1 else f"{kept} sessions were there already and keep their owner"
+        )
     if run.out.is_data:
         run.out.objects([to_data(report) | {"dry_run": dry_run}])
         return

@@ -8,6 +8,7 @@ import typer
 
 from edenmem.cli import options
 from edenmem.cli.asking import confirm
+from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
@@ -51,7 +52,7 @@ def show(
     ctx: typer.Context,
     user: Annotated[str, typer.Argument(metavar="USER", help="Username, ID or ID prefix.")],
 ) -> None:
-    """Show one account, and the accounts of the same user.
+    """Show one account, and all accounts of the same person.
 
     \b
     edenmem user show lena
@@ -61,18 +62,19 @@ def show(
     run = invocation(ctx)
     found = run.resolver.user(user)
     person = person_of(run.store, found.id)
-    others = [f"{each.username} ({each.id})" for each in person.accounts if each.id != found.id]
+    accounts = [{"id": each.id, "username": each.username} for each in person.accounts]
     run.out.record(
         found,
         [
             ("id", found.id),
             ("username", found.username),
             ("same person as", found.eden_user_id),
-            ("other accounts", others),
+            ("accounts", list(person.names.values())),
             ("tier", found.subscription_tier),
             ("flags", list(found.feature_flags)),
             ("created", found.created_at),
         ],
+        data=lambda one: to_data(one) | {"accounts": accounts},
     )
 
 

@@ -90,7 +90,7 @@ class TestThings:
         store.add_user(discord)
         assert resolver.account_id("anna-discord", user_id=ANNA.id) == discord.id
         assert resolver.account_id("anna", user_id=discord.id) == ANNA.id
-        with pytest.raises(UsageError, match="not linked to this user"):
+        with pytest.raises(UsageError, match="ben is not an account of anna"):
             resolver.account_id("ben", user_id=ANNA.id)
 
     def test_a_canonical_id_without_an_account_is_a_user(

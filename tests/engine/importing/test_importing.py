@@ -529,3 +529,17 @@ def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
     entries = list(store.audit(run_id=derived_id("run")))
     assert {entry.action for entry in entries} == {"add_agent", "add_user"}
     assert {entry.actor.command for entry in entries} == {"session import"}
+
+
+def test_an_owner_exists_or_is_named_by_the_lines(store: Store) -> None:
+    new = [line(message(), agent="mira", users=["lena"])]
+    with pytest.raises(NotFoundError, match="no user 'nobody'"):
+        import_sessions(store, new, add_missing=True, owner="nobody")
+    assert {user.username for user in store.users()} == {"anna", "ben"}
+    named = import_sessions(store, new, add_missing=True, owner="lena")
+    assert (named.users_added, named.owners_kept) == (("lena",), 0)
+    (mira,) = (agent for agent in store.agents() if agent.username == "mira")
+    assert (mira.name, mira.owner) == ("mira", derived_id("user", "lena"))
+    again = import_sessions(store, new, owner="ben")
+    assert (again.new_sessions, again.owners_kept) == (0, 1)
+    assert session(store).owner == mira.owner
