@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edenmem.cli.invocation import Invocation
+from edenmem.cli.output import OutputFormat
 from edenmem.cli.tables import Column
 from edenmem.cli.views import labelled
-from edenmem.models.indexes import IndexState
+from edenmem.models.indexes import INDEX_STEP, IndexState
 from edenmem.models.integrity import Finding
 
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 _OUTCOMES = {
     "made": "made",
     "there": "is there already",
-    "different": "is otherwise than wanted; 'edenmem index update' changes it",
-    "to_replace": "left as it is; 'edenmem index create --replace' exchanges it",
-    "left_out": "left out",
+    "different": "differs from the expected definition; 'edenmem index update' changes it",
+    "to_replace": "left as it is; 'edenmem index create --replace' replaces it",
+    "left_out": "skipped",
     "updated": "updated",
     "dropped": "dropped",
     "replaced": "replaced",
@@ -46,19 +48,58 @@ def what_of(state: IndexState) -> str:
     return "; ".join([*state.differences, *([state.note] if state.note else [])])
 
 
-COLUMNS: list[Column[IndexState]] = [
+_COLUMNS: list[Column[IndexState]] = [
     Column("name", lambda state: state.name, "name"),
     Column("kind", lambda state: "unique" if state.unique else state.kind),
     Column("collection", lambda state: state.collection),
-    Column("state", state_word),
-    Column("note", what_of, "text"),
+    Column("state", lambda state: state.status),
 ]
+_WITH_NOTES: list[Column[IndexState]] = [
+    *_COLUMNS,
+    Column("note", lambda state: _list_note(state), "text"),
+]
+
+
+def tell_states(run: Invocation, states: Sequence[IndexState]) -> None:
+    """Print indexes, and below the table their notes in full, each once."""
+    if run.out.is_data or run.out.format is OutputFormat.MARKDOWN:
+        run.out.listing(states, _WITH_NOTES, data=state_data)
+        return
+    run.out.listing(states, _COLUMNS)
+    notes: dict[str, list[str]] = {}
+    for state in states:
+        if note := _list_note(state):
+            notes.setdefault(note, []).append(state.name)
+    if notes:
+        run.out.line()
+    for note, names in notes.items():
+        run.out.indented("", f"{', '.join(names)}: {note}", indent=2)
+
+
+def _list_note(state: IndexState) -> str:
+    word = state_word(state)
+    return "; ".join(filter(None, (word if word != state.status else "", what_of(state))))
 
 
 def state_data(state: IndexState) -> dict[str, Any]:
     """An index as plain data, its definitions as they stand."""
     plain: dict[str, Any] = msgspec.to_builtins(state)
     return plain
+
+
+def grouped_steps(steps: Sequence[str]) -> list[str]:
+    """The steps of preparing a store, with migrations counted, and indexes by collection."""
+    migrations = [step for step in steps if step.startswith("migration ")]
+    indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
+    told = [step for step in steps if step not in migrations and INDEX_STEP not in step]
+    if len(migrations) > 1:
+        told.append(f"the schema ({len(migrations)} migrations)")
+    else:
+        told.extend(migrations)
+    if count := indexes.total():
+        by_collection = ", ".join(f"{name} {number}" for name, number in indexes.items())
+        told.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")
+    return told
 
 
 def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Column[Finding]]]:
@@ -108,12 +149,16 @@ def tell_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
         if action in quiet:
             continue
         words = [f"{action.name}: {_OUTCOMES[action.outcome]}"]
+        if action.outcome == "would_replace":
+            words[0] += f": {action.note}"
+            run.out.indented("", words[0], indent=2)
+            continue
         if action.outcome in ("made", "updated", "there") and action.state.status != "ready":
             words.append(state_word(action.state))
         run.out.safe(", ".join(words))
         note = what_of(action.state) if action.outcome == "different" else _note(action)
         if note:
-            run.out.safe(f"  {note}")
+            run.out.indented("  ", note)
 
 
 def _note(action: IndexAction) -> str:

@@ -7,7 +7,8 @@ model and analyzer; nothing is changed here that was not asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -66,7 +67,7 @@ class IndexKeeper:
             return embedder.dimensions
         except ConfigError as error:
             hint = f"; {error.hint}" if error.hint else ""
-            self.notices.append(f"the vector index is left out: {error.message}{hint}")
+            self.notices.append(f"the vector index is skipped: {error.message}{hint}")
             return None
 
     # -- looking -----------------------------------------------------------------------------
@@ -137,11 +138,11 @@ class IndexKeeper:
         return self._after(state.name, "made")
 
     def to_replace(self) -> list[IndexState]:
-        """The indexes in whose place older ones stand."""
+        """The indexes that replace older ones."""
         return [state for state in self.states() if state.replaces]
 
     def replace(self, states: Sequence[IndexState], *, dry_run: bool = False) -> list[IndexAction]:
-        """Exchange older indexes for these; can be killed at any moment and repeated.
+        """Replace older indexes by these; can be killed at any moment and repeated.
 
         Raises:
             ConflictError: another process migrates the database, or recreates an older index.
@@ -149,7 +150,7 @@ class IndexKeeper:
         """
         actions = []
         for state in states:
-            note = f"in place of {', '.join(state.replaces)}"
+            note = _change(state)
             if dry_run:
                 action = IndexAction(
                     name=state.name, outcome="would_replace", state=state, note=note
@@ -200,6 +201,21 @@ class IndexKeeper:
     def _after(self, name: str, outcome: str, *, note: str = "") -> IndexAction:
         (state,) = self.states([name])
         return IndexAction(name=name, outcome=outcome, state=state, note=note)
+
+
+def _change(state: IndexState) -> str:
+    """The keys of the older index and those that replace them."""
+    before, after = _keys(state.found, state.wanted), _keys(state.wanted, state.found)
+    older = "" if state.replaces == (state.name,) else f"{', '.join(state.replaces)} "
+    return f"{older}{before} \N{RIGHTWARDS ARROW} {after}"
+
+
+def _keys(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """The keys of an index; whether it is unique only where the other differs in that."""
+    mine, others = one or {}, other or {}
+    differs = mine.get("unique") != others.get("unique")
+    kind = ("unique " if mine.get("unique") else "not unique ") if differs else ""
+    return f"{kind}({', '.join(mine.get('keys', ()))})"
 
 
 def _of_old_vectors(state: IndexState) -> str:

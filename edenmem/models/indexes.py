@@ -44,8 +44,8 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     """One index. ``queryable``: a query is answered by it now, if maybe by an older definition.
 
     ``differences`` say in words what an update would change; ``replaces`` names the indexes that
-    an exchange would drop in favour of this one; ``note`` is what else there is to know, such as
-    why it failed.
+    `Indexes.replace_index` would drop in favour of this one; ``note`` is what else there is to
+    know, such as why it failed.
     """
 
     name: str
@@ -61,8 +61,16 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+#: Stands between the collection and the name in a step that creates an index.
+INDEX_STEP = ": index "
+
+
 class Preparation(msgspec.Struct, frozen=True, kw_only=True):
-    """What preparing a store would do, and what it leaves to the operator."""
+    """What preparing a store would do, and what it leaves to the operator.
+
+    ``notes`` say which database is meant, where that may be a mistake.
+    """
 
     steps: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -116,7 +116,7 @@ class Indexes(Protocol):
         """
 
     def replace_index(self, name: str) -> None:
-        """Exchange older indexes for the one of this name; see `IndexState.replaces`. What protects
+        """Replace older indexes by the one of this name; see `IndexState.replaces`. What protects
         uniqueness does so all the while; a run that was killed can be repeated.
 
         Raises:

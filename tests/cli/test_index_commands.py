@@ -226,7 +226,7 @@ def test_without_a_model_the_vector_index_is_left_out(atlas_inside: Inside) -> N
     assert atlas_inside("index", "create", "vector").code == 5
 
 
-def test_the_platforms_index_is_exchanged_on_request(
+def test_the_platforms_index_is_replaced_on_request(
     on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Known failure 54, as a person meets it."""
@@ -238,8 +238,10 @@ def test_the_platforms_index_is_exchanged_on_request(
         facts.drop_index("fact_dedup_idx")
         facts.create_index([("hash", 1), ("agent_id", 1)], name="fact_dedup_idx", unique=True)
     checked = eden("init", "--check").ok()
-    assert "edenmem index create --replace" in checked.err
+    assert checked.err.rstrip().endswith("until you replace it: edenmem index create --replace")
     assert "everything is there" in checked.out
+    listed = eden("index", "list").ok().out  # its note is below the table, whole
+    assert "\nfact_dedup_idx: The platform's unique index fact_dedup_idx lets each agent" in listed
     refused = eden("fact", "add", "--agent", "mira", "It rains.")
     assert (refused.code, "index create --replace" in refused.err) == (4, True)
     status = eden("index", "status", "--format", "json")
@@ -247,8 +249,12 @@ def test_the_platforms_index_is_exchanged_on_request(
     assert "conflicting" in status.out
     assert eden("doctor", "--check", "indexes").code == 1
     assert eden("index", "create", "--replace").code == 2  # it asks
+    keys = "(hash, agent_id) → (agent_id, scope, user_id, group_id, shard, hash)"
+    shown = eden("index", "create", "--replace", "--dry-run").ok()
+    assert " ".join(shown.out.split()).count(keys) == 1
+    assert keys not in shown.err
     planned = eden.json("index", "create", "--replace", "--dry-run")
-    assert planned[0]["outcome"] == "would_replace"
+    assert (planned[0]["outcome"], planned[0]["note"]) == ("would_replace", keys)
     replaced = eden.json("index", "create", "--replace", "--yes")
     assert (replaced[0]["name"], replaced[0]["outcome"]) == ("fact_dedup_idx", "replaced")
     eden("doctor", "--check", "indexes").ok()
@@ -260,3 +266,20 @@ def test_the_platforms_index_is_exchanged_on_request(
     assert (lost["content"], lost["scope"]) == ("She keeps bees.", "user")
     assert "She keeps bees." in eden("index", "conflicts").ok().out
     assert "kept" in eden("index", "conflicts", "--format", "csv").ok().out
+
+
+def test_an_empty_database_is_told_from_the_platforms(
+    secantus_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A misspelt name gave the same list as the right one."""
+    name = f"test_{new_id()}"
+    eden = Inside(Cli(f"{secantus_uri.rstrip('/')}/{name}", tmp_path), monkeypatch, capsys)
+    checked = eden("init", "--check").ok()
+    assert f"{name} has no users3 collection" in checked.err
+    assert "indexes: memory2_facts" in checked.out
+    assert f"{name} (" not in checked.out  # the database once
+    (plan,) = eden.json("init", "--check")
+    assert "memory2_facts: index fact_dedup_idx" in plan["would_make"]
+    assert "users3" in plan["notes"][0]
+    asked = eden("init", "--check", "--uri", secantus_uri.rstrip("/"))
+    assert "using eden" in asked.ok().err

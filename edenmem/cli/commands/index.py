@@ -11,13 +11,12 @@ from edenmem.cli import options
 from edenmem.cli.asking import confirm
 from edenmem.cli.framework import Command, group
 from edenmem.cli.index_views import (
-    COLUMNS,
     conflict_columns,
     conflict_data,
     shown_waiting,
-    state_data,
     tell_actions,
     tell_differences,
+    tell_states,
 )
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.times import parse_duration
@@ -68,7 +67,7 @@ def create(
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace", help="First exchange older unique indexes for those of edenmem; asks."
+            "--replace", help="First replace older unique indexes by those of edenmem; asks."
         ),
     ] = False,
     yes: options.Yes = False,
@@ -80,7 +79,7 @@ def create(
     vectors that are stored as arrays and as bindata. An index that is there and is otherwise than
     wanted is left as it is (exit 1).
 
-    --replace exchanges the platform's narrow unique index on facts, and unique indexes of earlier
+    --replace replaces the platform's narrow unique index on facts, and unique indexes of earlier
     versions of edenmem, on a live database. Facts are protected from duplicates all the while. A
     run that was interrupted can be repeated.
 
@@ -96,10 +95,9 @@ def create(
     keeper = _keeper(run)
     replaced: list[IndexAction] = []
     if replace and (older := keeper.to_replace()):
-        for state in older:
-            run.out.note(
-                f"{state.name} on {state.collection}: replaces {', '.join(state.replaces)}"
-            )
+        if not dry_run:
+            for action in keeper.replace(older, dry_run=True):
+                run.out.note(f"{action.name} on {action.state.collection}: {action.note}")
         if not dry_run and not confirm(f"Replace {_counted(older)}?", yes=yes):
             run.out.note("nothing was changed")
             return
@@ -118,7 +116,7 @@ def list_(ctx: typer.Context, names: _Names = None) -> None:
     edenmem index list
     """
     run = invocation(ctx)
-    run.out.listing(_keeper(run).states(names or ()), COLUMNS, data=state_data)
+    tell_states(run, _keeper(run).states(names or ()))
 
 
 @app.command("status", cls=Command)
@@ -130,7 +128,7 @@ def status(
 ) -> None:
     """Tell how the search indexes are (or those named), and what is not as wanted.
 
-    Unique indexes that have to be exchanged are listed too. Exit 1 if one of these indexes cannot
+    Unique indexes that have to be replaced are listed too. Exit 1 if one of these indexes cannot
     be queried, or is otherwise than wanted.
 
     \b
@@ -146,7 +144,7 @@ def status(
         states = [s for s in keeper.states() if s.kind != "ordinary" or s.replaces]
     if wait:
         states = _waited(run, keeper, [state.name for state in states], seconds)
-    run.out.listing(states, COLUMNS, data=state_data)
+    tell_states(run, states)
     wrong = [s for s in states if s.status not in _FINE]
     if wrong:
         raise typer.Exit(ExitCode.SOME_FAILED)

@@ -12,9 +12,10 @@ import typer
 from edenmem.cli import options
 from edenmem.cli.asking import ask_text, confirm, person_is_there
 from edenmem.cli.framework import Command, single
+from edenmem.cli.index_views import grouped_steps
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.errors import ConflictError
-from edenmem.models.indexes import Preparation
+from edenmem.models.indexes import INDEX_STEP, Preparation
 
 app = single()
 
@@ -28,7 +29,7 @@ def init(
         typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Show what would be made, and write nothing.")
+        bool, typer.Option("--check", help="Show what would be created, and write nothing.")
     ] = False,
 ) -> None:
     """Make the store, or what is missing in it. Safe to run again.
@@ -45,14 +46,17 @@ def init(
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         _ask_where(run)
     location = run.store.info().location
+    plan = run.store.preparation()
+    for note in plan.notes:
+        run.out.note(note)
     if check:
-        _tell(run, location, run.store.preparation(), made=None)
+        _tell(run, location, plan, made=None)
         return
     target = Path("edenmem.toml")
     if write_config and target.exists():
         raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
-    if not confirm(f"Make the store in {location}?", yes=yes, can_look=False):
-        run.out.note("nothing was made")
+    if not confirm(_question(plan, location), yes=yes, can_look=False):
+        run.out.note("nothing was created")
         return
     made = list(run.store.initialise())
     if write_config:
@@ -63,22 +67,34 @@ def init(
 
 
 def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] | None) -> None:
-    """Print what was made, or for None what would be."""
+    """Print what was created, or for None what would be; warnings last, so that they are seen."""
+    steps = list(plan.steps) if made is None else made
+    if run.out.is_data:
+        key = "would_make" if made is None else "made"
+        told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
+        run.out.objects([{"location": location, key: steps, **told}])
+    else:
+        run.out.safe(f"store: {location}")
+        verb = "would create" if made is None else "created"
+        for line in grouped_steps(steps):
+            run.out.indented(f"  {verb} ", line, indent=4)
+        if any(INDEX_STEP in step for step in steps):
+            run.out.line("  (--format json names each index)")
+        if not steps:
+            run.out.line("  everything is there already")
     for warning in plan.warnings:
         run.out.note(warning)
-    if run.out.is_data:
-        key, steps = ("would_make", list(plan.steps)) if made is None else ("made", made)
-        run.out.objects([{"location": location, key: steps, "warnings": list(plan.warnings)}])
-        return
-    run.out.line(f"store: {location}")
-    for name in plan.steps if made is None else made:
-        bare = name.replace("made ", "")
-        if made is None:
-            run.out.line(f"  would make {bare}")
-        else:
-            run.out.line(f"  {name}" if "made " in name else f"  made {name}")
-    if not (plan.steps if made is None else made):
-        run.out.line("  everything is there already")
+
+
+def _question(plan: Preparation, location: str) -> str:
+    """What is asked before anything is created."""
+    count = sum(INDEX_STEP in step for step in plan.steps)
+    if not count:
+        return f"Make the store in {location}?"
+    return (
+        f"Create {count} {'index' if count == 1 else 'indexes'} in {location}? Building them on "
+        "a large messages collection puts load on the server; 'edenmem init --check' lists them."
+    )
 
 
 def _tell_of_search(run: Invocation) -> None:

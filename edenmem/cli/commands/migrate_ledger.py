@@ -77,7 +77,7 @@ def _tell_steps(
     if not names:
         run.out.line(nothing)
     for made in also:
-        run.out.line(f"  {made}")
+        run.out.safe(f"  created {made}")
 
 
 def status(
@@ -183,5 +183,6 @@ def _run_of(run: Invocation, text: str) -> MigrationRun:
 def _source_of(run: Invocation, found: MigrationRun) -> str | None:
     """Where the run read from; None if that is the configured store, whose URI has credentials
     that the ledger has not. Another database of the same server is another source."""
-    configured = run.store.info().location.startswith(f"{found.source} (")
+    location = run.store.info().location
+    configured = location == found.source or location.startswith(f"{found.source} (")
     return None if configured else found.source

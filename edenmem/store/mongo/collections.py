@@ -115,8 +115,9 @@ _OWNER = _asc("agent_id", "scope", "user_id", "group_id", "shard")
 #: fields makes the attempt fail before anything is deleted.
 FACT_KEY = Index(FACTS, "fact_dedup_idx", (*_OWNER, ("hash", 1)), unique=True)
 
-#: Keeps duplicates out while `FACT_KEY` is exchanged. MongoDB refuses a second index on the same
-#: fields in the same order, and the leading fields are those that the collection may be sharded by.
+#: Keeps duplicates out while an older index is replaced by `FACT_KEY`. MongoDB refuses a
+#: second index on the same fields in the same order, and the leading fields are those that the
+#: collection may be sharded by.
 TEMPORARY_FACT_KEY = Index(
     FACTS,
     "edenmem_fact_key_temporary",

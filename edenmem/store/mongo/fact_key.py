@@ -1,4 +1,4 @@
-"""The unique key of facts: which indexes protect it, which stand in the way, and their exchange.
+"""The unique key of facts: which indexes protect it, which stand in the way, and replacing them.
 
 The platform creates a narrow key of its own, ``fact_dedup_idx`` on (hash, agent_id), in each new
 process; `collections.FACT_KEY` says what that means for ours.
@@ -28,7 +28,7 @@ REPLACE = "edenmem index create --replace"
 
 #: Duplicates that are named when they keep a unique index from being created.
 _NAMED = 5
-#: How often an exchange starts again because the platform recreated its index meanwhile.
+#: How often a replacement starts again because the platform recreated its index meanwhile.
 _ROUNDS = 5
 
 
@@ -53,14 +53,14 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
         return self.final or self.temporary or bool(self.former)
 
     @property
-    def half_exchanged(self) -> bool:
+    def half_replaced(self) -> bool:
         """Whether only the temporary index stands. It keeps a scope from having a fact twice, but
         not the platform from creating its narrow one, for which it deletes what two users share."""
         return self.temporary and not self.final and not self.former
 
     @property
     def obsolete(self) -> tuple[str, ...]:
-        """The indexes that an exchange drops before it creates `FACT_KEY`."""
+        """The indexes that a replacement drops before it creates `FACT_KEY`."""
         misnamed = (FACT_KEY.name,) if self.misnamed else ()
         return tuple(dict.fromkeys((*self.narrow, *self.former, *misnamed)))
 
@@ -106,7 +106,7 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
 
 
 class FactKeyPart(MigratingPart):
-    """Demands the unique key of facts, and exchanges older indexes for it."""
+    """Demands the unique key of facts, and replaces older indexes by it."""
 
     def _fact_keys(self) -> FactKeys:
         return fact_keys(self._facts.indexes())
@@ -116,7 +116,7 @@ class FactKeyPart(MigratingPart):
 
         Raises:
             FactKeyConflict: a narrow index would refuse facts that must be stored, or a restart
-                of the platform would delete them in the midst of an exchange.
+                of the platform would delete them in the midst of a replacement.
             StoreError: no unique index protects facts from duplicates.
         """
         if FACT_KEY.name in self._standing:
@@ -124,16 +124,15 @@ class FactKeyPart(MigratingPart):
         keys = self._fact_keys()
         if keys.narrow:
             raise FactKeyConflict(
-                f"facts cannot be added or revised in {self._database.name} at {self.location}: "
-                f"the unique index {', '.join(keys.narrow)} on {FACT_KEY.collection} allows a "
-                "sentence about only one user of an agent",
-                hint=f"exchange the index with '{REPLACE}'",
+                f"facts cannot be added or changed in {self._database.name} at {self.location}: "
+                f"{narrow_key(keys)}",
+                hint=f"replace it with '{REPLACE}'",
             )
-        if keys.half_exchanged:
+        if keys.half_replaced:
             raise FactKeyConflict(
-                f"facts cannot be added or revised in {self._database.name} at {self.location}: "
-                f"the unique index {FACT_KEY.name} on {FACT_KEY.collection} is being exchanged, "
-                "or the exchange was interrupted",
+                f"facts cannot be added or changed in {self._database.name} at {self.location}: "
+                f"the unique index {FACT_KEY.name} on {FACT_KEY.collection} is being replaced, "
+                "or the replacement was interrupted",
                 hint=f"complete it with '{REPLACE}'",
             )
         if not keys.protects:
@@ -155,13 +154,13 @@ class FactKeyPart(MigratingPart):
         return ConflictError(
             f"the unique index {name} on {FACT_KEY.collection} refused a fact that its scope "
             "does not have",
-            hint=f"exchange the index with '{REPLACE}', then run the command again"
+            hint=f"replace the index with '{REPLACE}', then run the command again"
             if narrow
             else f"{name} was not created by edenmem; drop it in the database, then run the "
             "command again",
         )
 
-    # -- the exchange ------------------------------------------------------------------------
+    # -- replacing ---------------------------------------------------------------------------
 
     def replace_index(self, name: str) -> None:
         """See `edenmem.store.index_protocol.Indexes.replace_index`."""
@@ -169,32 +168,32 @@ class FactKeyPart(MigratingPart):
         username = names.username_index(self._settings)
         if name not in (FACT_KEY.name, username.name):
             raise ConflictError(
-                f"the index {name} is not exchanged", hint="'edenmem index update' changes others"
+                f"the index {name} is not replaced", hint="'edenmem index update' changes others"
             )
         with self._at_work_on_schema():
             for _ in range(_ROUNDS):
                 try:
                     if name == username.name:
-                        self._exchange_username(username)
+                        self._replace_username(username)
                     else:
-                        self._exchange_fact_key()
+                        self._replace_fact_key()
                 except ConflictError:
                     continue  # the platform recreated its index in between
                 return
         raise ConflictError(
-            f"gave up on exchanging {name}: another process recreated an older index "
+            f"gave up on replacing {name}: another process recreated an older index "
             f"{_ROUNDS} times",
             hint=f"run '{REPLACE}' again when no process of the platform is starting",
         )
 
-    def _exchange_username(self, index: Index) -> None:
+    def _replace_username(self, index: Index) -> None:
         """Replace the former unique index on usernames by one that is not unique."""
         if self._users.indexes().get(index.name, {}).get("unique"):
             self._users.drop_index(index.name)
         self._users.create_index(index.keys, **index.options())
 
-    def _exchange_fact_key(self) -> None:
-        """Exchange older indexes for `FACT_KEY`. At every moment a unique index protects facts as
+    def _replace_fact_key(self) -> None:
+        """Replace older indexes by `FACT_KEY`. At every moment a unique index protects facts as
         the older ones did, and each step may be taken again."""
         keys = self._fact_keys()
         if not keys.final:
@@ -251,6 +250,16 @@ class FactKeyPart(MigratingPart):
             f"{index.name} must begin with the shard key; its fields are "
             + ", ".join(field for field, _ in index.keys)
         )
+
+
+def narrow_key(keys: FactKeys) -> str:
+    """What the narrow indexes do."""
+    owner = "the platform's " if FACT_KEY.name in keys.narrow else "the "
+    index, lets = ("indexes", "let") if len(keys.narrow) > 1 else ("index", "lets")
+    return (
+        f"{owner}unique {index} {', '.join(keys.narrow)} {lets} each agent store a sentence only "
+        "once, for one user"
+    )
 
 
 def has_keys(existing: Mapping[str, Any], index: Index) -> bool:

@@ -49,7 +49,7 @@ class IndexPart(SlotPart, SchemaPart):
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary is FACT_KEY and self._fact_keys().obsolete:
-                raise _to_exchange(name)
+                raise _to_replace(name)
             self._demand_shard_key(ordinary)
             self._build(ordinary)
             return
@@ -182,7 +182,7 @@ class IndexPart(SlotPart, SchemaPart):
         collection = self._collection(index.collection)
         existing = collection.indexes()
         if index is FACT_KEY and fact_keys(existing).obsolete:
-            raise _to_exchange(index.name)
+            raise _to_replace(index.name)
         if index.name not in existing:
             raise _no_such(index.name)
         if tuple(existing[index.name]["key"]) == index.keys and index.unique:
@@ -314,9 +314,9 @@ class IndexPart(SlotPart, SchemaPart):
             raise StoreError(NO_SEARCH, hint="there are no search indexes to work on here")
 
 
-def _to_exchange(name: str) -> ConflictError:
+def _to_replace(name: str) -> ConflictError:
     return ConflictError(
-        f"an older unique index stands in place of {name}", hint=f"exchange it with '{REPLACE}'"
+        f"an older unique index blocks {name}", hint=f"replace it with '{REPLACE}'"
     )
 
 
@@ -329,7 +329,7 @@ def _replaced(state: IndexState, **fields: Any) -> IndexState:
 
 
 def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
-    """The state of `FACT_KEY`, with what stands in its place."""
+    """The state of `FACT_KEY`, with the older indexes that it replaces."""
     temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
     replaces = (*keys.obsolete, *temporary)
     if not replaces:

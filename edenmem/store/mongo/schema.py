@@ -8,7 +8,7 @@ from typing import Any
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
-from edenmem.models.indexes import Preparation
+from edenmem.models.indexes import INDEX_STEP, Preparation
 from edenmem.store import migrations
 from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.collections import CONSOLIDATED_KEY, FACT_KEY, Index
@@ -19,6 +19,7 @@ from edenmem.store.mongo.fact_key import (
     FactKeys,
     fact_keys,
     has_keys,
+    narrow_key,
     obstacle,
 )
 from edenmem.store.protocol import StoreInfo
@@ -33,7 +34,7 @@ class SchemaPart(FactKeyPart):
             version = str(self._database.client.server_info().get("version", ""))
         return StoreInfo(
             kind="mongodb",
-            location=f"{self.location} ({self._database.name})",
+            location=self._whole_location,
             initialised=self._was_here(),
             schema_version=self._schema_version(),
             server_version=version,
@@ -106,7 +107,29 @@ class SchemaPart(FactKeyPart):
             problem = self._shard_problem(index)
             (problems if problem else steps).append(problem or _made(index))
         warnings = [*problems, *self._key_warnings()]
-        return Preparation(steps=tuple(steps), warnings=tuple(warnings))
+        return Preparation(
+            steps=tuple(steps), warnings=tuple(warnings), notes=tuple(self._database_notes())
+        )
+
+    @property
+    def _whole_location(self) -> str:
+        """The location with the database, which the URI may not name."""
+        name = self._database.name
+        named = self.location.endswith(f"/{name}")
+        return self.location if named else f"{self.location} ({name})"
+
+    def _database_notes(self) -> Iterator[str]:
+        """What hints at another database than the one that was meant."""
+        name = self._database.name
+        if self._whole_location != self.location:
+            yield f"the URI does not name the database; using {name}"
+        with mapped(self.location):
+            there = self._database.list_collection_names()
+        if self._settings.users_collection not in there:
+            yield (
+                f"{name} has no {self._settings.users_collection} collection: this is an empty "
+                "database, not the platform's"
+            )
 
     def _key_warnings(self) -> Iterator[str]:
         keys = self._fact_keys()
@@ -120,7 +143,7 @@ class SchemaPart(FactKeyPart):
 
     def _missing_indexes(self) -> Iterator[Index]:
         """The indexes that `initialise` creates. The key of facts is not among them where an older
-        one stands: that one is exchanged on request only, since the platform may be at work."""
+        one stands: that one is replaced on request only, since the platform may be at work."""
         every = (*names.MEMORY_INDEXES, *names.host_indexes(self._settings))
         existing: dict[str, Any] = {}
         for index in every:
@@ -155,19 +178,19 @@ USERNAME_NOTE = (
 def key_note(keys: FactKeys) -> str:
     """What an operator has to know of the key of facts; "" if it is as it should be."""
     if keys.narrow:
+        note = narrow_key(keys)
+        it = "them" if len(keys.narrow) > 1 else "it"
         return (
-            f"{names.FACTS}: the unique index {', '.join(keys.narrow)} allows a sentence about "
-            "only one user of an agent; facts are neither added nor revised until "
-            f"'{REPLACE}' exchanges it"
+            f"{note[0].upper()}{note[1:]}. edenmem cannot add or change facts until you replace "
+            f"{it}: {REPLACE}"
         )
     if keys.obsolete:
         return (
-            f"{names.FACTS}: {', '.join(keys.obsolete)} does not keep the platform from deleting "
-            f"facts that two users share when it starts; '{REPLACE}' exchanges it for "
-            f"{FACT_KEY.name}"
+            f"{', '.join(keys.obsolete)} does not keep the platform from deleting facts that two "
+            f"users share when it starts; '{REPLACE}' replaces it by {FACT_KEY.name}"
         )
     if keys.temporary:
-        return f"{names.FACTS}: an exchange of indexes was interrupted; '{REPLACE}' completes it"
+        return f"replacing an index was interrupted; '{REPLACE}' completes it"
     return ""
 
 
@@ -182,4 +205,4 @@ def is_unique(existing: Mapping[str, Any], index: Index) -> bool:
 
 
 def _made(index: Index) -> str:
-    return f"{index.collection}: made index {index.name}"
+    return f"{index.collection}{INDEX_STEP}{index.name}"

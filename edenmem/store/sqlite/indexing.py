@@ -112,7 +112,7 @@ class Indexing(Part):
         )
 
     def replace_index(self, name: str) -> None:
-        raise ConflictError(f"{name} is a part of the file and is not exchanged")
+        raise ConflictError(f"{name} is a part of the file and is not replaced")
 
     def platform_conflicts(self) -> Iterator[Finding]:
         return iter(())  # the platform knows no files

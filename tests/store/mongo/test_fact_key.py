@@ -1,4 +1,4 @@
-"""The unique key of facts beside the platform's narrow one, and the exchange of the two."""
+"""The unique key of facts beside the platform's narrow one, and replacing the one by the other."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def narrow_store(open_mongo: OpenMongo) -> MongoStore:
     return store
 
 
-# -- before the exchange -------------------------------------------------------------------------
+# -- before the replacement ----------------------------------------------------------------------
 
 
 def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) -> None:
@@ -179,11 +179,11 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
     assert other.id in {fact.id for fact in facts_of(mongo, other.home)}
 
 
-# -- the exchange --------------------------------------------------------------------------------
+# -- replacing -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prepare", BEFORE)
-def test_an_exchange_can_be_killed_at_every_command(
+def test_a_replacement_can_be_killed_at_every_command(
     open_mongo: OpenMongo, prepare: Callable[[Any], None]
 ) -> None:
     """Known failures 47 and 54: nothing is unprotected at any moment, and a second run ends it."""
@@ -230,7 +230,7 @@ def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMo
     raw.create_index(TEMPORARY_FACT_KEY.keys, name=TEMPORARY_FACT_KEY.name, unique=True)
     raw.drop_index("fact_dedup_idx")
     scope = Scope.user(str(AGENT), new_id())
-    with pytest.raises(FactKeyConflict, match="being exchanged"):
+    with pytest.raises(FactKeyConflict, match="being replaced"):
         add_fact(store, scope, SENTENCE)
     assert "completes" in store.preparation().warnings[0]
     store.replace_index(FACT_KEY.name)
@@ -308,7 +308,7 @@ def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
     assert unique_keys(raw) == {FACT_KEY.name}
 
 
-def test_a_former_key_protects_until_it_is_exchanged(open_mongo: OpenMongo) -> None:
+def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     raw = store._database.memory2_facts
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
