@@ -13,6 +13,7 @@ The tree::
     │   └── FactKeyConflict              4   an index of the database refuses facts
     └── UnavailableError                 5   a database or a provider cannot be used now
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
+        │   ├── StoreUnreachable         5   the server does not answer
         │   └── StoreReadOnly            5   can be read, and not be written
         │       └── WriteRefused         2   because that was asked for: --read-only
         ├── EmbeddingModelMismatch       5   vectors of two models would be compared
@@ -120,6 +121,10 @@ class UnavailableError(EdenmemError):
 
 class StoreError(UnavailableError):
     """The database cannot be opened, reached, locked or written."""
+
+
+class StoreUnreachable(StoreError):
+    """The server of the database does not answer."""
 
 
 class StoreReadOnly(StoreError):

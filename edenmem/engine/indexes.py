@@ -14,7 +14,13 @@ import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.index_waiting import Clock, Sleep, wait_for_indexes
-from edenmem.errors import ConfigError, NotFoundError
+from edenmem.errors import (
+    ConfigError,
+    ConflictError,
+    NotFoundError,
+    StoreError,
+    StoreUnreachable,
+)
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
@@ -183,20 +189,42 @@ class IndexKeeper:
             actions.append(action)
         return actions
 
-    def drop(self, states: Sequence[IndexState], *, dry_run: bool = False) -> list[IndexAction]:
-        """Drop indexes.
+    def drop(self, named: Sequence[str], *, dry_run: bool = False) -> list[IndexAction]:
+        """Drop indexes, named as `states` takes them. Of a kind those are left out that are not
+        there or have to stay.
 
         Raises:
-            ConflictError: one of them protects uniqueness, or is a part of the store.
+            NotFoundError: there is none of a name.
+            ConflictError: one that was named, or each of a kind, protects uniqueness, is the
+                platform's too, or is a part of the store. Nothing was dropped.
         """
-        actions = []
-        for state in states:
-            if dry_run:
-                actions.append(IndexAction(name=state.name, outcome="would_drop", state=state))
-                continue
-            self._store.drop_index(state.name)
-            actions.append(self._after(state.name, "dropped"))
-        return actions
+        actions: list[IndexAction] = []
+        refused: list[ConflictError | NotFoundError | StoreError] = []
+        for state in self.states(named):
+            try:
+                self._store.drop_index(state.name, dry_run=True)
+            except (ConflictError, NotFoundError, StoreError) as error:
+                if state.name in named or isinstance(error, StoreUnreachable):
+                    raise
+                refused.append(error)
+                action = IndexAction(
+                    name=state.name, outcome="left_out", state=state, note=error.message
+                )
+            else:
+                action = IndexAction(name=state.name, outcome="would_drop", state=state)
+            actions.append(action)
+        if refused and len(refused) == len(actions):
+            raise refused[0]
+        return actions if dry_run else [self._dropped(action) for action in actions]
+
+    def _dropped(self, planned: IndexAction) -> IndexAction:
+        if planned.outcome != "would_drop":
+            return planned
+        self._store.drop_index(planned.name)
+        # A foreign one is not listed any more.
+        left = [state for state in self.states() if state.name == planned.name]
+        state = left[0] if left else planned.state
+        return IndexAction(name=planned.name, outcome="dropped", state=state)
 
     def _after(self, name: str, outcome: str, *, note: str = "") -> IndexAction:
         (state,) = self.states([name])

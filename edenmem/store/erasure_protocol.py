@@ -39,7 +39,7 @@ class Erasing(Protocol):
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:
         """The sessions of any of these accounts, of this agent or of this group, deleted ones too,
-        each once."""
+        each once. Those in which an account wrote are its sessions too."""
 
     def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         """The names under which the accounts appear in messages of these sessions."""

@@ -107,12 +107,13 @@ class Indexes(Protocol):
             StoreError: this database cannot do it.
         """
 
-    def drop_index(self, name: str) -> None:
-        """Drop an index.
+    def drop_index(self, name: str, *, dry_run: bool = False) -> None:
+        """Drop an index; with ``dry_run`` only look whether it may be dropped.
 
         Raises:
             NotFoundError: there is no such index.
-            ConflictError: it protects uniqueness, or is a part of the store.
+            ConflictError: it protects uniqueness, the platform creates it too, or it is a part of
+                the store.
         """
 
     def replace_index(self, name: str) -> None:

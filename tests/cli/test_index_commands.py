@@ -115,6 +115,29 @@ def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     assert "free of duplicates" in unique.err
 
 
+def test_a_dry_run_of_drop_is_what_the_run_does(
+    on_mongodb: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eden = Inside(on_mongodb, monkeypatch, capsys)
+    for name in ("fact_dedup_idx", "fact_scope_idx"):
+        for how in ("--dry-run", "--yes"):
+            assert eden("index", "drop", "edenmem_usage_time", name, how).code == 4
+    planned = {one["name"]: one for one in eden.json("index", "drop", "ordinary", "--dry-run")}
+    assert planned["edenmem_usage_time"]["outcome"] == "would_drop"
+    for name in ("fact_dedup_idx", "fact_scope_idx", "fact_user_idx"):
+        assert planned[name]["outcome"] == "left_out"
+    dry = eden("index", "drop", "ordinary", "--dry-run").ok()
+    assert (dry.out.count("edenmem_usage_time"), "edenmem_usage_time" in dry.err) == (1, False)
+    done = {one["name"]: one for one in eden.json("index", "drop", "ordinary", "--yes")}
+    outcomes = {
+        name: one["outcome"].replace("would_drop", "dropped") for name, one in planned.items()
+    }
+    assert {name: one["outcome"] for name, one in done.items()} == outcomes
+    states = {one["name"]: one["status"] for one in eden.json("index", "list", "ordinary")}
+    dropped = {name for name, outcome in outcomes.items() if outcome == "dropped"}
+    assert {name for name, status in states.items() if status == "missing"} == dropped
+
+
 def test_a_terminal_shows_what_is_waited_for(on_atlas: Cli, atlas: AtlasServer) -> None:
     atlas.build_steps = 8
     screen = on_atlas.on_terminal("index", "create", "text", columns=120)

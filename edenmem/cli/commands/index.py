@@ -210,24 +210,37 @@ def update(
 @app.command("drop", cls=Command)
 def drop(
     ctx: typer.Context,
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Names, or kinds: search.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME…", help="Names, or kinds: ordinary, vector, text, search (both), all."
+        ),
+    ],
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Drop indexes. Those that keep out duplicates, and those of a SQLite file, are not dropped.
+
+    Nor are those that the platform creates too. Named by a kind they are left out; named one by
+    one they are refused, and nothing is dropped.
 
     \b
     edenmem index drop search
     """
     run = invocation(ctx)
     keeper = _keeper(run)
-    states = keeper.states(names)
-    for state in states:
-        run.out.note(f"{state.name} on {state.collection}")
-    if not dry_run and not confirm(f"Drop {_counted(states)}?", yes=yes):
+    planned = keeper.drop(names, dry_run=True)
+    if dry_run:
+        tell_actions(run, planned)
+        return
+    states = [action.state for action in planned if action.outcome == "would_drop"]
+    if not yes:
+        for state in states:
+            run.out.note(f"{state.name} on {state.collection}")
+    if not confirm(f"Drop {_counted(states)}?", yes=yes):
         run.out.note("nothing was changed")
         return
-    tell_actions(run, keeper.drop(states, dry_run=dry_run))
+    tell_actions(run, keeper.drop(names))
 
 
 def _counted(states: Sequence[IndexState]) -> str:

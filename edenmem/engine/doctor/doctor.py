@@ -9,7 +9,7 @@ from edenmem.engine.doctor import memory, surroundings, texts, work
 from edenmem.engine.doctor.catalogue import CATALOGUE
 from edenmem.engine.doctor.patient import Patient
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, Remark, Seen, State, worse
-from edenmem.errors import EdenmemError
+from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.integrity import Finding
 
 #: Findings that are kept of each check; all are counted.
@@ -166,8 +166,12 @@ class Doctor:
     def _begin(self, charts: dict[str, _Chart]) -> str:
         """See whether there is a database of this version; why not, or nothing."""
         first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
-        self._look(surroundings.connection, frozenset({"connection"}), first)
+        error = self._look(surroundings.connection, frozenset({"connection"}), first)
         self._reachable = self._patient.info is not None
+        if isinstance(error, StoreUnreachable):  # each further question would wait as long
+            charts["connection"] = first["connection"]
+            first["schema"].skip("the database does not answer")
+            return first["schema"].remark
         if first["connection"].count:
             charts["connection"] = first["connection"]
             first["schema"].skip("there is no database yet")
@@ -185,7 +189,10 @@ class Doctor:
             return first["schema"].remark
         return ""
 
-    def _look(self, look: Look, covered: frozenset[str], charts: dict[str, _Chart]) -> None:
+    def _look(
+        self, look: Look, covered: frozenset[str], charts: dict[str, _Chart]
+    ) -> Exception | None:
+        """Note what a walk sees; what it broke off with, if it did."""
         try:
             for seen in look(self._patient):
                 if seen.check in charts:
@@ -193,6 +200,8 @@ class Doctor:
         except Exception as error:  # noqa: BLE001 - whatever damage leads to is told with its checks
             for name in covered & charts.keys():
                 charts[name].fail(error)
+            return error
+        return None
 
     def findings(self, check: str) -> Iterator[Finding]:
         """Everything that one check finds, as it is found.

@@ -10,7 +10,7 @@ from typing import Any
 from bson.errors import BSONError
 from pymongo import errors as driver
 
-from edenmem.errors import InputError, StoreError
+from edenmem.errors import InputError, StoreError, StoreUnreachable
 
 #: UserNotFound and AuthenticationFailed: these mean the user and the password, and nothing else.
 _BAD_CREDENTIALS = frozenset({11, 18})
@@ -68,7 +68,7 @@ def mapped(location: str) -> Iterator[None]:
 def _translated(error: Exception, location: str) -> StoreError:
     match error:
         case driver.ServerSelectionTimeoutError():
-            return StoreError(
+            return StoreUnreachable(
                 f"cannot reach MongoDB at {location}",
                 hint="check that the server runs and that host, port and TLS options are right "
                 "(on Atlas: that this address is on the access list)",

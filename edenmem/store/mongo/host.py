@@ -31,6 +31,10 @@ _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
 #: The largest document, in bytes. MongoDB's own limit leaves the platform room for its fields.
 LARGEST = 16 * 1024 * 1024 - 64 * 1024
+
+#: Messages that people wrote, with everything that `host_codec` takes for no trigger.
+BY_PEOPLE: Filter = {"role": "user", "trigger": {"$in": [None, False, 0, "", {}]}}
+
 #: What is shorter is never larger as BSON, in which an item of a list takes up to 14 bytes.
 _SMALL = LARGEST // 16
 
@@ -266,12 +270,7 @@ class HostPart(MigratingPart):
 
     def senders(self, session_id: str) -> tuple[str, ...]:
         """See `edenmem.store.protocol.Store.senders`."""
-        by_people: Filter = {
-            "session": object_id(session_id),
-            "role": "user",
-            # Everything that `host_codec` takes for no trigger.
-            "trigger": {"$in": [None, False, 0, "", {}]},
-        }
+        by_people: Filter = {"session": object_id(session_id), **BY_PEOPLE}
         found = self._messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))
 

@@ -75,7 +75,7 @@ class IndexPart(SlotPart, SchemaPart):
             )
         self._facts.update_search_index(wanted.name, wanted.definition)
 
-    def drop_index(self, name: str) -> None:
+    def drop_index(self, name: str, *, dry_run: bool = False) -> None:
         """See `edenmem.store.index_protocol.Indexes.drop_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
@@ -83,10 +83,13 @@ class IndexPart(SlotPart, SchemaPart):
                 raise ConflictError(
                     f"{name} keeps {ordinary.collection} free of duplicates and is not dropped"
                 )
+            if ordinary.background:
+                raise ConflictError(f"{name} is an index of the platform too and is not dropped")
             collection = self._collection(ordinary.collection)
             if name not in collection.indexes():
                 raise _no_such(name)
-            collection.drop_index(name)
+            if not dry_run:
+                collection.drop_index(name)
             return
         if name == BESIDE.index and self._beside_wish() is not None:
             raise ConflictError(
@@ -101,7 +104,8 @@ class IndexPart(SlotPart, SchemaPart):
         if name not in {index.get("name") for index in self._facts.search_indexes()}:
             raise _no_such(name)
         self._demand_own(name)
-        self._facts.drop_search_index(name)
+        if not dry_run:
+            self._facts.drop_search_index(name)
 
     def platform_conflicts(self) -> Iterator[Finding]:
         """See `edenmem.store.index_protocol.Indexes.platform_conflicts`."""

@@ -23,6 +23,7 @@ from edenmem.store.mongo.filters import (
     policy_id,
 )
 from edenmem.store.mongo.formations import FormationsPart
+from edenmem.store.mongo.host import BY_PEOPLE
 from edenmem.store.mongo.host_codec import session_from
 from edenmem.store.protocol import batched
 
@@ -92,7 +93,15 @@ class TracingPart(FormationsPart):
     ) -> Iterator[Session]:
         """See `edenmem.store.erasure_protocol.Erasing.sessions_of`."""
         if accounts:
-            filter: Filter = {"users": {"$in": object_ids(accounts)}}
+            ids = object_ids(accounts)
+            # The bound of the session lets the index of senders serve this: it begins with it.
+            wrote: Filter = {
+                "session": {"$gte": object_id("0" * 24)},
+                **BY_PEOPLE,
+                "sender": {"$in": ids},
+            }
+            sessions = self._messages.distinct("session", wrote)
+            filter: Filter = {"$or": [{"users": {"$in": ids}}, {"_id": {"$in": list(sessions)}}]}
         elif agent_id is not None:
             filter = {"agents": object_id(agent_id)}
         elif group_id:

@@ -104,7 +104,7 @@ class Indexing(Part):
             # What other processes keep of it in memory goes by the scopes' revisions.
             connection.execute("UPDATE scopes SET revision = revision + 1")
 
-    def drop_index(self, name: str) -> None:
+    def drop_index(self, name: str, *, dry_run: bool = False) -> None:
         self._check(name)
         raise ConflictError(
             f"{name} is a part of the file and is not dropped",

@@ -71,7 +71,12 @@ class Tracing(Host, Part):
             f" WHERE x.role = '{{}}' AND x.member_id {AMONG})"
         )
         if accounts:
-            return self._sessions(member.format("user"), [json_array(accounts)])
+            wrote = (
+                "EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.role = 'user'"
+                f" AND m.trigger = 0 AND m.sender {AMONG})"
+            )
+            ids = json_array(accounts)
+            return self._sessions(f"({member.format('user')} OR {wrote})", [ids, ids])
         if agent_id is not None:
             return self._sessions(member.format("agent"), [json_array([agent_id])])
         return self._sessions("s.group_id = ?", [group_id]) if group_id else iter(())

@@ -16,7 +16,7 @@ from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
-from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo import MongoStore, errors
 from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol import Store
 from edenmem.store.sqlite import SqliteStore
@@ -203,3 +203,21 @@ def test_a_local_model_that_is_not_the_known_one(
 
     monkeypatch.setattr("edenmem.engine.doctor.surroundings.check_local_model", refuse)
     assert found(examine(on_sqlite, "local-model")) == {"local-model": {"local model"}}
+
+
+def test_a_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further question would wait for a time-out of its own."""
+    translated: list[Exception] = []
+    whole = errors._translated
+
+    def counted(error: Exception, location: str) -> StoreError:
+        translated.append(error)
+        return whole(error, location)
+
+    monkeypatch.setattr(errors, "_translated", counted)
+    uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
+    with closing(MongoStore(uri, StoreSettings())) as store:
+        report = visit(store)
+    assert (report.reachable, len(translated)) == (False, 1)
+    assert check(report, "connection").state is State.PROBLEM
+    assert check(report, "schema").state is check(report, "hashes").state is State.SKIPPED

@@ -160,7 +160,7 @@ def test_a_model_of_unknown_length_leaves_out_the_vector_index(store: MongoStore
 def test_dry_runs_change_nothing(keeper: IndexKeeper) -> None:
     made = keeper.create(dry_run=True)
     assert [a.name for a in made if a.outcome == "would_make"] == [VECTOR_INDEX, TEXT_INDEX]
-    dropped = keeper.drop(keeper.states(["edenmem_usage_time"]), dry_run=True)
+    dropped = keeper.drop(["edenmem_usage_time"], dry_run=True)
     assert [a.outcome for a in dropped] == ["would_drop"]
     assert {s.status for s in keeper.states(["search"])} == {"missing"}
     assert keeper.states(["edenmem_usage_time"])[0].status == "ready"

@@ -96,6 +96,18 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
     assert not again.mentions
 
 
+@pytest.mark.parametrize("store", ["sqlite", "mongomock", "secantus"], indirect=True)
+def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Town) -> None:
+    store = town.store
+    (hers,) = make_messages(town.lone, 1, start=NOW, sender=town.zenobia.id, name="The quince lady")
+    store.add_messages(town.lone.id, [hers])
+    found = [session.id for session in store.sessions_of(accounts=[town.zenobia.id])]
+    assert sorted(found) == sorted([town.own.id, town.lone.id])
+    plan = plan_of(store, user="zenobia")
+    assert set(plan.traces.shared) == {town.shared.id, town.lone.id}
+    assert "The quince lady" in plan.subject.names
+
+
 def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
     fill(town)
     store = town.store
