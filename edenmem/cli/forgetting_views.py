@@ -70,6 +70,7 @@ def show_plan(
     if plan.mentions:
         run.out.line()
         run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
+        run.out.note("--format json shows every entry in full")
     run.out.line()
     for what in _staying(plan, messages=messages):
         run.out.indented("stays: ", what)
@@ -77,12 +78,20 @@ def show_plan(
 
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     said = ", ".join(f"{kind}: {number:,}" for kind, number in plan.conversations.items())
+    sessions = len(plan.traces.own) + len(plan.traces.shared)
     conversations = (
-        [f"conversations ({said}); what was said so far counts as done and is not formed again"]
+        [
+            f"conversations ({said}); what was said so far counts as done and is not formed again: "
+            f"the cursor moves past it in up to {_counted(sessions)}"
+        ]
         if said and not messages
         else []
     )
     return [*conversations, *plan.stays]
+
+
+def _counted(sessions: int) -> str:
+    return f"{sessions:,} {'session' if sessions == 1 else 'sessions'}"
 
 
 def _mention_columns(
@@ -100,8 +109,8 @@ def _mention_columns(
     return (
         Column("elsewhere", lambda m: m.target_type),
         Column("why", _why),
-        Column("then", lambda m: m.treatment(m.mode(*modes))),
-        Column("whose", place),
+        Column("action", lambda m: m.treatment(m.mode(*modes))),
+        Column("whose", place, "text"),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies or None, "number"),
         Column("text", _said, "text"),

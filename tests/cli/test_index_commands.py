@@ -270,7 +270,10 @@ def test_the_platforms_index_is_replaced_on_request(
     status = eden("index", "status", "--format", "json")
     assert status.code == 1
     assert "conflicting" in status.out
-    assert eden("doctor", "--check", "indexes").code == 1
+    examined = eden("doctor", "--check", "indexes")
+    assert examined.code == 1
+    assert "> edenmem index create --replace" in examined.out
+    assert "create ordinary" not in examined.out
     assert eden("index", "create", "--replace").code == 2  # it asks
     keys = "(hash, agent_id) → (agent_id, scope, user_id, group_id, shard, hash)"
     shown = eden("index", "create", "--replace", "--dry-run").ok()

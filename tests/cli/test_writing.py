@@ -227,7 +227,9 @@ def test_a_text_is_written_and_restored_as_new_versions(cli: Cli) -> None:
     (text,) = cli.json("consolidation", "show", *USER)
     assert (text["version"], text["consolidated_content"]) == (4, HOSTILE)
     cli("consolidation", "edit", "--agent", "otto", "--content", "The first.", "--yes").ok()
-    assert cli.json("consolidation", "show", "--agent", "otto")[0]["version"] == 1
+    of_otto = ("consolidation", "show", "--agent", "otto", "--set", "scopes.agent.word_limit=77")
+    assert cli.json(*of_otto)[0]["version"] == 1
+    assert " of 77\n" in cli(*of_otto).ok().out  # the limit in force, as `scope list` has it
 
 
 def test_a_policy_is_set_and_given_back(cli: Cli) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
+import msgspec
 import typer
 
 from edenmem.cli import options
@@ -21,6 +22,7 @@ from edenmem.cli.views import (
     labelled,
     tell_edit,
 )
+from edenmem.engine.overview import word_limit_of
 from edenmem.engine.reports import EditReport
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import HistoryEntry
@@ -58,7 +60,7 @@ def list_texts(
     def texts() -> Iterator[Consolidation]:
         stored = run.store.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
-            yield from run.store.consolidations(batch).values()
+            yield from _in_force(run, run.store.consolidations(batch)).values()
 
     run.out.listing(
         texts(), consolidation_columns(run), limit=limit, empty="no texts yet", header=Consolidation
@@ -100,8 +102,20 @@ def show(
     )
 
 
+def _in_force(run: Invocation, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
+    """The texts with the word limits in force. The stored ones date from the last change of each
+    text, and the platform's are its own default."""
+    policies = run.store.policies(list(texts))
+    return {
+        scope: msgspec.structs.replace(
+            text, word_limit=word_limit_of(run.settings, scope, policies.get(scope))
+        )
+        for scope, text in texts.items()
+    }
+
+
 def _text(run: Invocation, scope: Scope) -> Consolidation:
-    text = run.store.consolidations([scope]).get(scope)
+    text = _in_force(run, run.store.consolidations([scope])).get(scope)
     if text is None:
         raise NotFoundError(
             f"the scope {labelled(run, [scope])(scope)} has no text yet",

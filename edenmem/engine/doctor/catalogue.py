@@ -94,7 +94,7 @@ CATALOGUE: dict[str, Check] = {
             _WARNING,
             "Queries are slow; without a unique one, duplicates come in and two workers may form"
             " the same messages.",
-            "edenmem index create ordinary, edenmem index create --replace",
+            "edenmem index create ordinary",
             fixable=True,
         ),
         Check(
@@ -147,7 +147,8 @@ CATALOGUE: dict[str, Check] = {
             "everything stored can be read",
             _PROBLEM,
             "A document that cannot be decoded breaks whatever meets it.",
-            "look at it in the database by its id; restore it from a backup, or remove it there",
+            "look at the document in the database by its ID; correct the field, or restore the"
+            " document from a backup",
         ),
         Check(
             "stored-form",

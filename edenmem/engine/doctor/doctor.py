@@ -8,12 +8,24 @@ from typing import NamedTuple
 from edenmem.engine.doctor import memory, surroundings, texts, work
 from edenmem.engine.doctor.catalogue import CATALOGUE
 from edenmem.engine.doctor.patient import Patient
-from edenmem.engine.doctor.report import CheckResult, DoctorReport, Remark, Seen, State, worse
+from edenmem.engine.doctor.report import (
+    Advice,
+    CheckResult,
+    DoctorReport,
+    Remark,
+    Seen,
+    State,
+    worse,
+)
 from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.integrity import Finding
 
 #: Findings that are kept of each check; all are counted.
 EXAMPLES = 5
+
+#: Checks that have something to look at only where the database is a file. On MongoDB they are
+#: reported if they were asked for, or find something, such as a configuration that others can read.
+_OF_FILES = frozenset({"permissions", "file"})
 
 Look = Callable[[Patient], Iterator[Seen | Remark]]
 
@@ -89,18 +101,26 @@ class _Chart:
         self.count = 0
         self.remark = ""
         self.examples: list[Finding] = []
+        self.advice: list[Advice] = []
 
     def note(self, seen: Seen | Remark) -> None:
         if isinstance(seen, Remark):
             self.remark = seen.text
             return
         self.count += 1
+        advice = seen.advice or self._usual
+        if advice not in self.advice:
+            self.advice.append(advice)
         weight = seen.state or self.check.state
         if worse(weight, self.state) is weight and weight is not self.state:
             self.state = weight
             self.examples = [seen.finding, *self.examples][:EXAMPLES]  # the worst comes first
         elif len(self.examples) < EXAMPLES:
             self.examples.append(seen.finding)
+
+    @property
+    def _usual(self) -> Advice:
+        return Advice(self.check.meaning, self.check.mend, self.check.fixable)
 
     def fail(self, error: Exception) -> None:
         """The check could not be made: that is no sign of health."""
@@ -113,6 +133,7 @@ class _Chart:
     def result(self) -> CheckResult:
         check = self.check
         ill = self.state not in (State.OK, State.SKIPPED)
+        advice = self.advice or [self._usual]
         return CheckResult(
             name=check.name,
             group=check.group,
@@ -120,9 +141,9 @@ class _Chart:
             state=self.state,
             count=self.count,
             remark=self.remark,
-            meaning=check.meaning if ill else "",
-            mend=check.mend if ill else "",
-            fixable=check.fixable and self.count > 0,
+            meaning=" ".join(dict.fromkeys(one.meaning for one in advice)) if ill else "",
+            mend="; ".join(dict.fromkeys(one.mend for one in advice)) if ill else "",
+            fixable=self.count > 0 and any(one.fixable for one in advice),
             examples=tuple(self.examples),
         )
 
@@ -157,6 +178,12 @@ class Doctor:
             for seen in self._patient.providers.look(online=self._online):
                 charts["providers"].note(seen)
         info = self._patient.info
+        if info is not None and info.kind == "mongodb" and self._checks == CATALOGUE.keys():
+            charts = {
+                name: chart
+                for name, chart in charts.items()
+                if name not in _OF_FILES or chart.state is not State.OK
+            }
         return DoctorReport(
             location="" if info is None else info.location,
             checks=tuple(chart.result() for chart in charts.values()),

@@ -30,12 +30,22 @@ def worse(one: State, other: State) -> State:
     return max(one, other, key=_ORDER.index)
 
 
+class Advice(NamedTuple):
+    """What a finding means, what to do about it, and whether ``--fix`` does that."""
+
+    meaning: str
+    mend: str
+    fixable: bool = False
+
+
 class Seen(NamedTuple):
-    """One finding of a check; ``state`` where it is of another weight than the check's others."""
+    """One finding of a check; ``state`` where it is of another weight than the check's others,
+    ``advice`` where it means something else and needs something else done."""
 
     check: str
     finding: Finding
     state: State | None = None
+    advice: Advice | None = None
 
 
 class Remark(NamedTuple):

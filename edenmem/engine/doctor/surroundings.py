@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edenmem.engine.doctor.patient import Patient, about
-from edenmem.engine.doctor.report import Remark, Seen, State
+from edenmem.engine.doctor.report import Advice, Remark, Seen, State
 from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
@@ -116,18 +116,38 @@ def indexes(patient: Patient) -> Iterator[Seen | Remark]:
     yield from _trial(patient)
 
 
+#: What to do about an ordinary index that is not simply missing.
+_INDEX_ADVICE = {
+    "conflicting": Advice("No fact can be added or changed.", "edenmem index create --replace"),
+    "outdated": Advice(
+        "The platform fails or deletes facts because of this index.",
+        "edenmem index create --replace",
+    ),
+    "different": Advice("Queries are slow, or duplicates come in.", "edenmem index update"),
+    "unavailable": Advice(
+        "Without this index, duplicates come in.",
+        "reshard the collection; edenmem/docs/mongodb.md names the shard keys that work",
+    ),
+    "foreign": Advice(
+        "A foreign unique index may refuse facts.",
+        "nothing, if the index is wanted; otherwise drop it in the database",
+    ),
+}
+
+
 def _ordinary(state: IndexState) -> Iterator[Seen]:
     if state.status in ("conflicting", "outdated", "unavailable"):
         weight = None if state.status == "outdated" else State.PROBLEM
-        yield Seen("indexes", _index(state, state.note), weight)
+        yield Seen("indexes", _index(state, state.note), weight, _INDEX_ADVICE[state.status])
     elif state.status == "foreign":
-        yield Seen("indexes", _index(state, state.note), State.NOTE)
+        yield Seen("indexes", _index(state, state.note), State.NOTE, _INDEX_ADVICE["foreign"])
     if state.status in ("missing", "different"):
         # Known failure 47: the unique index was dropped, and nobody was told.
         weight = State.PROBLEM if state.unique else None
         kind = "unique, " if state.unique else ""
         how = "is missing" if state.status == "missing" else "; ".join(state.differences)
-        yield Seen("indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight)
+        advice = _INDEX_ADVICE.get(state.status)
+        yield Seen("indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight, advice)
 
 
 def _search(state: IndexState) -> Iterator[Seen | Remark]:

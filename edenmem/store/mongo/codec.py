@@ -87,7 +87,10 @@ def optional_text(value: Any) -> str | None:
 def _kind(value: Any) -> ScopeKind:
     if isinstance(value, list):
         value = next((kind for kind in _NARROWEST if kind in value), "agent")
-    return ScopeKind(value)
+    try:
+        return ScopeKind(value)
+    except ValueError:
+        raise ValueError("field 'scope' is missing or unknown") from None
 
 
 def _owned(document: Document) -> dict[str, Any]:

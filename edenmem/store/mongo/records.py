@@ -143,7 +143,9 @@ def _record(kind: RecordKind, walk: _Walk, document: Document) -> Record | None:
         fault = ""
     except _UNREADABLE as error:
         value, wanted = None, {}
-        fault = f"{type(error).__name__}: {error}"
+        # These two say in words what is wrong with the document.
+        plain = type(error) in (ScopeError, ValueError)
+        fault = str(error) if plain else f"{type(error).__name__}: {error}"
     return Record(
         kind=kind,
         id=key if kind != "policy" or value is None else getattr(value, "id", key),
