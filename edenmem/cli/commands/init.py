@@ -77,7 +77,7 @@ def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] 
         run.out.safe(f"store: {location}")
         verb = "would create" if made is None else "created"
         for line in grouped_steps(steps):
-            run.out.indented(f"  {verb} ", line, indent=4)
+            run.out.indented("  ", f"{verb} {line}", indent=4)
         if any(INDEX_STEP in step for step in steps):
             run.out.line("  (--format json names each index)")
         if not steps:
