@@ -147,15 +147,20 @@ class SearchIndexUnusable(StoreError):
 
 
 class EmbeddingModelMismatch(UnavailableError):
-    """Stored vectors and the query's vector come from different models."""
+    """Stored vectors and the query's vector come from different models; ``everywhere``: in all of
+    the database, since the platform searches by the other."""
 
-    def __init__(self, *, stored: str, current: str, hint: str | None = None) -> None:
+    def __init__(
+        self, *, stored: str, current: str, hint: str | None = None, everywhere: bool = False
+    ) -> None:
         super().__init__(
             f"the stored vectors are of {stored!r}, the configured embedder is {current!r}",
             hint=hint or "set embedding.model back, or run 'edenmem embed backfill'",
         )
         self.stored = stored
         self.current = current
+        self.is_unexplained = hint is None
+        self.everywhere = everywhere
 
 
 class ProviderError(UnavailableError):

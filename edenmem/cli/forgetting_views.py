@@ -168,6 +168,7 @@ def show_report(run: Invocation, report: ForgetReport) -> None:
                 f"{probe.texts:,} texts, {probe.searches:,} searches, {probe.contexts:,} contexts",
             ),
             ("still found", list(probe.found) or "nothing"),
+            ("by words alone", probe.by_words and f"some searches, since {probe.by_words}"),
         ]
     )
     for what in report.compaction.beyond:

@@ -20,7 +20,7 @@ from edenmem.embed.protocol import Embedder
 from edenmem.engine.metering import Meter
 from edenmem.engine.offload import in_thread
 from edenmem.engine.spending import keep_usage
-from edenmem.engine.vector_status import VectorStatus, vector_status
+from edenmem.engine.vector_status import VectorStatus, demand_own_database, vector_status
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -136,8 +136,10 @@ class Backfiller:
         """What `run` would do; asks no model.
 
         Raises:
+            ConflictError: the platform uses the database, with vectors of another model.
             StoreError: the database cannot be used.
         """
+        demand_own_database(self._store, self._settings, self._embedder.model)
         status = self.status(agent_id)
         facts = status.total.stale if limit is None else min(limit, status.total.stale)
         sample = [
@@ -171,9 +173,12 @@ class Backfiller:
 
         Raises:
             StoreError: the database cannot be used.
-            ConflictError: vectors were to be put beside others, and somebody ended the switch.
+            ConflictError: vectors were to be put beside others, and somebody ended the switch; or
+                the platform uses the database, with vectors of another model.
         """
         began = time.monotonic()
+        model = self._embedder.model
+        await in_thread(demand_own_database, self._store, self._settings, model)
         work = _Run(self._store, self._embedder, self._clock, tell, beside=self._beside)
         facts = itertools.islice(self._stale(agent_id), limit)
         batches = of_one_agent(facts, BATCH, held=_HELD)

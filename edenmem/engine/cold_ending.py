@@ -25,10 +25,9 @@ from edenmem.models.host import Session
 class Ending:
     """Decides when a run ends, and tells ``tally`` why.
 
-    A refused key, a wrong setting, an index that facts need or a spent budget ends it at once; an
-    outage after
-    ``outage_after`` sessions in a row that met it. ``cut`` is set if those in work are not to be
-    waited for.
+    A refused key, a wrong setting, vectors that the platform could not search, an index that facts
+    need or a spent budget ends it at once; an outage after ``outage_after`` sessions in a row that
+    met it. ``cut`` is set if those in work are not to be waited for.
     """
 
     def __init__(self, tally: Tally, *, outage_after: int) -> None:
@@ -49,7 +48,7 @@ class Ending:
                 self.end("provider", error.message, error.hint)
             case FactKeyConflict():
                 self.end("conflict", error.message, error.hint)
-            case SearchIndexUnusable():
+            case SearchIndexUnusable() | EmbeddingModelMismatch(everywhere=True):
                 self.end("database", error.message, error.hint)
             case ConfigError() | InputError():
                 self.end("configuration", error.message, error.hint)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -25,6 +26,7 @@ from edenmem.engine.screening import flat
 from edenmem.engine.verdicts import Compared, Neighbour, Verdict, judge
 from edenmem.errors import (
     BudgetExceeded,
+    ConfigError,
     ProviderAuthError,
     ProviderError,
     ProviderMisconfigured,
@@ -67,14 +69,15 @@ class Deduplicator:
         if not scopes:
             return
 
-        def demand() -> None:
-            self._store.demand_formable(
-                scopes,
-                model=embedder.model if embedder else None,
-                dimensions=embedder.dimensions if embedder else None,
-            )
-
-        await in_thread(demand)
+        dimensions: int | None = None
+        with suppress(ConfigError):  # no answer of the model has told them yet
+            dimensions = embedder.dimensions if embedder else None
+        await in_thread(
+            self._store.demand_formable,
+            scopes,
+            model=embedder.model if embedder else None,
+            dimensions=dimensions,
+        )
 
     async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
         """The changes that bring ``facts`` into memory.

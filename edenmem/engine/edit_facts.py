@@ -8,6 +8,7 @@ from edenmem.engine import edit_checks as checks
 from edenmem.engine.edit_road import EditRoad, owner_fields, unchanged, version_of
 from edenmem.engine.offload import in_thread
 from edenmem.engine.reports import EditReport
+from edenmem.engine.vector_status import misfit_notice
 from edenmem.errors import NotFoundError, ProviderError, UsageError
 from edenmem.models.changes import (
     AddFact,
@@ -205,6 +206,9 @@ class FactEdits(EditRoad):
         """The text's vector and its model; without an embedder neither, and a word about it."""
         if self._embedder is None:
             return None, None, (NO_VECTOR,)
+        notice = await in_thread(misfit_notice, self._store, self._settings, self._embedder.model)
+        if notice:
+            return None, None, (notice,)
         try:
             embedding = await self._embedder.embed([text])
         except ProviderError as error:

@@ -19,7 +19,7 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.recall import Recaller
 from edenmem.engine.searching import Searcher
 from edenmem.engine.visibility import reader_scopes
-from edenmem.errors import ProviderError
+from edenmem.errors import EmbeddingModelMismatch, ProviderError
 from edenmem.models.forgetting import Passage
 from edenmem.models.host import Agent, Session
 from edenmem.models.ids import utc_now
@@ -58,9 +58,11 @@ class Prober:
         recaller = Recaller(store, settings, llm=None, searcher=self._searcher, clock=clock)
         self._contexts = ContextBuilder(store, settings, recaller=recaller, clock=clock)
         self._can_embed = embedder is not None
+        self._by_words = ""
 
     async def probe(self, plan: ForgetPlan, kept: Collection[tuple[str, str]]) -> Probe:
         """Look for all that the plan removed, and for names outside of what was ``kept``."""
+        self._by_words = ""
         found: Counter[str] = Counter(await in_thread(self._store.count_traces, plan.traces))
         for kind in _ALIVE:
             del found[kind]
@@ -76,6 +78,7 @@ class Prober:
             searches=searches,
             contexts=contexts,
             found=tuple(f"{number:,} {kind}" for kind, number in sorted(found.items()) if number),
+            by_words=self._by_words,
         )
 
     # -- every text --------------------------------------------------------------------------
@@ -142,7 +145,8 @@ class Prober:
         """What the configured search finds; by words alone where it cannot go by meaning."""
         try:
             report = await self._searcher.search(queries, scopes, track=False)
-        except ProviderError:
+        except (ProviderError, EmbeddingModelMismatch) as error:
+            self._by_words = error.message
             report = await self._searcher.search(queries, scopes, track=False, recipe="text")
         return [hit.fact for hit in report.hits]
 

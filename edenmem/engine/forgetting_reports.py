@@ -130,12 +130,16 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at afterwards, and what was still found there, in words without content."""
+    """What was looked at afterwards, and what was still found there, in words without content.
+
+    ``by_words`` says why some searches went by words alone; "" if none did.
+    """
 
     texts: int = 0
     searches: int = 0
     contexts: int = 0
     found: tuple[str, ...] = ()
+    by_words: str = ""
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +189,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
             "searches": report.probe.searches,
             "contexts": report.probe.contexts,
             "found": list(report.probe.found),
+            "by_words": report.probe.by_words,
         },
         "unfinished": list(report.unfinished),
         "beyond_reach": list(report.compaction.beyond),

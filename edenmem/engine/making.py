@@ -19,6 +19,7 @@ from edenmem.engine.offload import in_thread
 from edenmem.engine.reflecting import Reflections, extract_reflections, screen_reflections
 from edenmem.engine.retention import retention_changes
 from edenmem.engine.transcript import Cast, transcribe
+from edenmem.engine.vector_status import demand_comparable
 from edenmem.engine.visibility import people_who_wrote, session_scopes, still_open
 from edenmem.models.changes import (
     Actor,
@@ -60,6 +61,7 @@ class Maker:
         self._settings = settings
         self._actor = actor
         self._clock = clock
+        self._embedder = embedder
         self._deduplicator = Deduplicator(store, settings.formation, embedder)
 
     async def make(
@@ -81,7 +83,8 @@ class Maker:
 
         Raises:
             ProviderError: a model failed (in deduplication the embedder alone).
-            EmbeddingModelMismatch: a scope has vectors of another model only.
+            EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
+                searches by one; no model was asked.
             FactKeyConflict: an index of the database refuses facts; no model was asked.
             StoreError: a search index cannot be used; no model was asked.
         """
@@ -91,6 +94,7 @@ class Maker:
         if material.transcript.text and material.offers.items:
             homes = [offer.scope for offer in material.offers.for_facts]
             await self._deduplicator.demand_store(homes)
+            await self._demand_comparable(material)
             facts, plan, reflections = await self._extract(asker, material)
             changes.extend(plan.changes)
             changes.extend(_additions(material, reflections))
@@ -112,6 +116,15 @@ class Maker:
             decisions = (*decisions, *map(_closed, late))
         change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
         return Outcome(change_set, decisions)
+
+    async def _demand_comparable(self, material: Material) -> None:
+        if self._embedder is None:
+            return
+        is_compared = self._settings.formation.dedup
+        places = [offer.changeable for offer in material.offers.for_facts if is_compared]
+        await in_thread(
+            demand_comparable, self._store, self._settings, self._embedder.model, places
+        )
 
     async def _extract(self, asker: Asker, material: Material) -> tuple[Facts, Plan, Reflections]:
         settings = self._settings.formation

@@ -22,7 +22,8 @@ from edenmem.engine.search_request import vector_model as model_of_vectors
 from edenmem.engine.search_stages import Stages
 from edenmem.engine.stopwatch import Stopwatch
 from edenmem.engine.together import together
-from edenmem.errors import StoreError, WriteRefused
+from edenmem.engine.vector_status import explain_mismatch, vector_advice
+from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
@@ -52,6 +53,7 @@ class Searcher:
     ) -> None:
         self._store = store
         self._settings = settings.search
+        self._all_settings = settings
         self._embedder = embedder
         size = settings.search.query_cache
         self._vectors = QueryVectors(embedder, size, shelf) if embedder is not None else None
@@ -200,14 +202,19 @@ class Searcher:
                 with clock.stage("embed"):
                     given = await self._vectors.of(texts)
             with clock.stage("semantic"):
-                return await in_thread(
-                    self._store.semantic_candidates,
-                    filter,
-                    given,
-                    model=model,
-                    limit=depth,
-                    exact=exact,
-                )
+                try:
+                    return await in_thread(
+                        self._store.semantic_candidates,
+                        filter,
+                        given,
+                        model=model,
+                        limit=depth,
+                        exact=exact,
+                    )
+                except EmbeddingModelMismatch as error:
+                    await in_thread(explain_mismatch, self._store, self._all_settings, error)
+                    error.add_hint("--recipe text searches by words alone")
+                    raise
 
         async def text() -> list[list[Candidate]]:
             with clock.stage("text"):
@@ -249,9 +256,10 @@ class Searcher:
                 f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
                 f"{switch.model!r}, and embedding.model should be set to it"
             ]
+        others = await in_thread(self._store.vector_model_names, filter.scopes)
         return [
             f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
-            "yet; 'edenmem embed backfill' makes them"
+            f"yet; {await self._advice(model, others)}"
         ]
 
     async def _why_no_vectors(
@@ -270,8 +278,11 @@ class Searcher:
             return []
         return [
             f"none of the {without} facts has a vector, so meaning could not be searched; "
-            "'edenmem embed backfill' makes them"
+            f"{await self._advice(model)}"
         ]
+
+    async def _advice(self, model: str, others: Sequence[str] = ()) -> str:
+        return await in_thread(vector_advice, self._store, self._all_settings, model, others)
 
     async def _track(self, fact_ids: Sequence[str]) -> list[str]:
         """Count the accesses; a store that only reads is no reason to withhold what was found."""

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from edenmem.engine.index_waiting import Clock, Sleep, poll, wait_for_indexes
-from edenmem.engine.vector_status import VectorStatus, vector_status
+from edenmem.engine.vector_status import VectorStatus, demand_own_database, vector_status
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import IndexState, IndexWish
@@ -111,10 +111,13 @@ class SwitchEnder:
 
         Raises:
             NotFoundError: no switch is under way.
-            ConflictError: it has not been made, or facts have no vector of the new model.
+            ConflictError: it has not been made, facts have no vector of the new model, or the
+                platform uses the database, with vectors of the old one.
             StoreError: the search index of the settled vectors is not there in time.
         """
         switch = self.expect("switched", "settling", "clearing")
+        if switch.phase == "switched":
+            demand_own_database(self._store, self._settings, switch.model)
         facts = 0
         if switch.phase == "switched":
             self._refuse_to_lose(switch)

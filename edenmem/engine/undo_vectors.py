@@ -8,8 +8,10 @@ from edenmem.embed.protocol import Embedder
 from edenmem.engine.edit_facts import NO_VECTOR
 from edenmem.engine.offload import in_thread
 from edenmem.engine.undo_reports import UndoOutcome, UndoStep
+from edenmem.engine.vector_status import misfit_notice
 from edenmem.errors import ProviderError
 from edenmem.models.memory import content_hash
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store
 
 
@@ -25,13 +27,18 @@ def without_vector(steps: Iterable[UndoStep]) -> dict[str, str]:
     }
 
 
-async def give_vectors(store: Store, embedder: Embedder | None, facts: dict[str, str]) -> str:
+async def give_vectors(
+    store: Store, settings: Settings, embedder: Embedder | None, facts: dict[str, str]
+) -> str:
     """Make vectors of these texts; "", or what a person should know if there are none now.
 
     A provider that is down keeps nobody from an undo: the facts are found by their words.
     """
     if embedder is None:
         return NO_VECTOR
+    notice = await in_thread(misfit_notice, store, settings, embedder.model)
+    if notice:
+        return notice
     texts: Sequence[str] = list(facts.values())
     try:
         embedding = await embedder.embed(texts)

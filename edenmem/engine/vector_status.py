@@ -1,13 +1,20 @@
-"""How many facts have vectors of which model."""
+"""How many facts have vectors of which model, and what to do if that is not the configured one."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from edenmem.errors import ConflictError, EmbeddingModelMismatch
+from edenmem.models.scope import Scope
+from edenmem.models.switch import check_in_force
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol import Store, VectorCount
+
+#: What to do about facts without vectors, if nothing speaks against the configured model.
+BACKFILL = "'edenmem embed backfill' makes their vectors"
 
 
 class VectorState(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,3 +88,94 @@ def _state(counts: Iterable[VectorCount], model: str, agent_id: str) -> VectorSt
         wrong_length=wrong,
         others=others,
     )
+
+
+# -- vectors of another model --------------------------------------------------------------------
+
+
+def vector_advice(store: Store, settings: Settings, model: str, others: Iterable[str] = ()) -> str:
+    """What to do about facts without vectors of ``model``, some of which have those of ``others``.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    platform = store.platform_model(model)
+    names = sorted({*others, platform} - {"", model})
+    listed = ", ".join(names)
+    embedding = settings.embedding
+    has_endpoint = embedding.api_key or embedding.base_url or embedding.local_path
+    if names and embedding.provider == "auto" and not has_endpoint:
+        is_set = embedding.model in {name.partition("@")[0] for name in names}
+        key = "OPENAI_API_KEY" if is_set else f"embedding.model = {names[0]!r} and its API key"
+        return (
+            f"the facts have vectors of {listed}, but no API key is set, so edenmem uses {model}: "
+            f"set {key}" + ("" if platform else ", or let 'edenmem embed backfill' replace them")
+        )
+    if platform:
+        return f"the platform searches by vectors of {platform}: set embedding.model = {platform!r}"
+    return BACKFILL
+
+
+def explain_mismatch(store: Store, settings: Settings, error: EmbeddingModelMismatch) -> None:
+    """Give an error that a store raised the hint that fits these settings."""
+    advice = vector_advice(store, settings, error.current, (error.stored,))
+    if error.is_unexplained and advice != BACKFILL:
+        error.hint = advice
+
+
+def demand_own_database(store: Store, settings: Settings, model: str) -> None:
+    """Refuse to give facts vectors of ``model`` where the platform searches by another.
+
+    Raises:
+        ConflictError: it does.
+        StoreError: the database cannot be used.
+    """
+    platform = store.platform_model(model)
+    if platform:
+        raise ConflictError(
+            f"vectors of {model!r} are not searchable by the platform, which uses this database "
+            f"with {platform!r}",
+            hint=f"{vector_advice(store, settings, model)}; or, if the platform's memory is off, "
+            "set store.other_model_beside_platform = true",
+        )
+
+
+def misfit_notice(store: Store, settings: Settings, model: str) -> str:
+    """What to tell of facts that are stored without vectors of ``model``, since the platform could
+    not search by them; "" if it can.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    if not store.platform_model(model):
+        return ""
+    advice = vector_advice(store, settings, model)
+    return f"stored without a vector, so it is found by its words only; {advice}"
+
+
+def demand_comparable(
+    store: Store, settings: Settings, model: str, places: Iterable[Sequence[Scope]]
+) -> None:
+    """Demand that new facts can be compared with those of each of these places by vectors of
+    ``model``, and that the platform can search by them.
+
+    Raises:
+        EmbeddingModelMismatch: they cannot.
+        StoreError: the database cannot be used.
+    """
+    platform = store.platform_model(model)
+    if platform:
+        advice = vector_advice(store, settings, model)
+        raise EmbeddingModelMismatch(stored=platform, current=model, hint=advice, everywhere=True)
+    try:
+        switch = store.vector_switch()
+        check_in_force(switch, model)
+        if switch is not None and switch.is_beside(model):
+            return
+        for scopes in places:
+            stored = store.vector_model_names(scopes)
+            if stored and model not in stored:
+                raise EmbeddingModelMismatch(stored=stored[0], current=model)
+    except EmbeddingModelMismatch as error:
+        explain_mismatch(store, settings, error)
+        raise

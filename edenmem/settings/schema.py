@@ -47,6 +47,7 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     read_only: bool = False  # refuse whatever would write to it
     embedding_storage: Literal["array", "bindata"] = "array"
     bindata_beside_platform: bool = False  # allow "bindata", which the platform cannot read
+    other_model_beside_platform: bool = False  # allow vectors that the platform cannot search
     connect_timeout_seconds: Seconds = 4.0
     busy_timeout_seconds: Seconds = 10.0
     search_timeout_seconds: Seconds = 10.0  # of one query to the search indexes of Atlas

@@ -19,6 +19,11 @@ from edenmem.models.switch import SwitchPhase, VectorSwitch
 class ModelSwitches(Protocol):
     """A second vector for each fact, and which of the two is in force. One switch at a time."""
 
+    def platform_model(self, model: str) -> str:
+        """The model whose vectors the platform searches here, if vectors of ``model`` must not come
+        among them; "" if they may: nobody else uses this database, no fact has a vector of another
+        model, or ``store.other_model_beside_platform`` is set."""
+
     def vector_switch(self) -> VectorSwitch | None:
         """The switch that is under way."""
 

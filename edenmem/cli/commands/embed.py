@@ -58,6 +58,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
         from edenmem.engine.switch_ending import switch_status
+        from edenmem.engine.vector_status import vector_advice
 
         found = _backfiller(run, embedder).status(chosen)
         under_way = switch_status(run.store)
@@ -72,8 +73,8 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.listing([*found.agents, found.total], _columns(run, found.agents))
         if found.total.stale and not (under_way and under_way[0].model == found.model):
             run.out.note(
-                f"{found.total.stale:,} facts are not found by meaning; 'edenmem embed backfill' "
-                "makes their vectors"
+                f"{found.total.stale:,} facts are not found by meaning; "
+                + vector_advice(run.store, run.settings, found.model, found.total.others)
             )
 
     run.with_models(main)

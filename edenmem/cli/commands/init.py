@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +15,12 @@ from edenmem.cli.asking import ask_text, confirm, person_is_there
 from edenmem.cli.framework import Command, single
 from edenmem.cli.index_views import grouped_steps
 from edenmem.cli.invocation import Invocation, invocation
-from edenmem.errors import ConflictError
+from edenmem.errors import ConfigError, ConflictError
 from edenmem.models.indexes import INDEX_STEP, Preparation
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
 
 app = single()
 
@@ -49,6 +54,7 @@ def init(
     plan = run.store.preparation()
     for note in plan.notes:
         run.out.note(note)
+    _tell_of_vectors(run)
     if check:
         _tell(run, location, plan, made=None)
         return
@@ -106,6 +112,18 @@ def _tell_of_search(run: Invocation) -> None:
     wish = IndexWish(analyzer=run.settings.search.analyzer)
     if any(state.kind == "text" and not state.queryable for state in run.store.indexes(wish)):
         run.out.note("search needs its indexes: 'edenmem index create' makes them")
+
+
+def _tell_of_vectors(run: Invocation) -> None:
+    """Warn if the configured embedding model is not the one that the platform searches by."""
+    from edenmem.engine.vector_status import vector_advice
+
+    async def main(model: LLM | None, embedder: Embedder | None) -> None:
+        if embedder is not None and run.store.platform_model(embedder.model):
+            run.out.note(vector_advice(run.store, run.settings, embedder.model))
+
+    with suppress(ConfigError):  # whatever needs the model says so
+        run.with_models(main)
 
 
 def _ask_where(run: Invocation) -> None:

@@ -245,6 +245,8 @@ def _give_vectors(run: Invocation, steps: list[UndoStep]) -> None:
     facts = without_vector(steps)
     if not facts:
         return
-    missing = run.with_models(lambda _, embedder: give_vectors(run.store, embedder, facts))
+    missing = run.with_models(
+        lambda _, embedder: give_vectors(run.store, run.settings, embedder, facts)
+    )
     if missing:
         run.out.note(missing)

@@ -100,12 +100,13 @@ class _Chart:
         self.state = State.OK
         self.count = 0
         self.remark = ""
+        self.mend = ""
         self.examples: list[Finding] = []
         self.advice: list[Advice] = []
 
     def note(self, seen: Seen | Remark) -> None:
         if isinstance(seen, Remark):
-            self.remark = seen.text
+            self.remark, self.mend = seen.text, seen.mend or self.mend
             return
         self.count += 1
         advice = seen.advice or self._usual
@@ -142,7 +143,7 @@ class _Chart:
             count=self.count,
             remark=self.remark,
             meaning=" ".join(dict.fromkeys(one.meaning for one in advice)) if ill else "",
-            mend="; ".join(dict.fromkeys(one.mend for one in advice)) if ill else "",
+            mend=(self.mend or "; ".join(dict.fromkeys(one.mend for one in advice))) if ill else "",
             fixable=self.count > 0 and any(one.fixable for one in advice),
             examples=tuple(self.examples),
         )

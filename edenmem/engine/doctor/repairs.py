@@ -155,7 +155,10 @@ class Repairs:
         # The index has the words of the old text, and would be asked to forget those of the new.
         self._rebuild("text")
         embedder = self._patient.providers.embedder
-        made = self._patient.providers.vectors([fact.content for fact in facts])
+        texts = [fact.content for fact in facts]
+        made: Sequence[bytes | None] = [None] * len(texts)
+        if embedder is not None and not self._store.platform_model(embedder.model):
+            made = self._patient.providers.vectors(texts)
         return self._apply(
             ReviseFact(
                 scope=fact.home,

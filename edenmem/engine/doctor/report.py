@@ -49,10 +49,12 @@ class Seen(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What there is to say of a check that found nothing, such as a version."""
+    """What there is to say of a check that found nothing, such as a version; ``mend`` is what to do
+    where that is not what the catalogue says."""
 
     check: str
     text: str
+    mend: str = ""
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from edenmem.engine.doctor.patient import Patient, about
 from edenmem.engine.doctor.report import Advice, Remark, Seen, State
 from edenmem.engine.factory import check_local_model
+from edenmem.engine.vector_status import BACKFILL, vector_advice
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
@@ -202,6 +203,7 @@ def vectors(patient: Patient) -> Iterator[Seen | Remark]:
     stale = patient.store.stale_facts(
         embedder.model, dimensions=dimensions, agent_id=patient.agent_id
     )
+    others = set[str]()
     for count, fact in enumerate(stale, 1):
         if count % 1000 == 0:
             patient.tell("facts to be embedded", count)
@@ -211,8 +213,12 @@ def vectors(patient: Patient) -> Iterator[Seen | Remark]:
         elif other == embedder.model:
             detail = f"has a vector of {other} that is zeros or of another length"
         else:
+            others.add(other)
             detail = f"has a vector of {other}, the model is {embedder.model}"
         yield Seen("vectors", about(fact, detail))
+    advice = vector_advice(patient.store, patient.settings, embedder.model, others)
+    if advice != BACKFILL:
+        yield Remark("vectors", "", mend=advice)
 
 
 def vector_damage(patient: Patient) -> Iterator[Seen]:

@@ -211,6 +211,7 @@ class _Work:
         self._replaces = on_conflict == "replace"
         self._changed = False
         self._closed: dict[Scope, str] = {}
+        self._misfits: dict[str, bool] = {}
         self._forgotten = Forgotten(self._store, self._checked.header)
         done = 0
         for kind, of_kind in groupby(lines, key=lambda line: line[1]):
@@ -236,6 +237,7 @@ class _Work:
         if not self._checked.whole and kind in _PAST:
             self._tally.add(kind, "left out", len(records))
             return
+        records = [self._searchable(record) for record in records]
         answers = self._loaded(kind, records, dry_run=self._dry_run or news)
         if news:
             answers = self._added(records, answers)
@@ -245,6 +247,17 @@ class _Work:
             else:
                 word = answer.status.value
             self._tally.note(number, kind, record, answer, word)
+
+    def _searchable(self, record: Record) -> Record:
+        """The record, a fact without the vector that the platform could not search by here."""
+        if not isinstance(record, Fact) or not record.embedding_model:
+            return record
+        model = record.embedding_model
+        if model not in self._misfits:
+            self._misfits[model] = bool(self._store.platform_model(model))
+        if not self._misfits[model]:
+            return record
+        return msgspec.structs.replace(record, embedding=None, embedding_model=None)
 
     def _loaded(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool

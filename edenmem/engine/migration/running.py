@@ -30,6 +30,7 @@ from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.room import facts_by_scope, room_notices
 from edenmem.engine.migration.verifying import verify
 from edenmem.engine.offload import in_thread
+from edenmem.engine.vector_status import vector_advice
 from edenmem.errors import EdenmemError, StoreError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor
@@ -200,6 +201,11 @@ class _Run:
         runner = self._runner
         if runner._embedder is None:
             self._notices.append("there is no embedding model: facts have no vectors yet")
+            return None
+        model = runner._embedder.model
+        if await in_thread(self._store.platform_model, model):
+            advice = await in_thread(vector_advice, self._store, runner._settings, model)
+            self._notices.append(f"facts have no vectors yet: {advice}")
             return None
         backfiller = Backfiller(
             self._store, runner._settings, embedder=runner._embedder, clock=self._clock

@@ -29,6 +29,8 @@ _BELIEVED = 5.0
 _PLATFORM_INDEXES = frozenset(
     {"reflection_unabsorbed_idx", "reflection_user_idx", "reflection_session_idx"}
 )
+#: The platform embeds facts and queries by this model and no other.
+_PLATFORM_MODEL = "text-embedding-3-small"
 #: Documents at each end of a collection that are looked at.
 _SAMPLE = 20
 
@@ -85,9 +87,7 @@ class SlotPart(Connected):
         settings = self._settings
         if settings.embedding_storage == "array" or settings.bindata_beside_platform:
             return settings.embedding_storage
-        if self._is_alone is None:
-            self._is_alone = not self._has_platform()
-        if not self._is_alone:
+        if self._is_beside_platform():
             raise ConfigError(
                 f"store.embedding_storage is not readable by the platform, which uses "
                 f"{self._database.name}: {settings.embedding_storage}",
@@ -95,6 +95,26 @@ class SlotPart(Connected):
                 "store.bindata_beside_platform = true if the platform's memory is off",
             )
         return settings.embedding_storage
+
+    def platform_model(self, model: str) -> str:
+        """See `edenmem.store.switch_protocol.ModelSwitches.platform_model`."""
+        if self._settings.other_model_beside_platform or model == _PLATFORM_MODEL:
+            return ""
+        if not self._is_beside_platform():
+            return ""
+        for order in (1, -1):
+            found = self._facts.find(
+                {OWN.model: {"$gt": ""}}, {OWN.model: 1}, sort=[("_id", order)], limit=_SAMPLE
+            )
+            others = {str(one[OWN.model]) for one in found} - {model}
+            if others:
+                return _PLATFORM_MODEL if _PLATFORM_MODEL in others else min(others)
+        return ""
+
+    def _is_beside_platform(self) -> bool:
+        if self._is_alone is None:
+            self._is_alone = not self._has_platform()
+        return not self._is_alone
 
     def _has_platform(self) -> bool:
         """Whether the platform has made its indexes here, or documents that are not ours."""

@@ -28,6 +28,9 @@ _PAGE = 200
 class Switching(Part):
     """See `edenmem.store.switch_protocol.ModelSwitches`."""
 
+    def platform_model(self, model: str) -> str:
+        return ""
+
     def vector_switch(self) -> VectorSwitch | None:
         with self._db.reading() as connection:
             return switch_of(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from edenmem.embed.protocol import Embedding
 from edenmem.engine.backfilling import Backfiller, of_one_agent
 from edenmem.engine.searching import Searcher
+from edenmem.engine.vector_status import BACKFILL, vector_advice
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderTimeout
 from edenmem.models.changes import ReviseFact
 from edenmem.models.formation import CallUsage
@@ -214,3 +216,22 @@ def test_batches_are_of_one_agent_and_few_facts_wait() -> None:
     assert sorted(f.id for batch in batches for f in batch) == sorted(f.id for f in facts)
     assert all(len({fact.agent_id for fact in batch}) == 1 for batch in batches)
     assert all(0 < len(batch) <= 10 for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("settings", "others", "advice"),
+    [
+        ({}, ["mini", "text-embedding-3-small"], "mini, text-embedding-3-small, but no API key is"),
+        ({}, ["text-embedding-3-small"], "set OPENAI_API_KEY, or let 'edenmem embed backfill'"),
+        ({}, ["mini"], "set embedding.model = 'mini' and its API key"),
+        ({}, [], BACKFILL),
+        ({"api_key": "k"}, ["mini"], BACKFILL),
+        ({"provider": "local"}, ["mini"], BACKFILL),
+    ],
+)
+def test_a_missing_key_is_named_before_a_backfill(
+    store: Store, settings: dict[str, Any], others: list[str], advice: str
+) -> None:
+    """Without a key the local model was used silently, and a backfill was all that was advised."""
+    chosen = Settings(embedding=EmbeddingSettings(**settings))
+    assert advice in vector_advice(store, chosen, "all-MiniLM", others)

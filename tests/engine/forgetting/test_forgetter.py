@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edenmem.engine.forgetting import Forgetter
 from edenmem.engine.forgetting_reports import (
     ForgetPlan,
     Mention,
@@ -20,7 +21,9 @@ from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from tests.support.builders import NOW, make_messages, make_session, make_user
+from edenmem.settings.schema import Settings
+from tests.support.builders import ACTOR, NOW, FixedClock, make_messages, make_session, make_user
+from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import (
     Town,
     fill,
@@ -261,6 +264,20 @@ def test_the_receipt_has_no_name_and_no_content(town: Town) -> None:
     assert receipt["mentions"]["kept"] == 1
     for word in ("enobia", "zen#1234", town.zenobia.id, town.zenobia_on_discord.id, *said):
         assert word not in text
+
+
+def test_the_probe_goes_by_words_where_vectors_cannot_be_compared(town: Town) -> None:
+    fill(town)
+    old, new = FakeEmbedder(model="old"), FakeEmbedder(model="new")
+    vector = old.vector("Tea is hot.")
+    add_fact(town.store, town.everybody, "Tea is hot.", embedding=vector, embedding_model="old")
+    plan = plan_of(town.store, user="zenobia")
+    one = Forgetter(town.store, Settings(), llm=None, embedder=new, actor=ACTOR, clock=FixedClock())
+    report = asyncio.run(one.forget(plan))
+    assert report.complete
+    assert report.probe.searches
+    assert "'old'" in report.probe.by_words
+    assert receipt_of(report)["probes"]["by_words"] == report.probe.by_words
 
 
 def test_a_continued_run_tells_what_was_removed_before(town: Town) -> None:

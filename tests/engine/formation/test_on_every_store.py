@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.formation import FormationStatus
 from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
+from tests.support.memory import add_fact
 
 if TYPE_CHECKING:
     from edenmem.store.protocol import Store
@@ -48,3 +50,22 @@ async def test_two_conversations_one_of_which_corrects_the_other(anywhere: World
     assert [each.status for each in world.formations()] == [FormationStatus.APPLIED] * 2
     assert [each.seq for each in world.formations()] == [2, 1]
     assert (await world.form_one()).outcome == "not_due"
+
+
+async def test_vectors_of_another_model_are_seen_before_a_model_is_paid(anywhere: World) -> None:
+    """The mismatch was found in deduplication, after the answers had been paid for."""
+    world = anywhere
+    own = FakeEmbedder(model="the-old-one")
+    vector = own.vector(LISBON)
+    add_fact(
+        world.store, world.cast.anna_scope, LISBON, embedding=vector, embedding_model=own.model
+    )
+    world.llm.script("facts", facts(PORTO))
+    world.say("I moved to Porto.", "Yes.", "To Porto.", "Indeed.")
+    with pytest.raises(EmbeddingModelMismatch, match="the-old-one") as caught:
+        await world.form()
+    [formation] = world.formations()
+    assert (formation.status, formation.attempts) == (FormationStatus.RELEASED, 0)
+    hint = caught.value.hint or ""
+    assert "the facts have vectors of the-old-one, but no API key is set" in hint
+    assert world.llm.requests == []
