@@ -144,7 +144,7 @@ def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     result = cold.cli.on_terminal("cold", "run", env=cold.env)
     assert result.code == 0
     assert "looking for quiet sessions" in result.out
-    assert "1 ranges of 4 messages" in result.out
+    assert "1 range of 4 messages" in result.out
 
 
 def test_quiet_leaves_the_bar_out(cold: Cold) -> None:
