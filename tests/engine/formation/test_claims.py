@@ -297,7 +297,7 @@ async def test_cancelled_during_any_call_of_the_store_no_claim_stays(world: Worl
 
         store = Cancelling(world.store, number, cancel)
         running = asyncio.create_task(world.form(store=store))
-        done, _ = await asyncio.wait([running])
+        await asyncio.wait([running])
         assert FormationStatus.CLAIMED not in {each.status for each in world.formations()}, number
         if not running.cancelled():
             break
