@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ from edenmem.store.sqlite.header import (
 #: Five vectors of 1,536 dimensions fill such a page to 94 %; one would fill 75 % of a page of 8 K.
 PAGE_SIZE = 32_768
 _CACHE_KIB = 65_536
+#: Seconds between two tries at what SQLite does not wait for by itself.
+_PAUSE = 0.01
 #: Primary result codes of a read that could not make the log's index.
 _NO_LOG = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
@@ -168,7 +171,7 @@ class Database:
         try:
             self._demand_current(connection)
             if writable:
-                _use_log(connection)
+                _patiently(lambda: _use_log(connection), self._timeout)
         except BaseException:
             connection.close()
             raise
@@ -228,8 +231,6 @@ class Database:
             StoreError: the file has an older schema, which other processes may still rely on: it
                 is brought up to date by a command of its own.
         """
-        from edenmem.store.sqlite import upgrading
-
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         made: list[str] = []
@@ -237,20 +238,28 @@ class Database:
             made += self._make_file()
             if file_state(self.path) is FileState.CURRENT and not made:
                 return made
-            connection = self._connect(writable=True)
-            try:
-                connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
-                with _transaction(connection):
-                    if upgrading.applied(connection):  # made meanwhile, or older
-                        self._demand_current(connection)
-                    made += [f"migration {name}" for name in upgrading.take_pending(connection)]
-                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                _use_log(connection)
-                # The header must say what the file is to those who read it without SQLite.
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.close()
+            _patiently(lambda: self._make_tables(made), self._timeout)
         return made
+
+    def _make_tables(self, made: list[str]) -> None:
+        """Bring a file to the newest schema; adds to ``made`` what was made."""
+        from edenmem.store.sqlite import upgrading
+
+        connection = self._connect(writable=True)
+        try:
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
+            with _transaction(connection):
+                if upgrading.applied(connection):  # made meanwhile, or older
+                    self._demand_current(connection)
+                taken = upgrading.take_pending(connection)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            made += [f"migration {name}" for name in taken]
+            _use_log(connection)
+            # The header must say what the file is to those who read it without SQLite. Others who
+            # are making it too are not waited for: they wait for this one.
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        finally:
+            connection.close()
 
     @contextmanager
     def upgrading(self) -> Iterator[sqlite3.Connection]:
@@ -337,6 +346,19 @@ def _use_log(connection: sqlite3.Connection) -> None:
     """Switch to a write-ahead log, in which readers and a writer do not wait for each other."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _patiently(work: Callable[[], None], timeout: float) -> None:
+    """Do the work, again if need be: while another process switches to a write-ahead log, SQLite
+    says at once that the file is locked."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +17,11 @@ APPLICATION_ID = 0x45644D6D
 SCHEMA_VERSION = newest()
 
 _MAGIC = b"SQLite format 3\0"
+
+#: Files that were opened here, by device and number; more than a process works with at a time.
+_opened: dict[tuple[int, int], int] = {}
+_MOST_OPENED = 64
+_lock = threading.Lock()
 
 
 class FileState(Enum):
@@ -36,8 +42,7 @@ def file_state(path: Path) -> FileState:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise StoreError(f"{path} is not a file", hint="name a file with --uri or EDENMEM_URI")
-        with path.open("rb") as file:
-            header = file.read(100)
+        header = _first_bytes(path)
     except FileNotFoundError:
         return FileState.MISSING
     except NotADirectoryError:
@@ -55,6 +60,26 @@ def file_state(path: Path) -> FileState:
             hint="name another file with --uri or EDENMEM_URI; this one was left as it is",
         )
     return version_state(path, int.from_bytes(header[60:64], "big"))
+
+
+def _first_bytes(path: Path) -> bytes:
+    """A file's header.
+
+    To close a file takes away every lock that this process has on it, and with them what tells
+    another process not to delete the log that is written here. So a file that was once opened
+    stays open, and is read without being opened again.
+    """
+    status = path.stat()
+    key = (status.st_dev, status.st_ino)
+    with _lock:
+        descriptor = _opened.pop(key, None)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _opened[key] = descriptor  # the last one is the one that was used last
+        header = os.pread(descriptor, 100, 0)
+        if len(_opened) > _MOST_OPENED:
+            os.close(_opened.pop(next(iter(_opened))))
+    return header
 
 
 def version_state(path: Path, version: int) -> FileState:

@@ -96,6 +96,20 @@ for number in range(25):
     assert len(found[0]) == 25
 
 
+def test_a_process_that_ends_takes_no_log_away(opened: SqliteStore, path: Path) -> None:
+    """A second connection looked at the file, and closing it again took away all locks that this
+    process had on it: the next process that ended thought it was the last, and deleted the log."""
+    with opened._db.reading(), opened._db.reading():
+        pass
+    finish(child(path, 'add("theirs"); store.close()'))
+    add_facts(opened, make_fact(SCOPE, "mine"))
+    look = f"""
+from edenmem.models.search import FactFilter
+print(*sorted(fact.content for fact in store.facts(FactFilter(scopes=(Scope.agent("{AGENT}"),)))))
+"""
+    assert finish(child(path, look)) == "mine theirs\n"
+
+
 def test_many_processes_make_one_file(path: Path) -> None:
     script = """
 store.initialise()
