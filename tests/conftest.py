@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +40,25 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("edenmem")
+
+
+#: Files whose tests share what takes long to make. One worker has all of a file.
+_TOGETHER = {"tests/hostile/test_hostile_conversations.py"}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each test goes to whoever is free, but for those that share something; the slow ones first.
+
+    (The mark ``xdist_group`` does nothing since pytest 9.2: a test can no longer be renamed.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file in _TOGETHER else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -19,9 +19,6 @@ from tests.benchmarks.table import render
 _SIZE = 200
 
 
-pytestmark = pytest.mark.xdist_group("benchmarks")
-
-
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("bench"), _SIZE, effort=0.01)

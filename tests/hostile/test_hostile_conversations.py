@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tests.hostile.town import Aftermath
 
-pytestmark = pytest.mark.xdist_group("hostile")
-
 NAMES = [line["session"] for line in conversations()]
 TAGS = {
     "MemoryContext",

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -21,9 +19,6 @@ from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
 from tests.isolation.machine import Isolation
 from tests.isolation.raw import RawMongo, RawSqlite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MORE = os.environ.get("EDENMEM_HYPOTHESIS") == "more"
 
@@ -39,25 +34,16 @@ def budget(examples: int, steps: int) -> settings:
     )
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Somewhere in memory if there is such a place: these files need not outlive anything."""
-    memory = Path("/dev/shm")
-    base = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=base) as made:
-        yield Path(made)
-
-
 @pytest.mark.timeout(0 if MORE else 300)
-def test_nobody_is_shown_what_is_not_theirs(folder: Path) -> None:
-    template = folder / "template.db"
+def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
+    template = tmp_path / "template.db"
     store = SqliteStore(template)
     store.initialise()
     store.close()
 
     class OnSqlite(Isolation):
         def __init__(self) -> None:
-            path = folder / f"{new_id()}.db"
+            path = tmp_path / f"{new_id()}.db"
             shutil.copy(template, path)
             super().__init__(SqliteStore(path), RawSqlite(path))
 
