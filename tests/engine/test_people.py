@@ -59,7 +59,7 @@ def test_every_account_leads_to_the_same_person(cast: Cast) -> None:
     nobody = new_id()
     assert person_of(cast.store, nobody).ids == (nobody,)
     assert meant(cast.store, cast.anna.id, telegram.id).ids == (telegram.id,)
-    with pytest.raises(UsageError, match="not linked"):
+    with pytest.raises(UsageError, match="not an account of anna"):
         meant(cast.store, cast.anna.id, cast.bruno.id)
 
 

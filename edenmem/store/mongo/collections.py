@@ -239,6 +239,7 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
         Index(sessions, "edenmem_session_title", _asc("title")),
         Index(messages, "edenmem_message_order", _asc("session", "createdAt", "_id")),
         Index(messages, "edenmem_message_senders", _asc("session", "role", "trigger", "sender")),
+        Index(messages, "edenmem_message_sender", _asc("sender", "session")),
     )
 
 

@@ -94,22 +94,17 @@ class TracingPart(FormationsPart):
         """See `edenmem.store.erasure_protocol.Erasing.sessions_of`."""
         if accounts:
             ids = object_ids(accounts)
-            # The bound of the session lets the index of senders serve this: it begins with it.
-            wrote: Filter = {
-                "session": {"$gte": object_id("0" * 24)},
-                **BY_PEOPLE,
-                "sender": {"$in": ids},
-            }
-            sessions = self._messages.distinct("session", wrote)
-            filter: Filter = {"$or": [{"users": {"$in": ids}}, {"_id": {"$in": list(sessions)}}]}
+            sessions = self._messages.distinct("session", {"sender": {"$in": ids}, **BY_PEOPLE})
+            wrote = [{"_id": {"$in": part}} for part in id_parts(map(str, sessions))]
+            filters: list[Filter] = [{"users": {"$in": ids}}, *wrote]
         elif agent_id is not None:
-            filter = {"agents": object_id(agent_id)}
+            filters = [{"agents": object_id(agent_id)}]
         elif group_id:
-            filter = {"group_id": group_id}
+            filters = [{"group_id": group_id}]
         else:
             return
-        seen: set[Any] = set()  # one is found by each of its users
-        for document in self._sessions.find(filter):
+        seen: set[Any] = set()  # one is found by each of its users, and by who wrote in it
+        for document in self._find_all(self._sessions, filters):
             if document["_id"] not in seen:
                 seen.add(document["_id"])
                 yield session_from(document)
