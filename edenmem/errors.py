@@ -14,6 +14,7 @@ The tree::
     └── UnavailableError                 5   a database or a provider cannot be used now
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   ├── StoreUnreachable         5   the server does not answer
+        │   ├── SearchIndexUnusable      5   a search index is missing, building or lacks a field
         │   └── StoreReadOnly            5   can be read, and not be written
         │       └── WriteRefused         2   because that was asked for: --read-only
         ├── EmbeddingModelMismatch       5   vectors of two models would be compared

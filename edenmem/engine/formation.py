@@ -241,6 +241,7 @@ class Former:
                 error=unfinished.error,
             )
         self._demand_llm()
+        key = await self._answer_key(unfinished, session, agent, Reach.WAITING)
         if not dry_run:
             taken = await self._claims.take_over(unfinished, forced=forced)
             if taken is None:
@@ -248,7 +249,7 @@ class Former:
             if taken.status is FormationStatus.RECORDED:
                 return await self._complete(taken, session, agent, dry_run)
             unfinished = taken
-        return await self._perform(unfinished, session, agent, None, dry_run)
+        return await self._perform(unfinished, session, agent, None, dry_run, key)
 
     async def _complete(
         self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
@@ -278,10 +279,11 @@ class Former:
         self._demand_llm()
         messages = choose_range(backlog.messages, self._settings.formation)
         draft = await self._claims.draft(session.id, agent.id, trigger, messages)
+        key = await self._answer_key(draft, session, agent, reach)
         left = backlog.total - len(messages)
         if not dry_run and not await self._claims.claim(draft):
             return self._report(session, agent, "taken", left=left)
-        report = await self._perform(draft, session, agent, messages, dry_run, reach)
+        report = await self._perform(draft, session, agent, messages, dry_run, key)
         return msgspec.structs.replace(report, left=left)
 
     async def _perform(
@@ -291,12 +293,10 @@ class Former:
         agent: Agent,
         messages: Sequence[Message] | None,
         dry_run: bool,
-        reach: Reach = Reach.WAITING,
+        key: str,
     ) -> FormationReport:
         """Make the outcome of a formation that is this worker's, record it and apply it."""
-        # Ranges that are formed again have the numbers that they had, for recorded answers.
-        before = await in_thread(self._superseded_before, formation, reach)
-        key = f"{session.label}/{agent.username}/{formation.seq - before}"
+        # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
         asker = Asker(self._demand_llm(), key)
         work = self._maker.make(formation, session, agent, messages, asker)
         if dry_run:
@@ -348,15 +348,23 @@ class Former:
         )
         return report_of_changes(report, outcome.changes.changes, results)
 
-    def _superseded_before(self, formation: Formation, reach: Reach) -> int:
-        """How many earlier formations are superseded, or would be if this were no dry run."""
+    async def _answer_key(
+        self, formation: Formation, session: Session, agent: Agent, reach: Reach
+    ) -> str:
+        """Return the key of recorded answers: a range that is formed again has the number that it
+        had, so the formations that are superseded, or would be but for a dry run, do not count."""
         would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
-        found = self._store.formations(
-            session_id=formation.session_id,
-            agent_id=formation.agent_id,
-            statuses=(FormationStatus.SUPERSEDED, *would_be),
-        )
-        return sum(each.seq < formation.seq for each in found)
+
+        def superseded_before() -> int:
+            found = self._store.formations(
+                session_id=formation.session_id,
+                agent_id=formation.agent_id,
+                statuses=(FormationStatus.SUPERSEDED, *would_be),
+            )
+            return sum(each.seq < formation.seq for each in found)
+
+        number = formation.seq - await in_thread(superseded_before)
+        return f"{session.label}/{agent.username}/{number}"
 
     async def _failed(
         self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker

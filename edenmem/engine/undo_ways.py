@@ -41,6 +41,8 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol import Store
 
+#: Entries of a fact that are looked at where it keeps another from coming back.
+_READ = 20
 _TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
 
 
@@ -132,7 +134,9 @@ class Ways(TextWays):
             return no_way("the fact is there again, with another text", plain(now))
         twin = self._twin(home, gone.content)
         if twin is not None:
-            return no_way(f"the scope has that text in another fact, {twin.id}", plain(twin))
+            why = f"the scope has that text in another fact, {twin.id}"
+            by = tuple(entry.id for entry in self._store.audit(target_id=twin.id, limit=_READ))
+            return no_way(why, plain(twin), by=by)
         history = self._store.history("fact", entry.target_id, scope=home)
         snapshots = [each for each in history if each.snapshot is not None]
         own = [each for each in snapshots if each.change_id == entry.id] or snapshots

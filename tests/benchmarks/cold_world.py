@@ -25,7 +25,7 @@ from edenmem.engine.answers import (
 )
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.models.formation import CallUsage
-from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.host import Message, Session, User
 from edenmem.models.ids import derived_id
 from edenmem.store.protocol import Store
 from tests.benchmarks import data
@@ -45,7 +45,7 @@ _SENTENCES = 2000
 def make(store: Store, count: int) -> None:
     """Put agents, people and ``count`` sessions with their messages into an empty store."""
     for number in range(data.AGENTS):
-        store.add_agent(Agent(id=data.agent_id(number), username=f"agent{number}"))
+        store.add_agent(data.agent(number))
     for number in range(data.USERS):
         store.add_user(User(id=data.user_id(number), username=f"user{number}"))
     for number in range(count):

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edenmem.models.changes import Actor
+from edenmem.models.host import Agent
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
@@ -38,6 +39,17 @@ _COMMON, _TOPIC, _MATTER, _NOISE = 0.5, 0.55, 0.45, 0.5
 def clock() -> datetime:
     """The time at which the benchmarks happen."""
     return NOW
+
+
+def agent(number: int) -> Agent:
+    """An agent with both kinds of memory on."""
+    return Agent(
+        id=agent_id(number),
+        username=f"agent{number}",
+        owner=user_id(0),
+        user_memory_enabled=True,
+        agent_memory_enabled=True,
+    )
 
 
 def agent_id(agent: int) -> str:

@@ -14,7 +14,7 @@ from edenmem.models.changes import (
     ChangeSet,
     WriteConsolidation,
 )
-from edenmem.models.host import Agent, Session, User
+from edenmem.models.host import Session, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -89,7 +89,7 @@ class World:
 
     def _add_people(self, store: SqliteStore) -> None:
         for number in range(data.AGENTS):
-            store.add_agent(Agent(id=data.agent_id(number), username=f"agent{number}"))
+            store.add_agent(data.agent(number))
         for number in range(data.USERS):
             store.add_user(User(id=data.user_id(number), username=f"user{number}"))
         for agent in range(data.AGENTS):

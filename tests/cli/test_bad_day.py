@@ -57,8 +57,8 @@ def spoil_hash(fact_id: str) -> None:
 def test_an_operators_bad_day(shop: Inside) -> None:
     """Known failure 53: history and undo, who changed what and why, diff: all were missing."""
     shop("init", "--yes").ok()
-    shop("agent", "add", "mira").ok()
     shop("user", "add", "lena").ok()
+    shop("agent", "add", "mira", "--owner", "lena").ok()
     shop("fact", "add", *USER, "--content", "Lena folds whale lanterns.").ok()
     shop("consolidation", "edit", *USER, "--content", "Lena folds whales.", "--yes").ok()
     (fact,) = shop.json("fact", "list", *USER)

@@ -77,8 +77,8 @@ class TestReaders:
         agent, group = cast.agent_scope, Scope.group(cast.eve.id, "choir")
         both = {shard, Scope.shard(cast.eve.id, "garden")}
         assert set(read.queries[0].scopes) == {agent, *both}
-        assert set(read.queries[1].scopes) == {agent, *both, cast.anna_scope}
-        assert set(read.queries[2].scopes) == {agent, shard, group, cast.anna_scope}
+        assert set(read.queries[1].scopes) == {agent, *both, *cast.anna_scopes}
+        assert set(read.queries[2].scopes) == {agent, shard, group, *cast.anna_scopes}
 
     def test_a_second_account_has_the_persons_facts(self, memory: Memory) -> None:
         (cat,) = memory.add(memory.cast.anna_scope, CAT)

@@ -261,6 +261,50 @@ async def test_cancelled_in_the_middle_of_a_write_nothing_is_lost_or_done_twice(
     assert len(world.llm.requests) == 2
 
 
+class Cancelling:
+    """A store that has a task cancelled during the call with a given number."""
+
+    def __init__(self, store: Any, number: int, cancel: Any) -> None:
+        self._store, self._left, self._cancel = store, number, cancel
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if not callable(real):
+            return real
+
+        def calling(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            self._left -= 1
+            if self._left == 0:
+                self._cancel()
+            return result
+
+        return calling
+
+
+async def test_cancelled_during_any_call_of_the_store_no_claim_stays(world: World) -> None:
+    """Known failure 13: what was claimed is given back, wherever the work was."""
+    loop = asyncio.get_running_loop()
+    for number in range(1, 100):
+        said = f"Fact {number} is that I live in Lisbon."
+        world.say(said)
+        world.llm.script("facts", facts(LISBON))
+        running: asyncio.Task[Any] | None = None
+
+        def cancel() -> None:
+            assert running is not None  # noqa: B023
+            asyncio.run_coroutine_threadsafe(_cancel(running), loop).result()  # noqa: B023
+
+        store = Cancelling(world.store, number, cancel)
+        running = asyncio.create_task(world.form(store=store))
+        await asyncio.wait([running])
+        assert FormationStatus.CLAIMED not in {each.status for each in world.formations()}, number
+        if not running.cancelled():
+            break
+        await world.form()
+    assert number > 10
+
+
 async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
 

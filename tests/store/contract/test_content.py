@@ -63,7 +63,8 @@ def test_texts_come_back_to_the_letter(store: Store, text: str) -> None:
     set_policy(store, scope, memory_instructions=text, consolidation_instructions=text)
     session = make_session(title=text)
     store.put_session(session)
-    call = ToolCall(tool="t", args={"text": text}, result=[text], status="completed")
+    results = [{"output": text}]
+    call = ToolCall(id="1", tool="t", args={"text": text}, result=results, status="completed")
     message = make_message(session, text, name=text, tool_calls=(call,))
     store.add_messages(session.id, [message])
     cached = CachedContext(xml=text, fingerprint="f", built_at=NOW)

@@ -70,7 +70,7 @@ LATER = NOW + timedelta(hours=1)
 RESIDUAL = {
     "users3": {"deleted", "eden_user_id"},
     "sessions": {"deleted", "users", "group_id", "memory_context.cached_memory_context"},
-    "messages": {"sender"},
+    "messages": {"sender", "role", "trigger"},
     "memory2_facts": {
         "session_id",
         "formed_at",
@@ -95,6 +95,7 @@ RESIDUAL = {
 #: What a filter must keep when residual conditions are left out: never an agent's or a kind's
 #: whole share of a collection where the owner is known.
 ANCHORS = {
+    "messages": ({"session"}, {"sender"}),
     "memory2_facts": ({"agent_id", "scope"}, {"embedding_model"}),
     "memory2_reflections": ({"agent_id", "scope"},),
     "memory2_consolidated": ({"agent_id", "scope"},),
