@@ -74,7 +74,7 @@ _HOMES = {
     "SearchReport": "engine.reports",
     "Session": "models.host",
     "Settings": "settings.schema",
-    "Store": "store.protocol",
+    "Store": "store.protocol.store",
     "StoreError": "errors",
     "ToolCall": "models.host",
     "UnavailableError": "errors",

@@ -19,7 +19,7 @@ from tests.support.network import forbid_network
 if TYPE_CHECKING:
     from secantus import SecantusDBServer
 
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.atlas_server import AtlasServer
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM

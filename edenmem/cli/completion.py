@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edenmem.cli.invocation import Invocation
-    from edenmem.store.protocol import ReferenceKind
+    from edenmem.store.protocol.store import ReferenceKind
 
 #: More than a screen of candidates helps nobody.
 LIMIT = 50

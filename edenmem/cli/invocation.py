@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.load import LoadedSettings
     from edenmem.settings.schema import Settings
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 T = TypeVar("T")
 

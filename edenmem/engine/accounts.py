@@ -7,7 +7,7 @@ from datetime import datetime
 from edenmem.errors import UsageError
 from edenmem.models.changes import Actor, AddAgent, AddUser, ChangeSet
 from edenmem.models.host import Agent, User
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 def add_account(store: Store, account: Agent | User, *, actor: Actor, at: datetime) -> bool:

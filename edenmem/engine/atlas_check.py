@@ -20,7 +20,7 @@ from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
-from edenmem.store.protocol import SearchTrial, Store
+from edenmem.store.protocol.store import SearchTrial, Store
 
 #: How far a score may be from (1 + cosine) / 2: float32, and what an index rounds.
 _TOLERANCE = 1e-3

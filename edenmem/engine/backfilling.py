@@ -32,7 +32,7 @@ from edenmem.models.formation import CallUsage, UsageTotal
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Facts in one batch: one request to most endpoints, one write to the store.
 BATCH = 100

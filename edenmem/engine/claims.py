@@ -22,7 +22,7 @@ from edenmem.models.formation import CallUsage, Formation, FormationStatus, Trig
 from edenmem.models.host import Message
 from edenmem.models.ids import as_utc, new_id, utc_now
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from edenmem.models.formation import FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import QuietSession, Store
+from edenmem.store.protocol.store import QuietSession, Store
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder

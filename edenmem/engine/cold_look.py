@@ -15,7 +15,7 @@ from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 Work = Literal["form", "resume", "complete", "waiting", "taken", "nothing"]
 

@@ -34,7 +34,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 

@@ -38,7 +38,7 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import ChangeResult, ChangeStatus
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
 
 #: What to do after somebody else was first.

@@ -18,7 +18,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class EditRoad:

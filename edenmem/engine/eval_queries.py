@@ -14,7 +14,7 @@ from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean, one_line
 
 _EXAMPLE = (

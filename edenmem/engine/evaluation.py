@@ -29,7 +29,7 @@ from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.ranking import Pool
 from edenmem.search.recipes import RECIPES, Recipe, fuse
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 #: Where MRR and nDCG stop looking.
 CUTOFF = 10

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edenmem.models.v1 import V1Options
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 __all__ = [
     "EMBEDDER_HINT",

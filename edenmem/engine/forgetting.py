@@ -39,7 +39,7 @@ from edenmem.models.forgetting import Forgetting, Passage, Subject, block
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.records import AuditEntry
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 #: Longer than anybody is at work on one set of changes.
 _AT_WORK = timedelta(minutes=10)

@@ -17,7 +17,7 @@ from edenmem.models.forgetting import Passage, Traces
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class MentionSurvey:

@@ -26,7 +26,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import escape_xml, word_count
 
 #: Of each kind of look so many are taken: they are samples, the scan of all texts is none.

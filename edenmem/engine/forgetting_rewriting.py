@@ -24,7 +24,7 @@ from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Subject
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
 
 #: Why, in the audit entry; it says nothing of whom.

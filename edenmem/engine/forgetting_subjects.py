@@ -11,7 +11,7 @@ from edenmem.models.forgetting import Subject, SubjectKind, block
 from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 def find_subject(

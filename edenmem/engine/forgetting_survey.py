@@ -19,7 +19,7 @@ from edenmem.models.host import Session
 from edenmem.models.memory import Reflection, ScopeSummary
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Texts that are kept in mind for probing.
 MOST_FORMER = 200

@@ -48,7 +48,7 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings
-from edenmem.store.protocol import Backlog, Store
+from edenmem.store.protocol.store import Backlog, Store
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder

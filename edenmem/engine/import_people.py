@@ -11,7 +11,7 @@ from edenmem.errors import ConflictError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
-from edenmem.store.protocol import ReferenceKind, Store
+from edenmem.store.protocol.store import ReferenceKind, Store
 
 Account = TypeVar("Account", Agent, User)
 

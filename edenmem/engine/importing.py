@@ -29,7 +29,7 @@ from edenmem.errors import InputError, NotFoundError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import utc_now
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Problems that a report lists; more are counted.
 MAX_PROBLEMS = 1000

@@ -23,7 +23,7 @@ from edenmem.errors import (
 )
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Words that stand for several indexes.
 _GROUPS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edenmem.errors import AmbiguousReference, NotFoundError
-from edenmem.store.protocol import AuditKey, Store
+from edenmem.store.protocol.store import AuditKey, Store
 
 _WHAT: dict[AuditKey, str] = {
     "entry": "entry in the log",

@@ -14,7 +14,7 @@ from edenmem.errors import NotFoundError
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 def existing_session(store: Store, session_id: str) -> Session:

@@ -35,7 +35,7 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from edenmem.errors import UsageError
 from edenmem.models.switch import VectorSwitch
 from edenmem.search.recipes import recipe
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: The recipes that a change of model can change.
 _SEMANTIC = ("convex", "rrf", "semantic")

@@ -16,7 +16,7 @@ from edenmem.engine.screening import normal
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 #: Facts whose neighbours are asked for in one round trip.
 BATCH = 200

@@ -17,7 +17,7 @@ from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import ScopeSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: How many pending reflections of a scope a model is shown, the newest ones.
 PENDING_SHOWN = 40

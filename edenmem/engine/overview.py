@@ -18,7 +18,7 @@ from edenmem.models.memory import Consolidation, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.schema import ScopeSettings, Settings
-from edenmem.store.protocol import Store, StoreInfo, batched
+from edenmem.store.protocol.store import Store, StoreInfo, batched
 
 #: Scopes whose policies and texts are read in one round trip.
 _BATCH = 500

@@ -15,7 +15,7 @@ from __future__ import annotations
 from edenmem.errors import UsageError
 from edenmem.models.host import Person, User
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 def person_of(store: Store, account_id: str) -> Person:

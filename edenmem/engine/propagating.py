@@ -18,7 +18,7 @@ from edenmem.models.memory import Consolidation, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: The kinds from which anything moves up.
 SOURCES = (ScopeKind.USER, ScopeKind.GROUP)

@@ -32,7 +32,7 @@ from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Propagation(msgspec.Struct, frozen=True, kw_only=True):

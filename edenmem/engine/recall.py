@@ -21,7 +21,7 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id, utc_now
 from edenmem.models.memory import Fact
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Reference, ReferenceKind, Store
+from edenmem.store.protocol.store import Reference, ReferenceKind, Store
 from edenmem.text import one_line
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from itertools import islice
 from edenmem.engine.offers import Offer
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: How many facts of a scope one formation lets go. A limit that is set on a scope of very many is
 #: reached step by step: all removals of a formation must fit into its record.

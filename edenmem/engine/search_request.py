@@ -11,7 +11,7 @@ from edenmem.errors import UsageError
 from edenmem.models.search import FactFilter
 from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage
 from edenmem.search.recipes import recipe as named_recipe
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 
 #: The most results that one query may have.

@@ -27,7 +27,7 @@ from edenmem.search.recipes import Recipe, Stage
 from edenmem.search.reranking import rerank as by_relevance
 from edenmem.search.reranking import shortlist
 from edenmem.settings.schema import SearchSettings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 _DAY = 86_400.0
 

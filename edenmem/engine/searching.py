@@ -32,7 +32,7 @@ from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Searcher:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from edenmem.models.host import Agent, Message, Session
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 T = TypeVar("T")
 

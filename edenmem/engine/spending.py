@@ -8,7 +8,7 @@ from datetime import datetime
 from edenmem.engine.offload import in_thread
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 async def keep_usage(

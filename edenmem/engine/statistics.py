@@ -14,7 +14,7 @@ from edenmem.models.ids import as_utc
 from edenmem.models.memory import Fact
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class WeekCount(msgspec.Struct, frozen=True, kw_only=True):

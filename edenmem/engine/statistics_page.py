@@ -6,7 +6,7 @@ from edenmem.engine.overview import names
 from edenmem.engine.statistics import MemoryStatistics, daily
 from edenmem.engine.statistics_bars import stacked_bars
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
 

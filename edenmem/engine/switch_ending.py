@@ -18,7 +18,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 Tell = Callable[[str, int], None]
 

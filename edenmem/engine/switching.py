@@ -26,7 +26,7 @@ from edenmem.errors import ConfigError, ConflictError, StoreError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.switch import WAY_ON, VectorSwitch
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Passes that may follow the first: each takes what was learned or changed during the one before.
 _PASSES = 20

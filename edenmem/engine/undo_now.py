@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Now:

@@ -17,7 +17,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.memory import Consolidation, Reflection
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class TextWays:

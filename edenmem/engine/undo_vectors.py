@@ -12,7 +12,7 @@ from edenmem.engine.vector_status import misfit_notice
 from edenmem.errors import ProviderError
 from edenmem.models.memory import content_hash
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 def without_vector(steps: Iterable[UndoStep]) -> dict[str, str]:

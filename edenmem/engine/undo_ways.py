@@ -39,7 +39,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.memory import Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Entries of a fact that are looked at where it keeps another from coming back.
 _READ = 20

@@ -23,7 +23,7 @@ from edenmem.engine.undo_ways import Ways
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import Actor, AuditEntry, Change, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.ids import derived_id, utc_now
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 #: Entries whose targets are read together, and whose ways back are written together.
 BATCH = 200

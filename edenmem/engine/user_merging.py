@@ -36,7 +36,7 @@ from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
 
 #: Facts and reflections that are moved in one set of changes.

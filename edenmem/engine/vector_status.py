@@ -11,7 +11,7 @@ from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.scope import Scope
 from edenmem.models.switch import check_in_force
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, VectorCount
+from edenmem.store.protocol.store import Store, VectorCount
 
 #: What to do about facts without vectors, if nothing speaks against the configured model.
 BACKFILL = "'edenmem embed backfill' makes their vectors"

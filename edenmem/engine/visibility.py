@@ -15,7 +15,7 @@ from edenmem.engine.people import meant, person_with, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):

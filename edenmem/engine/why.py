@@ -16,7 +16,7 @@ from edenmem.models.formation import CallUsage, Decision, Formation
 from edenmem.models.host import Message, Session
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Entries of one thing that are looked through.
 _ENTRIES = 1000

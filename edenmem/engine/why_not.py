@@ -25,7 +25,7 @@ from edenmem.models.search import Candidate, FactFilter
 from edenmem.rerank.protocol import Reranker
 from edenmem.search.recipes import Recipe, Stage
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: How far down each list the fact is looked for.
 _DEEP = 10_000

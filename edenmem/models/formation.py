@@ -122,8 +122,9 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``attempts`` counts failed tries. ``last_message_at`` is the ``createdAt`` of the last message.
     ``counts`` holds numbers of what was formed, for lists ("facts", "reflections", …).
-    ``cursor_moves`` says how it moved the platform's cursor (see `edenmem.store.progress`), None if
-    that is not known. ``superseded_message_ids`` are the messages that a superseded formation had,
+    ``cursor_moves`` says how it moved the platform's cursor (see
+    `edenmem.store.common.progress`), None if that is not known. ``superseded_message_ids`` are
+    the messages that a superseded formation had,
     and ``message_ids`` those among them that must not be formed again.
     """
 

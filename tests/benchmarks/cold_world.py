@@ -27,7 +27,7 @@ from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Message, Session, User
 from edenmem.models.ids import derived_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.benchmarks import data
 from tests.benchmarks.data import unit
 from tests.benchmarks.vocabulary import sentence

@@ -10,7 +10,7 @@ import numpy as np
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.data import MODEL, NOW, Floats, agent_id, questions, unit
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, median

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edenmem.models.memory import Fact
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import data, plain
 from tests.benchmarks.measure import Bench, Row, Target, median

@@ -22,7 +22,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Policy, content_hash
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 FOLDER = Path(__file__).parent / "labelled"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pytest
 from edenmem.engine.eval_queries import read_queries
 from edenmem.models.scope import ScopeKind
 from edenmem.settings.schema import SearchSettings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 from tests.benchmarks import labels, locomo, quality
 from tests.support.cross_encoder import cross_encoder

@@ -18,7 +18,7 @@ from edenmem.models.host import Session, User
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import data, lancedb_table, plain
 from tests.benchmarks.vocabulary import sentence

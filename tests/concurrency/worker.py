@@ -25,7 +25,7 @@ from tests.support.llm import FakeLLM
 
 if TYPE_CHECKING:
     from edenmem.llm.protocol import LLMRequest
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 ANNA = make_user("anna", id=derived_id("anna"))
 BRUNO = make_user("bruno", id=derived_id("bruno"))

@@ -14,7 +14,7 @@ from tests.support.builders import make_agent, make_session, make_user
 from tests.support.memory import set_policy
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import NOW, change_set, make_actor, make_fact
 from tests.support.embedder import FakeEmbedder

@@ -18,7 +18,7 @@ from tests.support.memory import add_fact, add_reflection, consolidate, facts_of
 from tests.support.vectors import random_unit
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 SAME, OWN = "Anna lives in Lisbon.", "Anna plays the cello."
 

@@ -15,7 +15,7 @@ from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 class Address(NamedTuple):

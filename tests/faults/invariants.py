@@ -14,7 +14,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 def check_memory(store: Store, scopes: Sequence[Scope]) -> None:

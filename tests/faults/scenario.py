@@ -38,7 +38,7 @@ from tests.support.llm import FakeLLM
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.llm.protocol import LLM, LLMRequest
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 ANNA: User = make_user("anna", id=derived_id("anna"))
 EVE: Agent = make_agent("eve", id=derived_id("eve"), name="Eve")

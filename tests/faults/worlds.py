@@ -19,7 +19,7 @@ from tests.support.processes import forked
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 class World(Protocol):

@@ -24,7 +24,7 @@ from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, add_reflection
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 ORDER = "Delete everything that is known"
 NAME = (

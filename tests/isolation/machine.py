@@ -31,7 +31,7 @@ from edenmem.settings.schema import (
     SearchSettings,
     Settings,
 )
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 from tests.isolation.raw import Document, Raw
 from tests.isolation.scribe import SHARDS, Scribe, Style

@@ -29,7 +29,7 @@ from tests.support.memory import add_fact, add_reflection, consolidate
 
 if TYPE_CHECKING:
     from edenmem.models.forgetting import Subject
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="none"))
 

@@ -23,7 +23,7 @@ from edenmem.models.search import FactFilter
 from tests.support.builders import NOW, change_set, make_fact, make_policy, make_reflection
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 ResultT = TypeVar("ResultT")
 

@@ -14,7 +14,7 @@ from edenmem.settings.schema import StoreSettings
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.atlas_server import AtlasServer
     from tests.support.mongo_server import Databases
 

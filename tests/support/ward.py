@@ -43,7 +43,7 @@ from tests.support.embedder import FakeEmbedder
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 #: When the examination takes place: all leases of the memory have long run.
 TODAY = NOW + timedelta(hours=1)

@@ -28,7 +28,7 @@ from edenmem.errors import NotFoundError
 from edenmem.models.changes import HistoryEntry
 from edenmem.models.memory import Consolidation
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 app = group("Consolidated texts: what is always in an agent's prompt.")

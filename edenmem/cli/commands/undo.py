@@ -232,7 +232,7 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
 
 def _with_vectors(run: Invocation, steps: Iterator[UndoStep]) -> Iterator[UndoStep]:
     """The steps as they come; facts whose old text has no vector get one in batches."""
-    from edenmem.store.protocol import batched
+    from edenmem.store.protocol.store import batched
 
     for batch in batched(steps, 100):
         _give_vectors(run, batch)

@@ -15,7 +15,7 @@ from edenmem.engine.doctor.report import DoctorReport, FixReport
 from edenmem.models.changes import Actor
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Clinic:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from edenmem.models.integrity import PresenceKind
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

@@ -11,7 +11,7 @@ from edenmem.engine.doctor.report import Seen, State
 from edenmem.models.integrity import Finding, PresenceKind, Record, RecordKind
 from edenmem.models.memory import Consolidation, Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 _T = TypeVar("_T", bound=Owned)

@@ -12,7 +12,7 @@ from edenmem.engine.doctor.providers import Providers
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, StoreInfo
+from edenmem.store.protocol.store import Store, StoreInfo
 
 #: How far clocks of hosts may be apart before a time counts as one to come.
 CLOCKS = timedelta(minutes=5)

@@ -26,7 +26,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: Findings that are mended together.
 _BATCH = 100

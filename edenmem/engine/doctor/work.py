@@ -10,7 +10,7 @@ from edenmem.engine.doctor.patient import BATCH, Patient
 from edenmem.engine.doctor.report import Seen
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.integrity import Finding
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: Longer than anybody is at work on one set of changes.
 AT_WORK = timedelta(minutes=10)

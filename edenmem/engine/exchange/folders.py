@@ -19,7 +19,7 @@ from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 _FOLDERS = {
     ScopeKind.AGENT: "agent",

@@ -12,7 +12,7 @@ from edenmem.models.backup import Record, StoredSession, StoredUser
 from edenmem.models.forgetting import block
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 
 class Forgotten:

@@ -32,7 +32,7 @@ from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, ScopeKind
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
 
 #: No text by hand is longer, in characters; no id and no name. A whole backup has what a store had:

@@ -20,7 +20,7 @@ from edenmem.models.ids import as_utc
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 
 Target = Literal["fact", "reflection", "consolidation"]

@@ -15,7 +15,7 @@ from edenmem.engine.import_people import People
 from edenmem.errors import EdenmemError, InputError
 from edenmem.models.ids import is_id
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 _LARGEST = 32 * 1024 * 1024
 _MOST = 200_000

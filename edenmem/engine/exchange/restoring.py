@@ -41,7 +41,7 @@ from edenmem.models.ids import derived_id, new_id, utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 OnConflict = Literal["keep", "replace", "fail"]
 #: Records that are stored together.

@@ -22,7 +22,7 @@ from edenmem.models.backup import (
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation
 from edenmem.models.scope import ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Records after which it is told how far the work has come.
 _TOLD = 200

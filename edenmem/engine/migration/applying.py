@@ -21,7 +21,7 @@ from edenmem.models.changes import Actor, Change, ChangeResult, ChangeSet, Chang
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Fact, V1Item, V1Policy, V1Reflection, V1Text, V1Toggles
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 OnConflict = Literal["keep", "append", "replace"]
 

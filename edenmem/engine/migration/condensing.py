@@ -23,7 +23,7 @@ from edenmem.models.changes import Actor, ChangeSet, WriteConsolidation
 from edenmem.models.formation import UsageTotal
 from edenmem.models.v1 import V1Item, V1Text
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 #: Texts kept whole that are named; all are counted by the plan.

@@ -37,7 +37,7 @@ from edenmem.models.v1 import (
     V1Text,
     V1Toggles,
 )
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Sources that are named in the audit entry of a change; more are counted.
 _NAMED_SOURCES = 20

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from edenmem.errors import ConflictError, EdenmemError, StoreError
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Whoever has not shown for so long that they live may be succeeded.
 LEASE = timedelta(minutes=1)

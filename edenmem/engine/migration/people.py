@@ -13,7 +13,7 @@ from edenmem.engine.migration.plan import V1Plan
 from edenmem.models.changes import Actor, AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
 from edenmem.models.v1 import V1Person
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
 _NAMED = 5

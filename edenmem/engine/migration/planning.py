@@ -31,7 +31,7 @@ from edenmem.models.v1 import (
     V1Text,
 )
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
 #: Problems that a plan names; all are counted by kind.

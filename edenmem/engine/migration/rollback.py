@@ -29,7 +29,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, ScopeSummary
 from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
 _NAMED = 1000

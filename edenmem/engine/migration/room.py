@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from edenmem.engine.overview import defaults_of
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
 _NAMED = 5

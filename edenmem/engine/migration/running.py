@@ -38,7 +38,7 @@ from edenmem.models.ids import new_id, utc_now
 from edenmem.models.migration import MigrationRun, RunProblem, RunState
 from edenmem.models.v1 import V1Item
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: Problems that the ledger keeps of a run; all are counted.
 KEPT_PROBLEMS = 100

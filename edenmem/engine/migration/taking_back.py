@@ -22,7 +22,7 @@ from edenmem.models.changes import (
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 
 #: What a change that is not made leaves: the reason, or "" if there is nothing left to take back.
 Verdict = Change | str

@@ -30,7 +30,7 @@ from edenmem.models.v1 import (
     V1Text,
     V1Toggles,
 )
-from edenmem.store.protocol import Store, batched
+from edenmem.store.protocol.store import Store, batched
 
 _BATCH = 500
 _NAMED = 100

@@ -16,7 +16,7 @@ from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import IN_LIMIT
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: The fields that are set while the flags are not known to agree; never both.
 MARK = "absorbing"

@@ -9,12 +9,12 @@ from itertools import islice
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
-from edenmem.store.audit_protocol import AuditKey, command_beginnings
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.history import VOID, audit_from
 from edenmem.store.mongo.merging import EPOCH
+from edenmem.store.protocol.audit import AuditKey, command_beginnings
 
 _NEWEST = (("at", -1), ("_id", -1))
 _INDEXED = {"target_id", "agent_id", "scope_key", "actor.run_id", "actor.name"}
@@ -39,7 +39,7 @@ class AuditPart(Connected):
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[AuditEntry]:
-        """See `edenmem.store.audit_protocol.Audits.audit`."""
+        """See `edenmem.store.protocol.audit.Audits.audit`."""
         wanted = {
             "target_id": None if target_id is None else object_id(target_id),
             "agent_id": None if agent_id is None else object_id(agent_id),
@@ -59,17 +59,17 @@ class AuditPart(Connected):
         return islice(shown, limit)
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """See `edenmem.store.audit_protocol.Audits.audit_entry`."""
+        """See `edenmem.store.protocol.audit.Audits.audit_entry`."""
         return self.audit_entries([entry_id]).get(entry_id)
 
     def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
-        """See `edenmem.store.audit_protocol.Audits.audit_entries`."""
+        """See `edenmem.store.protocol.audit.Audits.audit_entries`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(entry_ids)]
         found = map(audit_from, self._find_all(self._audit, filters))
         return {entry.id: entry for entry in found if entry.status != VOID}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
-        """See `edenmem.store.audit_protocol.Audits.find_audited`."""
+        """See `edenmem.store.protocol.audit.Audits.find_audited`."""
         if not _PREFIX.match(prefix):
             return []
         low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")

@@ -47,7 +47,7 @@ from edenmem.store.mongo.prepared import PreparedPart, keys_for
 from edenmem.store.mongo.setting_changes import SettingChangesPart
 from edenmem.store.mongo.slots import placed
 from edenmem.store.mongo.text_changes import TextChangesPart
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: Additions that are written together.
 _ADDITIONS = 1000
@@ -64,7 +64,7 @@ class ChangesPart(
     """Alters memory: `apply`, and the two kinds of upkeep that are no changes."""
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
-        """See `edenmem.store.protocol.Store.apply`."""
+        """See `edenmem.store.protocol.store.Store.apply`."""
         run = Run(changes, self._known_entries(change.id for change in changes.changes))
         results: dict[str, ChangeResult] = {}
         todo: list[Change] = []
@@ -149,7 +149,7 @@ class ChangesPart(
     # -- upkeep ------------------------------------------------------------------------------
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """See `edenmem.store.protocol.Store.track_access`."""
+        """See `edenmem.store.protocol.store.Store.track_access`."""
         for part in id_parts(fact_ids):
             self._facts.update_many(
                 {"_id": {"$in": part}},
@@ -159,7 +159,7 @@ class ChangesPart(
     def set_vectors(
         self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
     ) -> int:
-        """See `edenmem.store.protocol.Store.set_vectors`."""
+        """See `edenmem.store.protocol.store.Store.set_vectors`."""
         written = 0
         for batch in batched(vectors.items(), _ADDITIONS):
             switch = self.vector_switch()

@@ -34,7 +34,7 @@ from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.host_codec import session_from
 from edenmem.store.mongo.merging import EPOCH
-from edenmem.store.protocol import QuietSession, batched
+from edenmem.store.protocol.store import QuietSession, batched
 
 #: How long before its message is written an id may have been made, and how far clocks may differ.
 _LATE = timedelta(hours=1)
@@ -60,7 +60,7 @@ class ColdPart(Connected):
     """Notes of its own about sessions; the platform's documents are only read."""
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
-        """See `edenmem.store.protocol.Store.quiet_sessions`."""
+        """See `edenmem.store.protocol.store.Store.quiet_sessions`."""
         if rules is None:
             yield from self._all_quiet(before)
             return
@@ -71,7 +71,7 @@ class ColdPart(Connected):
             yield from self._look_up(page, before, rules)
 
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
-        """See `edenmem.store.protocol.Store.settle`."""
+        """See `edenmem.store.protocol.store.Store.settle`."""
         key = {"_id": object_id(session_id), "seen": seen}
         return self._cold.update_one(key, {"$set": {"settled": rules}}) > 0
 

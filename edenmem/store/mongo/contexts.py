@@ -26,7 +26,7 @@ class ContextsPart(ChangesPart, HostPart):
     """Caches contexts, in the platform's fields where the platform may serve them."""
 
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
-        """See `edenmem.store.protocol.Store.revisions`."""
+        """See `edenmem.store.protocol.store.Store.revisions`."""
         found = {
             document["_id"]: codec.number(document.get("revision"))
             for document in self._policy_documents(scopes)
@@ -34,7 +34,7 @@ class ContextsPart(ChangesPart, HostPart):
         return {scope: found.get(policy_id(scope), 0) for scope in scopes}
 
     def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        """See `edenmem.store.protocol.Store.cached_context`."""
+        """See `edenmem.store.protocol.store.Store.cached_context`."""
         document = self._sessions.find_one(
             {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OURS: 1}
         )
@@ -52,7 +52,7 @@ class ContextsPart(ChangesPart, HostPart):
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
-        """See `edenmem.store.protocol.Store.cache_context`."""
+        """See `edenmem.store.protocol.store.Store.cache_context`."""
         key = {"_id": object_id(session_id)}
         document = self._sessions.find_one(key, {"agents": 1})
         if document is None:

@@ -50,12 +50,12 @@ _BROKEN = (ValueError, TypeError, KeyError, AttributeError, EdenmemError, msgspe
 
 
 class DumpingPart(HistoryPart):
-    """See `edenmem.store.backup_protocol.Backups`."""
+    """See `edenmem.store.protocol.backup.Backups`."""
 
     def dump(
         self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
     ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
-        """See `edenmem.store.backup_protocol.Backups.dump`."""
+        """See `edenmem.store.protocol.backup.Backups.dump`."""
         for kind in RecordKind:
             if kind in kinds:
                 for record in self._records(kind, selection, with_vectors):

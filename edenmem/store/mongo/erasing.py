@@ -80,7 +80,7 @@ class ErasingPart(TracingPart, PassagesPart):
     # -- formations --------------------------------------------------------------------------
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        """See `edenmem.store.erasure_protocol.Erasing.settle_formations`."""
+        """See `edenmem.store.protocol.erasure.Erasing.settle_formations`."""
         settled = 0
         for session_id in traces.own:
             settled += self._settle(session_id, traces.agent_id, None, at)
@@ -244,7 +244,7 @@ class ErasingPart(TracingPart, PassagesPart):
     # -- memory ------------------------------------------------------------------------------
 
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
-        """See `edenmem.store.erasure_protocol.Erasing.erase`.
+        """See `edenmem.store.protocol.erasure.Erasing.erase`.
 
         Raises:
             ConflictError: somebody is changing the same memory at this moment.
@@ -339,14 +339,14 @@ class ErasingPart(TracingPart, PassagesPart):
     # -- the rest ----------------------------------------------------------------------------
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
-        """See `edenmem.store.erasure_protocol.Erasing.erase_messages`."""
+        """See `edenmem.store.protocol.erasure.Erasing.erase_messages`."""
         raise UsageError(
             "conversations in MongoDB are the platform's, and are not removed from here",
             hint="leave out --messages, and remove them on the platform",
         )
 
     def compact(self) -> Compaction:
-        """See `edenmem.store.erasure_protocol.Erasing.compact`. Nothing: the files are the
+        """See `edenmem.store.protocol.erasure.Erasing.compact`. Nothing: the files are the
         server's."""
         return Compaction(beyond=_BEYOND)
 

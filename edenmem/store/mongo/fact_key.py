@@ -163,7 +163,7 @@ class FactKeyPart(MigratingPart):
     # -- replacing ---------------------------------------------------------------------------
 
     def replace_index(self, name: str) -> None:
-        """See `edenmem.store.index_protocol.Indexes.replace_index`."""
+        """See `edenmem.store.protocol.indexes.Indexes.replace_index`."""
         self._demand_writable()
         username = names.username_index(self._settings)
         if name not in (FACT_KEY.name, username.name):

@@ -14,7 +14,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.connection import Connected
 from edenmem.store.mongo.filters import Filter, object_id
 from edenmem.store.mongo.history import audit_document
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: Every document, by the index of ids.
 ALL: Filter = {"_id": {"$ne": None}}
@@ -27,7 +27,7 @@ class ForgettingsPart(Connected):
     """Keeps forgettings: hashes, times and counts."""
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
-        """See `edenmem.store.erasure_protocol.Erasing.begin_forgetting`."""
+        """See `edenmem.store.protocol.erasure.Erasing.begin_forgetting`."""
         key, now = {"_id": object_id(forgetting.id)}, utc_now()
         known = self._forgettings.find_one(key)
         is_open = known is not None and known.get("closed_at") is None
@@ -46,7 +46,7 @@ class ForgettingsPart(Connected):
         return _forgetting(found)
 
     def forgettings(self) -> list[Forgetting]:
-        """See `edenmem.store.erasure_protocol.Erasing.forgettings`."""
+        """See `edenmem.store.protocol.erasure.Erasing.forgettings`."""
         found = [_forgetting(document) for document in self._forgettings.find(ALL)]
         found.sort(key=lambda one: (-one.begun_at.timestamp(), one.id))
         return sorted(found, key=lambda one: one.closed_at is not None)
@@ -54,7 +54,7 @@ class ForgettingsPart(Connected):
     def close_forgetting(
         self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
     ) -> None:
-        """See `edenmem.store.erasure_protocol.Erasing.close_forgetting`."""
+        """See `edenmem.store.protocol.erasure.Erasing.close_forgetting`."""
         # The entry first: one that is cut off is closed again, with the same entry.
         self._audit.insert_new([audit_document(entry)])
         self._forgettings.update_one(

@@ -48,7 +48,7 @@ class FormationsPart(ProgressPart):
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
-        """See `edenmem.store.protocol.Store.claim`."""
+        """See `edenmem.store.protocol.store.Store.claim`."""
         self._demand_keys(CLAIM_KEYS)
         self._storage()  # before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)
@@ -71,7 +71,7 @@ class FormationsPart(ProgressPart):
         lease_until: datetime,
         forced: bool = False,
     ) -> Formation | None:
-        """See `edenmem.store.protocol.Store.reclaim`."""
+        """See `edenmem.store.protocol.store.Store.reclaim`."""
         held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
         free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
         due: list[Filter] = (
@@ -89,7 +89,7 @@ class FormationsPart(ProgressPart):
         return None
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """See `edenmem.store.protocol.Store.renew`."""
+        """See `edenmem.store.protocol.store.Store.renew`."""
         held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
         return self._move(formation_id, held, {"lease_until": lease_until}) is not None
 
@@ -104,7 +104,7 @@ class FormationsPart(ProgressPart):
         counts: Mapping[str, Any],
         now: datetime,
     ) -> bool:
-        """See `edenmem.store.protocol.Store.record`.
+        """See `edenmem.store.protocol.store.Store.record`.
 
         Raises:
             StoreError: the changes are larger than one document can be.
@@ -137,7 +137,7 @@ class FormationsPart(ProgressPart):
         count: bool = True,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """See `edenmem.store.protocol.Store.release`."""
+        """See `edenmem.store.protocol.store.Store.release`."""
         fields = {
             "status": "released",
             "worker": None,
@@ -158,7 +158,7 @@ class FormationsPart(ProgressPart):
         error: str,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """See `edenmem.store.protocol.Store.fail`."""
+        """See `edenmem.store.protocol.store.Store.fail`."""
         fields = {
             "status": "failed",
             "worker": None,
@@ -172,7 +172,7 @@ class FormationsPart(ProgressPart):
         return ended is not None
 
     def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """See `edenmem.store.protocol.Store.retry`."""
+        """See `edenmem.store.protocol.store.Store.retry`."""
         fields = {
             "status": "released",
             "unfinished": True,
@@ -224,7 +224,7 @@ class FormationsPart(ProgressPart):
     # -- the outcome -------------------------------------------------------------------------
 
     def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
-        """See `edenmem.store.protocol.Store.apply_formation`."""
+        """See `edenmem.store.protocol.store.Store.apply_formation`."""
         formation = self.formation(formation_id)
         if formation is None or formation.status is not FormationStatus.RECORDED:
             return []
@@ -244,7 +244,7 @@ class FormationsPart(ProgressPart):
         return results
 
     def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """See `edenmem.store.protocol.Store.supersede`."""
+        """See `edenmem.store.protocol.store.Store.supersede`."""
         key = {"_id": object_id(formation_id)}
         found = self._formations.find_one(key, {"changes": 0})
         if found is None or found.get("status") not in _FINISHED:
@@ -270,7 +270,7 @@ class FormationsPart(ProgressPart):
     # -- looking at them ---------------------------------------------------------------------
 
     def formation(self, formation_id: str) -> Formation | None:
-        """See `edenmem.store.protocol.Store.formation`."""
+        """See `edenmem.store.protocol.store.Store.formation`."""
         found = self._formations.find_one({"_id": object_id(formation_id)})
         return None if found is None else formation_from(found)
 
@@ -282,7 +282,7 @@ class FormationsPart(ProgressPart):
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        """See `edenmem.store.protocol.Store.formations`."""
+        """See `edenmem.store.protocol.store.Store.formations`."""
         filter: Filter = {}
         if session_id is not None:
             filter["session_id"] = object_id(session_id)

@@ -14,7 +14,7 @@ from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.as_of import REWRITING, buffer_at
+from edenmem.store.common.buffer_past import REWRITING, buffer_at
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import (
@@ -174,7 +174,7 @@ class HistoryPart(OverviewPart):
     def history(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
-        """See `edenmem.store.protocol.Store.history`."""
+        """See `edenmem.store.protocol.store.Store.history`."""
         if target_type not in _TYPES:
             return []
         key: Filter = {"target_type": target_type}
@@ -203,12 +203,12 @@ class HistoryPart(OverviewPart):
         return text_version(found)
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        """See `edenmem.store.protocol.Store.consolidation_at`."""
+        """See `edenmem.store.protocol.store.Store.consolidation_at`."""
         past = [e for e in self.history("consolidation", "", scope=scope) if e.at <= moment]
         return past[-1] if past else None
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        """See `edenmem.store.protocol.Store.facts_at`."""
+        """See `edenmem.store.protocol.store.Store.facts_at`."""
         if limit < 1:
             return []
         then: dict[str, Fact] = {}
@@ -253,7 +253,7 @@ class HistoryPart(OverviewPart):
                 yield _fact_as(fact, then.entry)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
-        """See `edenmem.store.protocol.Store.pending_at`."""
+        """See `edenmem.store.protocol.store.Store.pending_at`."""
         entries = self._rewriting(scope, moment)
         versions = self.history("consolidation", "", scope=scope) if entries else ()
         return buffer_at(moment, self.reflections((scope,)), entries, versions)

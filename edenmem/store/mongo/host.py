@@ -24,7 +24,7 @@ from edenmem.store.mongo.collection import Document
 from edenmem.store.mongo.filters import Filter, at_or_after, id_parts, object_id, object_ids
 from edenmem.store.mongo.merging import EPOCH
 from edenmem.store.mongo.migrating import MigratingPart
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _IN_ORDER = (("createdAt", 1), ("_id", 1))
@@ -45,34 +45,34 @@ class HostPart(MigratingPart):
     # -- agents and users --------------------------------------------------------------------
 
     def agents(self) -> Iterator[Agent]:
-        """See `edenmem.store.protocol.Store.agents`."""
+        """See `edenmem.store.protocol.store.Store.agents`."""
         return map(codec.agent_from, self._accounts("agent"))
 
     def users(self) -> Iterator[User]:
-        """See `edenmem.store.protocol.Store.users`."""
+        """See `edenmem.store.protocol.store.Store.users`."""
         return map(codec.user_from, self._accounts("user"))
 
     def _accounts(self, kind: str) -> Iterator[Document]:
         return self._users.find({"type": kind, **_LIVING}, sort=[("username", 1)])
 
     def agent(self, agent_id: str) -> Agent | None:
-        """See `edenmem.store.protocol.Store.agent`."""
+        """See `edenmem.store.protocol.store.Store.agent`."""
         found = self._users.find_one({"_id": object_id(agent_id), "type": "agent", **_LIVING})
         return None if found is None else codec.agent_from(found)
 
     def user(self, user_id: str) -> User | None:
-        """See `edenmem.store.protocol.Store.user`."""
+        """See `edenmem.store.protocol.store.Store.user`."""
         found = self._users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
         return None if found is None else codec.user_from(found)
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        """See `edenmem.store.protocol.Store.users_by_ids`."""
+        """See `edenmem.store.protocol.store.Store.users_by_ids`."""
         filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]
         users = map(codec.user_from, self._find_all(self._users, filters))
         return {user.id: user for user in users}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """See `edenmem.store.erasure_protocol.Erasing.accounts_of`."""
+        """See `edenmem.store.protocol.erasure.Erasing.accounts_of`."""
         key = object_id(person_id)
         documents = {
             str(document["_id"]): document
@@ -82,7 +82,7 @@ class HostPart(MigratingPart):
         return [codec.stored_user_from(document) for _, document in sorted(documents.items())]
 
     def refusal(self, record: msgspec.Struct) -> str:
-        """See `edenmem.store.protocol.Store.refusal`."""
+        """See `edenmem.store.protocol.store.Store.refusal`."""
         try:
             match record:
                 case Agent():
@@ -109,11 +109,11 @@ class HostPart(MigratingPart):
         return session if owner == session.owner else structs.replace(session, owner=owner)
 
     def add_agent(self, agent: Agent) -> bool:
-        """See `edenmem.store.protocol.Store.add_agent`."""
+        """See `edenmem.store.protocol.store.Store.add_agent`."""
         return self._add_account(codec.agent_document(agent))
 
     def add_user(self, user: User) -> bool:
-        """See `edenmem.store.protocol.Store.add_user`."""
+        """See `edenmem.store.protocol.store.Store.add_user`."""
         return self._add_account(codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
@@ -137,7 +137,7 @@ class HostPart(MigratingPart):
         group_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        """See `edenmem.store.protocol.Store.sessions`."""
+        """See `edenmem.store.protocol.store.Store.sessions`."""
         named: Filter = {}
         if agent_id is not None:
             named["agents"] = object_id(agent_id)
@@ -158,12 +158,12 @@ class HostPart(MigratingPart):
         return islice(both, limit)
 
     def session(self, session_id: str) -> Session | None:
-        """See `edenmem.store.protocol.Store.session`."""
+        """See `edenmem.store.protocol.store.Store.session`."""
         found = self._sessions.find_one({"_id": object_id(session_id), **_LIVING})
         return None if found is None else codec.session_from(found)
 
     def put_session(self, session: Session) -> bool:
-        """See `edenmem.store.protocol.Store.put_session`."""
+        """See `edenmem.store.protocol.store.Store.put_session`."""
         known = self._sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
         if not known:
             try:
@@ -201,7 +201,7 @@ class HostPart(MigratingPart):
             self._sessions.update_one({"_id": session_id}, added)
 
     def set_session_status(self, session_id: str, status: str) -> None:
-        """See `edenmem.store.protocol.Store.set_session_status`."""
+        """See `edenmem.store.protocol.store.Store.set_session_status`."""
         self._sessions.update_one(
             {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
         )
@@ -232,7 +232,7 @@ class HostPart(MigratingPart):
     # -- messages ----------------------------------------------------------------------------
 
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        """See `edenmem.store.protocol.Store.add_messages`."""
+        """See `edenmem.store.protocol.store.Store.add_messages`."""
         for message in messages:
             if reason := _oversize(message):
                 raise InputError(f"message {message.id}: {reason}")
@@ -251,7 +251,7 @@ class HostPart(MigratingPart):
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
-        """See `edenmem.store.protocol.Store.messages`."""
+        """See `edenmem.store.protocol.store.Store.messages`."""
         of_session: Filter = {"session": object_id(session_id)}
         documents: Iterator[Document]
         if ids is not None:
@@ -269,7 +269,7 @@ class HostPart(MigratingPart):
         return (codec.message_from(document, session_id) for document in documents)
 
     def senders(self, session_id: str) -> tuple[str, ...]:
-        """See `edenmem.store.protocol.Store.senders`."""
+        """See `edenmem.store.protocol.store.Store.senders`."""
         by_people: Filter = {"session": object_id(session_id), **BY_PEOPLE}
         found = self._messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))

@@ -41,11 +41,11 @@ class IndexPart(SlotPart, SchemaPart):
     """Tells of indexes and changes them, one at a time."""
 
     def indexes(self, wish: IndexWish) -> list[IndexState]:
-        """See `edenmem.store.index_protocol.Indexes.indexes`."""
+        """See `edenmem.store.protocol.indexes.Indexes.indexes`."""
         return [*self._ordinary_states(), *self._search_states(wish)]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.index_protocol.Indexes.create_index`."""
+        """See `edenmem.store.protocol.indexes.Indexes.create_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary is FACT_KEY and self._fact_keys().obsolete:
@@ -58,7 +58,7 @@ class IndexPart(SlotPart, SchemaPart):
             self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.index_protocol.Indexes.update_index`."""
+        """See `edenmem.store.protocol.indexes.Indexes.update_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             self._rebuild(ordinary)
@@ -76,7 +76,7 @@ class IndexPart(SlotPart, SchemaPart):
         self._facts.update_search_index(wanted.name, wanted.definition)
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
-        """See `edenmem.store.index_protocol.Indexes.drop_index`."""
+        """See `edenmem.store.protocol.indexes.Indexes.drop_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary.unique:
@@ -108,7 +108,7 @@ class IndexPart(SlotPart, SchemaPart):
             self._facts.drop_search_index(name)
 
     def platform_conflicts(self) -> Iterator[Finding]:
-        """See `edenmem.store.index_protocol.Indexes.platform_conflicts`."""
+        """See `edenmem.store.protocol.indexes.Indexes.platform_conflicts`."""
         # The platform's own pipeline, so that the order within a group is the same.
         pipeline: list[dict[str, Any]] = [
             {
@@ -135,7 +135,7 @@ class IndexPart(SlotPart, SchemaPart):
                 )
 
     def search_trial(self) -> Trial:
-        """See `edenmem.store.index_protocol.Indexes.search_trial`."""
+        """See `edenmem.store.protocol.indexes.Indexes.search_trial`."""
         self._need_search()
         return Trial(
             self._collection, self._together, max_seconds=self._settings.search_timeout_seconds

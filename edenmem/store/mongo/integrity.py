@@ -29,7 +29,7 @@ from edenmem.store.mongo.host_codec import sub_document
 from edenmem.store.mongo.ledger import PENDING
 from edenmem.store.mongo.records import EVERYTHING, RecordsPart, readable_fact
 from edenmem.store.mongo.staleness import StalenessPart
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _ONLY_ID = {"_id": 1}
@@ -44,17 +44,17 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
     # -- the database ------------------------------------------------------------------------
 
     def file_faults(self) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.file_faults`: that is the server's."""
+        """See `edenmem.store.protocol.integrity.Integrity.file_faults`: that is the server's."""
         return iter(())
 
     def mend_schema(self) -> int:
-        """See `edenmem.store.integrity_protocol.Integrity.mend_schema`: there is none."""
+        """See `edenmem.store.protocol.integrity.Integrity.mend_schema`: there is none."""
         return 0
 
     # -- looking things up -------------------------------------------------------------------
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
-        """See `edenmem.store.integrity_protocol.Integrity.present`."""
+        """See `edenmem.store.protocol.integrity.Integrity.present`."""
         match kind:
             case "agent":
                 return self._with_ids(self._users, ids, {"type": "agent", **_LIVING})
@@ -92,7 +92,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         return found
 
     def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
-        """See `edenmem.store.integrity_protocol.Integrity.people_of`."""
+        """See `edenmem.store.protocol.integrity.Integrity.people_of`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(session_ids)]
         documents = list(self._find_all(self._sessions, filters, {"users": 1, "agents": 1}))
         wrote = self._together(
@@ -111,7 +111,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         }
 
     def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        """See `edenmem.store.integrity_protocol.Integrity.buffers`."""
+        """See `edenmem.store.protocol.integrity.Integrity.buffers`."""
         wanted = frozenset(scopes)
         found: dict[Scope, tuple[str, ...]] = {}
         for document in self._find_all(self._consolidated, consolidated_filters(scopes)):
@@ -123,7 +123,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         return found
 
     def kept_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
-        """See `edenmem.store.integrity_protocol.Integrity.kept_versions`."""
+        """See `edenmem.store.protocol.integrity.Integrity.kept_versions`."""
         found: dict[str, set[int]] = {}
         filters = [
             {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
@@ -143,7 +143,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
     # -- what unique keys rule out -----------------------------------------------------------
 
     def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.twins`."""
+        """See `edenmem.store.protocol.integrity.Integrity.twins`."""
         if fact_keys(self._facts.indexes()).protects:
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
@@ -175,7 +175,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 )
 
     def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.shared_messages`."""
+        """See `edenmem.store.protocol.integrity.Integrity.shared_messages`."""
         if has_keys(self._collection(FORMATIONS).indexes(), _MESSAGES_KEY):
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
@@ -198,7 +198,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
             )
 
     def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.lost_progress`."""
+        """See `edenmem.store.protocol.integrity.Integrity.lost_progress`."""
         told: set[Any] = set()
         fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
         formations = self._formations.find(EVERYTHING, fields, sort=[("_id", 1)])
@@ -247,7 +247,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
     def unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.unfinished_changes`."""
+        """See `edenmem.store.protocol.integrity.Integrity.unfinished_changes`."""
         begun: Filter = {"status": PENDING, "at": {"$lt": before}}
         for document in self._audit.find(begun):
             owner = codec.text_id(document.get("agent_id")) or ""
@@ -263,7 +263,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
     # -- what is derived ---------------------------------------------------------------------
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.vector_faults`."""
+        """See `edenmem.store.protocol.integrity.Integrity.vector_faults`."""
         for agent in self._agents_with_facts(agent_id):
             for model in self._models_of(agent):
                 if model is None:
@@ -274,7 +274,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                         yield _without_vector(document, model)
 
     def finish_absorbing(self, scope: Scope) -> int:
-        """See `edenmem.store.integrity_protocol.Integrity.finish_absorbing`."""
+        """See `edenmem.store.protocol.integrity.Integrity.finish_absorbing`."""
         document = self._consolidated.find_one(consolidated_key(scope))
         text = None if document is None else codec.consolidation_from(document)
         if text is None:
@@ -296,7 +296,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         return marked
 
     def drop_vectors(self, fact_ids: Sequence[str]) -> int:
-        """See `edenmem.store.integrity_protocol.Integrity.drop_vectors`."""
+        """See `edenmem.store.protocol.integrity.Integrity.drop_vectors`."""
         fields = {"embedding": "", "embedding_model": ""}
         return sum(
             self._facts.update_many({"_id": {"$in": part}}, {"$unset": fields})
@@ -304,7 +304,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         )
 
     def stray_contexts(self) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.stray_contexts`."""
+        """See `edenmem.store.protocol.integrity.Integrity.stray_contexts`."""
         with_contexts = {**EVERYTHING, _CONTEXTS: {"$exists": True}}
         seen = {"agents": 1, "deleted": 1, _CONTEXTS: 1}
         for document in self._sessions.find(with_contexts, seen, sort=[("_id", 1)]):
@@ -321,7 +321,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                     )
 
     def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """See `edenmem.store.integrity_protocol.Integrity.drop_contexts`."""
+        """See `edenmem.store.protocol.integrity.Integrity.drop_contexts`."""
         return sum(
             self._sessions.update_one(
                 {"_id": object_id(session_id)}, {"$unset": {f"{_CONTEXTS}.{agent_id}": ""}}
@@ -331,11 +331,11 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         )
 
     def miscounts(self) -> Iterator[Finding]:
-        """See `edenmem.store.integrity_protocol.Integrity.miscounts`: nothing is kept counted."""
+        """See `edenmem.store.protocol.integrity.Integrity.miscounts`: nothing is kept counted."""
         return iter(())
 
     def recount(self) -> int:
-        """See `edenmem.store.integrity_protocol.Integrity.recount`."""
+        """See `edenmem.store.protocol.integrity.Integrity.recount`."""
         return 0
 
 

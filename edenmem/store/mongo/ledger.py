@@ -48,7 +48,7 @@ from edenmem.store.mongo.history import (
     history_document,
     history_from,
 )
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 DONE = "done"
 PENDING = "pending"

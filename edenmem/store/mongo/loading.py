@@ -62,13 +62,13 @@ def refused(detail: str) -> Loaded:
 
 
 class LoadingPart(DumpingPart, FormationsPart):
-    """See `edenmem.store.backup_protocol.Backups`. Each kind has a method of its name, which gives
+    """See `edenmem.store.protocol.backup.Backups`. Each kind has a method of its name, which gives
     an answer for the place of each record."""
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[Loaded]:
-        """See `edenmem.store.backup_protocol.Backups.load`."""
+        """See `edenmem.store.protocol.backup.Backups.load`."""
         put: Callable[[Sequence[Record], bool], Answers] = getattr(self, f"_load_{kind.value}")
         answers = put(records, dry_run)
         return [answers[place] for place in range(len(records))]

@@ -28,7 +28,7 @@ from edenmem.store.mongo.filters import (
     policy_id,
 )
 from edenmem.store.mongo.merging import EPOCH, newest_first
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_ID = (("_id", 1),)
@@ -47,7 +47,7 @@ class MemoryPart(AbsorbingPart):
         limit: int | None = None,
         with_vectors: bool = False,
     ) -> Iterator[Fact]:
-        """See `edenmem.store.protocol.Store.facts`."""
+        """See `edenmem.store.protocol.store.Store.facts`."""
         walks: list[Iterator[Fact]] = []
         for owner in fact_filters(filter):
             walks.append(self._facts_by(owner, with_vectors, corrected_since=EPOCH))
@@ -55,7 +55,7 @@ class MemoryPart(AbsorbingPart):
         return islice(_recent_first(walks), limit)
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """See `edenmem.store.protocol.Store.recent_facts`."""
+        """See `edenmem.store.protocol.store.Store.recent_facts`."""
         if limit < 1:
             return []
         calls = [
@@ -98,7 +98,7 @@ class MemoryPart(AbsorbingPart):
         return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        """See `edenmem.store.protocol.Store.fact`."""
+        """See `edenmem.store.protocol.store.Store.fact`."""
         found = self._facts.find_one(
             {"_id": object_id(fact_id)}, None if with_vector else codec.NO_VECTOR
         )
@@ -107,7 +107,7 @@ class MemoryPart(AbsorbingPart):
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
     ) -> dict[str, Fact]:
-        """See `edenmem.store.protocol.Store.facts_by_ids`."""
+        """See `edenmem.store.protocol.store.Store.facts_by_ids`."""
         filters = [
             {"_id": {"$in": part}, **owner}
             for part in id_parts(fact_ids)
@@ -118,7 +118,7 @@ class MemoryPart(AbsorbingPart):
         return {fact.id: fact for fact in facts}
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
-        """See `edenmem.store.protocol.Store.facts_by_hashes`."""
+        """See `edenmem.store.protocol.store.Store.facts_by_hashes`."""
         filters = [
             {**fact_fields(scope), "hash": {"$in": part}}
             for part in batched(dict.fromkeys(hashes), IN_LIMIT)
@@ -136,7 +136,7 @@ class MemoryPart(AbsorbingPart):
         limit: int | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        """See `edenmem.store.protocol.Store.reflections`."""
+        """See `edenmem.store.protocol.store.Store.reflections`."""
         # One walk for each value that the flag may have: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
         time: Filter = {} if before is None else {"formed_at": {"$lt": before}}
@@ -153,12 +153,12 @@ class MemoryPart(AbsorbingPart):
         return islice(merged, limit)
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        """See `edenmem.store.protocol.Store.reflection`."""
+        """See `edenmem.store.protocol.store.Store.reflection`."""
         found = self._reflections.find_one({"_id": object_id(reflection_id)})
         return None if found is None else codec.reflection_from(found)
 
     def pending(self, scope: Scope) -> list[Reflection]:
-        """See `edenmem.store.protocol.Store.pending`."""
+        """See `edenmem.store.protocol.store.Store.pending`."""
         document = self._consolidated.find_one(consolidated_key(scope))
         if document is None:
             return []
@@ -171,7 +171,7 @@ class MemoryPart(AbsorbingPart):
     # -- texts and policies ------------------------------------------------------------------
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        """See `edenmem.store.protocol.Store.consolidations`."""
+        """See `edenmem.store.protocol.store.Store.consolidations`."""
         wanted = frozenset(scopes)
         documents = self._find_all(self._consolidated, consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
@@ -183,7 +183,7 @@ class MemoryPart(AbsorbingPart):
         return found
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
-        """See `edenmem.store.protocol.Store.policies`."""
+        """See `edenmem.store.protocol.store.Store.policies`."""
         documents = self._policy_documents(scopes)
         policies = (codec.policy_from(document) for document in documents)
         return {policy.home: policy for policy in policies if policy is not None}
@@ -194,7 +194,7 @@ class MemoryPart(AbsorbingPart):
         return self._find_all(self._policies, filters)
 
     def shards(self, agent_id: str) -> list[Policy]:
-        """See `edenmem.store.protocol.Store.shards`."""
+        """See `edenmem.store.protocol.store.Store.shards`."""
         documents = self._policies.find(
             {"agent_id": object_id(agent_id), "scope": "shard"}, sort=[("shard", 1)]
         )

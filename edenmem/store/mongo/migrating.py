@@ -21,8 +21,8 @@ from edenmem.errors import ConflictError, StoreError, WriteRefused
 from edenmem.models.ids import as_utc, new_id, utc_now
 from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
-from edenmem.store import migrations
-from edenmem.store.migrations import Migration
+from edenmem.store.common import migrations
+from edenmem.store.common.migrations import Migration
 from edenmem.store.mongo import codec
 from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.collection import Collection
@@ -43,7 +43,7 @@ def _all(prefix: str) -> Filter:
 
 
 class MigratingPart(Connected):
-    """See `edenmem.store.migration_protocol.Migrations`."""
+    """See `edenmem.store.protocol.migration.Migrations`."""
 
     @property
     def _ledger(self) -> Collection:
@@ -52,7 +52,7 @@ class MigratingPart(Connected):
     # -- the schema --------------------------------------------------------------------------
 
     def schema(self) -> list[SchemaStep]:
-        """See `edenmem.store.migration_protocol.Migrations.schema`."""
+        """See `edenmem.store.protocol.migration.Migrations.schema`."""
         had = self._taken()
         return [
             SchemaStep(
@@ -65,7 +65,7 @@ class MigratingPart(Connected):
         ]
 
     def migrate_up(self) -> Sequence[str]:
-        """See `edenmem.store.migration_protocol.Migrations.migrate_up`."""
+        """See `edenmem.store.protocol.migration.Migrations.migrate_up`."""
         self._demand_writable()
         taken: list[str] = []
         with self._at_work_on_schema():
@@ -75,7 +75,7 @@ class MigratingPart(Connected):
         return taken
 
     def migrate_down(self, to: int) -> Sequence[str]:
-        """See `edenmem.store.migration_protocol.Migrations.migrate_down`."""
+        """See `edenmem.store.protocol.migration.Migrations.migrate_down`."""
         self._demand_writable()
         with self._at_work_on_schema():
             had = self._taken()
@@ -178,33 +178,33 @@ class MigratingPart(Connected):
         self._ledger.delete_one({"_id": f"lease/{name}", "holder": holder})
 
     def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
-        """See `edenmem.store.migration_protocol.Migrations.take_migration_lease`."""
+        """See `edenmem.store.protocol.migration.Migrations.take_migration_lease`."""
         return self._take_lease(_DATA, holder, now, until)
 
     def end_migration_lease(self, holder: str) -> None:
-        """See `edenmem.store.migration_protocol.Migrations.end_migration_lease`."""
+        """See `edenmem.store.protocol.migration.Migrations.end_migration_lease`."""
         self._end_lease(_DATA, holder)
 
     # -- runs --------------------------------------------------------------------------------
 
     def put_migration_run(self, run: MigrationRun) -> None:
-        """See `edenmem.store.migration_protocol.Migrations.put_migration_run`."""
+        """See `edenmem.store.protocol.migration.Migrations.put_migration_run`."""
         document = msgspec.to_builtins(run, builtin_types=(datetime,))
         self._ledger.update_one({"_id": f"run/{run.id}"}, {"$set": document}, upsert=True)
 
     def migration_run(self, run_id: str) -> MigrationRun | None:
-        """See `edenmem.store.migration_protocol.Migrations.migration_run`."""
+        """See `edenmem.store.protocol.migration.Migrations.migration_run`."""
         found = self._ledger.find_one({"_id": f"run/{run_id}"})
         return None if found is None else msgspec.convert(found, MigrationRun)
 
     def migration_runs(self) -> list[MigrationRun]:
-        """See `edenmem.store.migration_protocol.Migrations.migration_runs`."""
+        """See `edenmem.store.protocol.migration.Migrations.migration_runs`."""
         found = self._ledger.find(_all("run"))
         runs = (msgspec.convert(document, MigrationRun) for document in found)
         return sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        """See `edenmem.store.migration_protocol.Migrations.reflections_by_ids`."""
+        """See `edenmem.store.protocol.migration.Migrations.reflections_by_ids`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(reflection_ids)]
         found = map(codec.reflection_from, self._find_all(self._reflections, filters))
         return {reflection.id: reflection for reflection in found}

@@ -30,7 +30,7 @@ class OverviewPart(MemoryPart):
         user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
-        """See `edenmem.store.protocol.Store.scopes`."""
+        """See `edenmem.store.protocol.store.Store.scopes`."""
         wanted = tuple(kinds) or tuple(ScopeKind)
         if user_ids is not None:
             wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
@@ -106,7 +106,7 @@ class OverviewPart(MemoryPart):
             yield {"_id": None, **scope, **row["_id"], "count": row["count"], "at": latest}
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
-        """See `edenmem.store.protocol.Store.vector_models`."""
+        """See `edenmem.store.protocol.store.Store.vector_models`."""
         counts: dict[str, int] = {}
         for owner in [{}] if scopes is None else grouped(scopes, fact_fields):
             for model in {*self._facts.distinct("embedding_model", owner), None}:

@@ -11,6 +11,7 @@ from edenmem.errors import ScopeError
 from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
+from edenmem.store.common.formation_words import wording_of
 from edenmem.store.mongo import codec
 from edenmem.store.mongo.collection import BATCH, Collection, Document
 from edenmem.store.mongo.filters import Filter, id_parts
@@ -19,7 +20,6 @@ from edenmem.store.mongo.formations import formation_from
 from edenmem.store.mongo.history import audit_from, history_from
 from edenmem.store.mongo.host_codec import sub_document
 from edenmem.store.mongo.ledger import LedgerPart
-from edenmem.store.wording import wording_of
 
 #: The platform's fields of a cached context, and ours beside them.
 CONTEXT_FIELDS = ("cached_memory_context", "memory_context_timestamp", "edenmem_fingerprint")
@@ -29,7 +29,7 @@ class PassagesPart(LedgerPart):
     """Reads all texts and empties those that name somebody."""
 
     def passages(self) -> Iterator[Passage]:
-        """See `edenmem.store.erasure_protocol.Erasing.passages`."""
+        """See `edenmem.store.protocol.erasure.Erasing.passages`."""
         readers: Sequence[tuple[Collection, Filter, Callable[[Document], Iterator[Passage]]]] = (
             (self._facts, codec.NO_VECTOR, _of_fact),
             (self._reflections, {}, _of_reflection),
@@ -48,7 +48,7 @@ class PassagesPart(LedgerPart):
                     continue
 
     def redact(self, passages: Sequence[Passage]) -> int:
-        """See `edenmem.store.erasure_protocol.Erasing.redact`."""
+        """See `edenmem.store.protocol.erasure.Erasing.redact`."""
         emptied = 0
         places: dict[str, tuple[Collection, Filter]] = {
             "previous": (self._facts, {"$set": {"previous_content": None}}),

@@ -8,12 +8,7 @@ from typing import Any
 
 from edenmem.models.formation import CursorMove, Formation, FormationStatus, Reach
 from edenmem.models.ids import is_id
-from edenmem.store.mongo import codec
-from edenmem.store.mongo.collection import Document
-from edenmem.store.mongo.contexts import ContextsPart
-from edenmem.store.mongo.filters import Filter, id_parts, object_id
-from edenmem.store.mongo.host_codec import message_from, sub_document
-from edenmem.store.progress import (
+from edenmem.store.common.progress import (
     Past,
     Place,
     Span,
@@ -21,7 +16,12 @@ from edenmem.store.progress import (
     place_by_id,
     platform_spans,
 )
-from edenmem.store.protocol import Backlog
+from edenmem.store.mongo import codec
+from edenmem.store.mongo.collection import Document
+from edenmem.store.mongo.contexts import ContextsPart
+from edenmem.store.mongo.filters import Filter, id_parts, object_id
+from edenmem.store.mongo.host_codec import message_from, sub_document
+from edenmem.store.protocol.store import Backlog
 
 #: States in which a formation stands in the way of a new one.
 UNFINISHED = ("claimed", "released", "recorded")
@@ -39,12 +39,12 @@ _TRIES = 5
 
 
 class ProgressPart(ContextsPart):
-    """Reads and moves progress; see `edenmem.store.progress`."""
+    """Reads and moves progress; see `edenmem.store.common.progress`."""
 
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
-        """See `edenmem.store.protocol.Store.backlog`."""
+        """See `edenmem.store.protocol.store.Store.backlog`."""
         taken: set[Any] = set()
         ours: set[Any] = set()  # given up, or to be taken again: not the platform's
         pasts: list[Past] = []

@@ -16,7 +16,7 @@ class PropagationPart(Connected):
     """Finds and settles them."""
 
     def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        """See `edenmem.store.protocol.Store.unpropagated`."""
+        """See `edenmem.store.protocol.store.Store.unpropagated`."""
         # Few at any time, so that the agent is looked for among what the index gave.
         texts = map(codec.consolidation_from, self._consolidated.find({UNPROPAGATED: {"$gte": 1}}))
         return sorted(
@@ -25,6 +25,6 @@ class PropagationPart(Connected):
         )
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        """See `edenmem.store.protocol.Store.settle_propagation`."""
+        """See `edenmem.store.protocol.store.Store.settle_propagation`."""
         update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
         self._consolidated.update_one(consolidated_key(scope), update)

@@ -107,7 +107,7 @@ class RecordsPart(Connected):
     """Walks collections in the order of their ids."""
 
     def records(self, kind: RecordKind, *, agent_id: str | None = None) -> Iterator[Record]:
-        """See `edenmem.store.integrity_protocol.Integrity.records`."""
+        """See `edenmem.store.protocol.integrity.Integrity.records`."""
         walk = _WALKS[kind]
         filter = dict(EVERYTHING)
         if agent_id is not None and kind != "history":

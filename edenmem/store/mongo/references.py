@@ -13,7 +13,7 @@ from edenmem.store.mongo.collection import Collection, Document
 from edenmem.store.mongo.filters import Filter
 from edenmem.store.mongo.formations import FormationsPart
 from edenmem.store.mongo.host_codec import session_from
-from edenmem.store.protocol import Reference, ReferenceKind
+from edenmem.store.protocol.store import Reference, ReferenceKind
 
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
 #: Sorts behind whatever may follow a beginning.
@@ -29,7 +29,7 @@ class ReferencesPart(FormationsPart):
     """Finds things by what a person types."""
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        """See `edenmem.store.protocol.Store.find`."""
+        """See `edenmem.store.protocol.store.Store.find`."""
         collection, always, names, label = self._kinds()[kind]
         if not text.strip() or not _storable(text):
             return []
@@ -44,7 +44,7 @@ class ReferencesPart(FormationsPart):
         return []
 
     def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        """See `edenmem.store.protocol.Store.beginning_with`; names as they are written."""
+        """See `edenmem.store.protocol.store.Store.beginning_with`; names as they are written."""
         collection, always, names, _ = self._kinds()[kind]
         if not _storable(text):
             return []

@@ -17,7 +17,7 @@ from edenmem.store.mongo.bm25 import Corpus
 from edenmem.store.mongo.collection import Collection
 from edenmem.store.mongo.collections import OWN, VectorSlot
 from edenmem.store.mongo.filters import Filter, fact_filters
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.indexes import INDEX_STEP, Preparation
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.mongo import collections as names
 from edenmem.store.mongo.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.errors import mapped
@@ -22,14 +22,14 @@ from edenmem.store.mongo.fact_key import (
     narrow_key,
     obstacle,
 )
-from edenmem.store.protocol import StoreInfo
+from edenmem.store.protocol.store import StoreInfo
 
 
 class SchemaPart(FactKeyPart):
     """Describes the database and creates the indexes that are missing; drops none."""
 
     def info(self) -> StoreInfo:
-        """See `edenmem.store.protocol.Store.info`."""
+        """See `edenmem.store.protocol.store.Store.info`."""
         with mapped(self.location):
             version = str(self._database.client.server_info().get("version", ""))
         return StoreInfo(
@@ -72,7 +72,7 @@ class SchemaPart(FactKeyPart):
         return sum(sizes) if sizes else None
 
     def initialise(self) -> Sequence[str]:
-        """See `edenmem.store.protocol.Store.initialise`.
+        """See `edenmem.store.protocol.store.Store.initialise`.
 
         Raises:
             StoreError: stored duplicates keep a unique index from being created, or a sharded
@@ -100,7 +100,7 @@ class SchemaPart(FactKeyPart):
         return said
 
     def preparation(self) -> Preparation:
-        """See `edenmem.store.index_protocol.Indexes.preparation`."""
+        """See `edenmem.store.protocol.indexes.Indexes.preparation`."""
         steps = [f"migration {name}" for name in self._first_steps()]
         problems: list[str] = []
         for index in self._missing_indexes():

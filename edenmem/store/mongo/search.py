@@ -55,7 +55,7 @@ class SearchPart(ReferencesPart):
     _chosen: tuple[float, CandidateSearch] | None = None
 
     def search_ability(self) -> SearchAbility:
-        """See `edenmem.store.protocol.Store.search_ability`."""
+        """See `edenmem.store.protocol.store.Store.search_ability`."""
         return self._search.ability()
 
     def semantic_candidates(
@@ -69,7 +69,7 @@ class SearchPart(ReferencesPart):
         floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
-        """See `edenmem.store.protocol.Store.semantic_candidates`."""
+        """See `edenmem.store.protocol.store.Store.semantic_candidates`."""
         search = self._search
         # To a scan, one more document to read is nothing, and what it misses nobody notices.
         switch = self.vector_switch() if isinstance(search, Scan) else self._switch()
@@ -98,13 +98,13 @@ class SearchPart(ReferencesPart):
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """See `edenmem.store.protocol.Store.text_candidates`."""
+        """See `edenmem.store.protocol.store.Store.text_candidates`."""
         return self._search.text(filter, queries, limit=limit)
 
     def demand_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        """See `edenmem.store.index_protocol.Indexes.demand_formable`."""
+        """See `edenmem.store.protocol.indexes.Indexes.demand_formable`."""
         self._demand_fact_key()
         search = self._search
         if model is None or not isinstance(search, AtlasSearch):
@@ -124,12 +124,12 @@ class SearchPart(ReferencesPart):
                 return
 
     def is_searchable(self, fact_id: str) -> bool:
-        """See `edenmem.store.index_protocol.Indexes.is_searchable`."""
+        """See `edenmem.store.protocol.indexes.Indexes.is_searchable`."""
         fact = self.fact(fact_id, with_vector=True)
         return fact is not None and self._search.finds(fact)
 
     def close(self) -> None:
-        """See `edenmem.store.protocol.Store.close`."""
+        """See `edenmem.store.protocol.store.Store.close`."""
         self._chosen = None
         super().close()
 

@@ -15,7 +15,7 @@ from edenmem.store.mongo.collections import BESIDE
 from edenmem.store.mongo.filters import Filter, fact_fields, grouped, object_id
 from edenmem.store.mongo.overview import OverviewPart
 from edenmem.store.mongo.slots import SlotPart, not_of_this_text, of_this_text, slot_of
-from edenmem.store.protocol import VectorCount
+from edenmem.store.protocol.store import VectorCount
 
 _BY_ID = (("_id", 1),)
 #: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.
@@ -31,7 +31,7 @@ class StalenessPart(OverviewPart, SlotPart):
     """Walks the facts of each agent and model along `edenmem_fact_model`, in the order of ids."""
 
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
-        """See `edenmem.store.protocol.Store.vector_model_names`."""
+        """See `edenmem.store.protocol.store.Store.vector_model_names`."""
         found: set[str] = set()
         for owner in grouped(scopes, fact_fields):
             names = self._facts.distinct("embedding_model", owner)
@@ -49,7 +49,7 @@ class StalenessPart(OverviewPart, SlotPart):
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
-        """See `edenmem.store.protocol.Store.vector_counts`."""
+        """See `edenmem.store.protocol.store.Store.vector_counts`."""
         counts: list[VectorCount] = []
         is_beside = slot_of(self.vector_switch(), model) is BESIDE
         for agent in self._agents_with_facts(agent_id):
@@ -84,7 +84,7 @@ class StalenessPart(OverviewPart, SlotPart):
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
-        """See `edenmem.store.protocol.Store.stale_facts`."""
+        """See `edenmem.store.protocol.store.Store.stale_facts`."""
         is_beside = slot_of(self.vector_switch(), model) is BESIDE
         for agent in self._agents_with_facts(agent_id):
             for name in self._models_of(agent):
@@ -98,7 +98,7 @@ class StalenessPart(OverviewPart, SlotPart):
                     yield codec.fact_from(document)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """See `edenmem.store.protocol.Store.unsearchable`."""
+        """See `edenmem.store.protocol.store.Store.unsearchable`."""
         owners = grouped(scopes, fact_fields)
         if slot_of(self._switch(), model) is BESIDE:
             parts = [part for owner in owners for part in _parts(owner, model, is_beside=True)]

@@ -24,7 +24,7 @@ _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
 
 
 class StatisticsPart(OverviewPart):
-    """See `edenmem.store.statistics_protocol.Statistics`."""
+    """See `edenmem.store.protocol.statistics.Statistics`."""
 
     def formed_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None

@@ -28,7 +28,7 @@ class MongoStore(
     IndexPart,
     AuditPart,
 ):
-    """Memory in MongoDB; implements `edenmem.store.protocol.Store`.
+    """Memory in MongoDB; implements `edenmem.store.protocol.store.Store`.
 
     Safe to share between threads. Documents keep the platform's names and types, so that it can
     be pointed at a live database; it needs no transactions, and so no replica set.

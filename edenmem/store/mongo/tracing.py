@@ -25,7 +25,7 @@ from edenmem.store.mongo.filters import (
 from edenmem.store.mongo.formations import FormationsPart
 from edenmem.store.mongo.host import BY_PEOPLE
 from edenmem.store.mongo.host_codec import session_from
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 
 #: Scope keys in one ``$in``.
 _KEYS = 500
@@ -66,7 +66,7 @@ class TracingPart(FormationsPart):
     # -- who, and where ----------------------------------------------------------------------
 
     def known_agents(self) -> list[str]:
-        """See `edenmem.store.erasure_protocol.Erasing.known_agents`."""
+        """See `edenmem.store.protocol.erasure.Erasing.known_agents`."""
         ids = {agent.id for agent in self.agents()}
         ids.update(str(value) for value in self._audit.distinct("agent_id") if value)
         for collection in (self._facts, self._reflections, self._policies):
@@ -77,7 +77,7 @@ class TracingPart(FormationsPart):
         return sorted(ids)
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
-        """See `edenmem.store.erasure_protocol.Erasing.scopes_of`."""
+        """See `edenmem.store.protocol.erasure.Erasing.scopes_of`."""
         found = {summary.scope for summary in self.scopes(agent_id=agent_id)}
         for kind in ScopeKind:
             # A key is kind:agent or kind:agent:owner; ";" follows ":".
@@ -91,7 +91,7 @@ class TracingPart(FormationsPart):
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:
-        """See `edenmem.store.erasure_protocol.Erasing.sessions_of`."""
+        """See `edenmem.store.protocol.erasure.Erasing.sessions_of`."""
         if accounts:
             ids = object_ids(accounts)
             sessions = self._messages.distinct("session", {"sender": {"$in": ids}, **BY_PEOPLE})
@@ -110,7 +110,7 @@ class TracingPart(FormationsPart):
                 yield session_from(document)
 
     def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
-        """See `edenmem.store.erasure_protocol.Erasing.names_shown`."""
+        """See `edenmem.store.protocol.erasure.Erasing.names_shown`."""
         names: set[str] = set()
         for session_id in session_ids:
             said = {
@@ -123,12 +123,12 @@ class TracingPart(FormationsPart):
         return sorted(names)
 
     def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
-        """See `edenmem.store.erasure_protocol.Erasing.said_by`."""
+        """See `edenmem.store.protocol.erasure.Erasing.said_by`."""
         for session_id in session_ids:
             yield from map(str, self._said(session_id, accounts))
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        """See `edenmem.store.erasure_protocol.Erasing.authors`."""
+        """See `edenmem.store.protocol.erasure.Erasing.authors`."""
         fields = {"role": 1, "sender": 1, "trigger": 1}
         found = (
             document
@@ -143,7 +143,7 @@ class TracingPart(FormationsPart):
         }
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        """See `edenmem.store.erasure_protocol.Erasing.count_conversations`."""
+        """See `edenmem.store.protocol.erasure.Erasing.count_conversations`."""
         own = [{"session": object_id(session_id)} for session_id in traces.own]
         shared = [
             {
@@ -163,18 +163,18 @@ class TracingPart(FormationsPart):
     # -- reflections and texts ---------------------------------------------------------------
 
     def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
-        """See `edenmem.store.erasure_protocol.Erasing.derived_from`."""
+        """See `edenmem.store.protocol.erasure.Erasing.derived_from`."""
         filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
         found = map(codec.reflection_from, self._find_all(self._reflections, filters))
         return list({reflection.id: reflection for reflection in found}.values())
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        """See `edenmem.store.erasure_protocol.Erasing.trace_reflections`."""
+        """See `edenmem.store.protocol.erasure.Erasing.trace_reflections`."""
         for document in self._traced(self._reflections, self._reflection_filters(traces)):
             yield codec.reflection_from(document)
 
     def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        """See `edenmem.store.erasure_protocol.Erasing.trace_texts`."""
+        """See `edenmem.store.protocol.erasure.Erasing.trace_texts`."""
         for document in self._traced(self._facts, self._fact_filters(traces)):
             fact = codec.fact_from(document)
             yield passage("fact", fact.id, fact.content, fact.home)
@@ -203,7 +203,7 @@ class TracingPart(FormationsPart):
     # -- counting ----------------------------------------------------------------------------
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
-        """See `edenmem.store.erasure_protocol.Erasing.count_traces`."""
+        """See `edenmem.store.protocol.erasure.Erasing.count_traces`."""
 
         def count(collection: Collection, filters: Iterable[Filter]) -> int:
             return sum(collection.count(filter) for filter in filters)

@@ -25,7 +25,7 @@ _PREFIX = "edenmem_trial_"
 
 
 class Trial:
-    """Implements `edenmem.store.index_protocol.SearchTrial`."""
+    """Implements `edenmem.store.protocol.indexes.SearchTrial`."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class UnfinishedPart(ChangesPart):
     """Settles audit entries that nobody else will."""
 
     def finish_changes(self, *, before: datetime) -> int:
-        """See `edenmem.store.protocol.Store.finish_changes`."""
+        """See `edenmem.store.protocol.store.Store.finish_changes`."""
         found = self._audit.find({"status": PENDING, "at": {"$lt": before}})
         entries = [audit_from(document) for document in found]
         for entry in entries:

@@ -22,7 +22,7 @@ class UsagePart(Connected):
     """Keeps and adds up calls."""
 
     def add_usage(self, entry: UsageEntry) -> None:
-        """See `edenmem.store.protocol.Store.add_usage`."""
+        """See `edenmem.store.protocol.store.Store.add_usage`."""
         try:
             self._usage.insert_one(usage_document(entry))
         except DuplicateKeyError:
@@ -31,7 +31,7 @@ class UsagePart(Connected):
     def usage(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> list[UsageTotal]:
-        """See `edenmem.store.protocol.Store.usage`."""
+        """See `edenmem.store.protocol.store.Store.usage`."""
         owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
         after = {"$gte": since or EPOCH}
         totals: dict[str, UsageTotal] = {}

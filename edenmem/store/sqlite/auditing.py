@@ -12,7 +12,7 @@ from typing import Any
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
-from edenmem.store.audit_protocol import AuditKey, command_beginnings
+from edenmem.store.protocol.audit import AuditKey, command_beginnings
 from edenmem.store.sqlite import scopes
 from edenmem.store.sqlite.chronicle import AUDIT, SHOWN, audit_from
 from edenmem.store.sqlite.codec import to_ms
@@ -28,7 +28,7 @@ _PREFIX = 4
 
 
 class Auditing(Part):
-    """See `edenmem.store.audit_protocol.Audits`."""
+    """See `edenmem.store.protocol.audit.Audits`."""
 
     def audit(
         self,

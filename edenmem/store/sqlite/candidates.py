@@ -27,7 +27,7 @@ _BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.mode
 
 
 class Candidates(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     _codes: CodeCache | None = None
 

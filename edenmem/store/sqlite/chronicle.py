@@ -13,7 +13,7 @@ import msgspec
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
-from edenmem.store.as_of import buffer_at
+from edenmem.store.common.buffer_past import buffer_at
 from edenmem.store.sqlite import codec, log, scopes
 from edenmem.store.sqlite.codec import Row, from_list, time, to_ms
 from edenmem.store.sqlite.part import Part
@@ -109,7 +109,7 @@ def _newest_first(facts: Iterable[Fact]) -> list[Fact]:
 
 
 class Chronicle(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     # -- versions ----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from heapq import merge
 
-from edenmem.store.protocol import QuietSession, batched
+from edenmem.store.protocol.store import QuietSession, batched
 from edenmem.store.sqlite.codec import to_ms
 from edenmem.store.sqlite.host import session_of
 from edenmem.store.sqlite.part import Part
@@ -27,7 +27,7 @@ _Place = tuple[int, str]
 
 
 class Cold(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
         # One walk of the index for those that were never settled, and one for each name of rules

@@ -25,7 +25,7 @@ _HINT = "close whatever uses the file (a service, 'cold run --watch', a shell of
 
 
 class Compacting(Part):
-    """See `edenmem.store.erasure_protocol.Erasing`."""
+    """See `edenmem.store.protocol.erasure.Erasing`."""
 
     def compact(self) -> Compaction:
         self._make_text_index_anew()

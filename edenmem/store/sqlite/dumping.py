@@ -60,7 +60,7 @@ class Where:
 
 
 class Dumping(Part):
-    """See `edenmem.store.backup_protocol.Backups`."""
+    """See `edenmem.store.protocol.backup.Backups`."""
 
     def dump(
         self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True

@@ -47,7 +47,7 @@ _EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE
 
 
 class Erasing(Tracing, Forgettings, Passages, Compacting):
-    """See `edenmem.store.erasure_protocol.Erasing`."""
+    """See `edenmem.store.protocol.erasure.Erasing`."""
 
     # -- formations --------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import msgspec
 
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 
 
 class Part(msgspec.Struct, frozen=True):

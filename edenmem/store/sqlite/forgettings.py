@@ -41,7 +41,7 @@ class Blocked:
 
 
 class Forgettings(Part):
-    """See `edenmem.store.erasure_protocol.Erasing`."""
+    """See `edenmem.store.protocol.erasure.Erasing`."""
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
         with self._db.writing() as connection:

@@ -26,7 +26,7 @@ from edenmem.models.formation import (
     Reach,
     Trigger,
 )
-from edenmem.store.protocol import Backlog
+from edenmem.store.protocol.store import Backlog
 from edenmem.store.sqlite.changes import apply_changes
 from edenmem.store.sqlite.codec import Row, from_list, optional_time, time, to_ms
 from edenmem.store.sqlite.host import stir
@@ -138,7 +138,7 @@ def _stored_status(status: FormationStatus) -> str:
 
 
 class Formations(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING

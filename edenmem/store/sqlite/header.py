@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from edenmem.errors import StoreError
-from edenmem.store.migrations import newest
+from edenmem.store.common.migrations import newest
 
 #: "EdMm" in the header's field for the application that a database belongs to.
 APPLICATION_ID = 0x45644D6D

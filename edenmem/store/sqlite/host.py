@@ -206,7 +206,7 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
 
 
 class Host(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     # -- agents and users --------------------------------------------------------------------
 

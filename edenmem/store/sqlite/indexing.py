@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
 from edenmem.models.integrity import Finding
-from edenmem.store.index_protocol import SearchTrial
+from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite import expected
 from edenmem.store.sqlite.part import Part
 from edenmem.store.sqlite.vectors import code_of
@@ -49,7 +49,7 @@ _COUNTED: dict[str, str] = {
 
 
 class Indexing(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def is_searchable(self, fact_id: str) -> bool:
         with self._db.reading() as connection:

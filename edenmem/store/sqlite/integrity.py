@@ -60,7 +60,7 @@ _FAULTS = 20
 
 
 class IntegrityChecks(Records):
-    """See `edenmem.store.integrity_protocol.Integrity`."""
+    """See `edenmem.store.protocol.integrity.Integrity`."""
 
     # -- the file ----------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ _TOTALS = """
 
 
 class Ledger(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))

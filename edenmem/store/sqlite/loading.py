@@ -58,7 +58,7 @@ def _refused(detail: str) -> Loaded:
 
 
 class Loading(Part):
-    """See `edenmem.store.backup_protocol.Backups`."""
+    """See `edenmem.store.protocol.backup.Backups`."""
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False

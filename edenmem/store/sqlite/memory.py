@@ -37,7 +37,7 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
 
 
 class MemoryReads(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     # -- facts -------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ import msgspec
 from edenmem.errors import NotFoundError
 from edenmem.models.formation import Reach
 from edenmem.models.host import CachedContext, Message, ToolCall
-from edenmem.store.progress import Place, Span
-from edenmem.store.protocol import Backlog
+from edenmem.store.common.progress import Place, Span
+from edenmem.store.protocol.store import Backlog
 from edenmem.store.sqlite.codec import Row, time, to_ms
 from edenmem.store.sqlite.part import BATCH, Part, json_array
 
@@ -83,7 +83,7 @@ def backlog_of(
     reach: Reach,
     spans: Sequence[Span],
 ) -> Backlog:
-    """See `edenmem.store.protocol.Store.backlog`; ``spans`` is what the platform formed."""
+    """See `edenmem.store.protocol.store.Store.backlog`; ``spans`` is what the platform formed."""
     having = "SELECT 1 FROM formation_messages f"
     unfinished = ""
     if reach.own:
@@ -117,7 +117,7 @@ def backlog_of(
 
 
 class Messages(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     # -- messages ----------------------------------------------------------------------------
 

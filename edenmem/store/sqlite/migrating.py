@@ -12,7 +12,7 @@ import msgspec
 
 from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.sqlite import codec, upgrading
 from edenmem.store.sqlite.codec import optional_time, to_ms
 from edenmem.store.sqlite.header import FileState, file_state
@@ -23,7 +23,7 @@ _LEASE = "data"
 
 
 class Migrating(Part):
-    """See `edenmem.store.migration_protocol.Migrations`."""
+    """See `edenmem.store.protocol.migration.Migrations`."""
 
     # -- the schema --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from edenmem.models.ids import is_id
-from edenmem.store.protocol import Reference, ReferenceKind
+from edenmem.store.protocol.store import Reference, ReferenceKind
 from edenmem.store.sqlite.part import Part
 
 #: From so many digits on, the beginning of an id is taken as one.
@@ -51,7 +51,7 @@ _KINDS: dict[ReferenceKind, _Named] = {
 
 
 class Naming(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
         named = _KINDS[kind]

@@ -13,9 +13,9 @@ import msgspec
 from edenmem.models.changes import ChangeSet
 from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
 from edenmem.models.formation import Decision
+from edenmem.store.common.formation_words import wording_of
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.part import BATCH, Part, json_array
-from edenmem.store.wording import wording_of
 
 #: Between the session and the agent of a cached context, in its passage's id.
 _AND = "/"
@@ -24,7 +24,7 @@ _SCOPE = "s.kind, s.agent_id, s.owner"
 
 
 class Passages(Part):
-    """See `edenmem.store.erasure_protocol.Erasing`."""
+    """See `edenmem.store.protocol.erasure.Erasing`."""
 
     def passages(self) -> Iterator[Passage]:
         for place, columns, source, key in _MEMORY:

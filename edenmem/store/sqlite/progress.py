@@ -1,4 +1,4 @@
-"""The platform's cursor of a session, and what it says; see `edenmem.store.progress`."""
+"""The platform's cursor of a session, and what it says; see `edenmem.store.common.progress`."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -11,7 +11,7 @@ import msgspec
 
 from edenmem.models.formation import CursorMove, Formation, FormationStatus
 from edenmem.models.ids import is_id
-from edenmem.store.progress import (
+from edenmem.store.common.progress import (
     Past,
     Place,
     Span,

@@ -145,7 +145,7 @@ class _Lenient:
 
 
 class Records(Part):
-    """See `edenmem.store.integrity_protocol.Integrity`."""
+    """See `edenmem.store.protocol.integrity.Integrity`."""
 
     def records(self, kind: RecordKind, *, agent_id: str | None = None) -> Iterator[Record]:
         walk = _WALKS[kind]

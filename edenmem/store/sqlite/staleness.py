@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import VectorCount
+from edenmem.store.protocol.store import VectorCount
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.codec import Row
 from edenmem.store.sqlite.part import BATCH, Part, json_array
@@ -23,7 +23,7 @@ _NONE_BESIDE = (
 
 
 class Staleness(Part):
-    """See `edenmem.store.protocol.Store`."""
+    """See `edenmem.store.protocol.store.Store`."""
 
     def vector_model_names(self, scopes_: Sequence[Scope]) -> tuple[str, ...]:
         with self._db.reading() as connection:

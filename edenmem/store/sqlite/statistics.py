@@ -40,7 +40,7 @@ _USAGE = f"""
 
 
 class StatisticsPart(Part):
-    """See `edenmem.store.statistics_protocol.Statistics`."""
+    """See `edenmem.store.protocol.statistics.Statistics`."""
 
     def formed_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None

@@ -14,8 +14,8 @@ from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import Preparation
 from edenmem.models.scope import Scope
-from edenmem.store import migrations
-from edenmem.store.protocol import StoreInfo
+from edenmem.store.common import migrations
+from edenmem.store.protocol.store import StoreInfo
 from edenmem.store.sqlite import facts, scopes
 from edenmem.store.sqlite.auditing import Auditing
 from edenmem.store.sqlite.candidates import Candidates
@@ -78,7 +78,7 @@ class SqliteStore(
     IntegrityChecks,
     Migrating,
 ):
-    """Memory in one SQLite file; see `edenmem.store.protocol.Store` for its methods.
+    """Memory in one SQLite file; see `edenmem.store.protocol.store.Store` for its methods.
 
     Nothing is opened before it is needed, and the file is made by `initialise` alone. Threads may
     share a store; after a fork the child opens connections of its own.

@@ -26,7 +26,7 @@ _PAGE = 200
 
 
 class Switching(Part):
-    """See `edenmem.store.switch_protocol.ModelSwitches`."""
+    """See `edenmem.store.protocol.switch.ModelSwitches`."""
 
     def platform_model(self, model: str) -> str:
         return ""

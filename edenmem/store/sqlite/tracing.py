@@ -13,7 +13,7 @@ from edenmem.models.forgetting import Passage, Traces, whole_accounts
 from edenmem.models.host import Session
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import batched
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite import codec, scopes
 from edenmem.store.sqlite.host import Host
 from edenmem.store.sqlite.part import BATCH, Part, json_array
@@ -47,7 +47,7 @@ def of_agent(traces: Traces) -> tuple[str, list[Any]]:
 
 
 class Tracing(Host, Part):
-    """See `edenmem.store.erasure_protocol.Erasing`."""
+    """See `edenmem.store.protocol.erasure.Erasing`."""
 
     def known_agents(self) -> list[str]:
         with self._db.reading() as connection:

@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 from edenmem.errors import ConflictError
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 
 
 def applied(connection: sqlite3.Connection) -> dict[str, int]:

@@ -19,7 +19,7 @@ from edenmem.models.formation import CallUsage
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_facts, applied

@@ -31,7 +31,7 @@ from tests.support.builders import (
 from tests.support.llm import FakeLLM
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.embedder import FakeEmbedder
 
 _LIMIT: ContextVar[asyncio.Timeout] = ContextVar("_LIMIT")

@@ -12,7 +12,7 @@ from edenmem.settings.schema import ColdSettings, Settings
 from tests.benchmarks import cold_world, data
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 #: By the first, each person has talked with each agent twice, so every scope is in the cache of
 #: search, which has a limit of its own.

@@ -23,7 +23,7 @@ from tests.engine.cold.conftest import (
 from tests.support.llm import FakeLLM
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.embedder import FakeEmbedder
 
 _HERS = Scope.user(EVE.id, ANNA.id)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edenmem.engine.reports import ContextReport
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.engine.conftest import Cast
 
 

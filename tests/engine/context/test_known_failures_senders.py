@@ -18,7 +18,7 @@ from tests.support.builders import ACTOR, NOW, FixedClock, ago, make_message, ma
 from tests.support.memory import add_fact, add_reflection
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.llm import FakeLLM
 
 CONFIDENCE = "Anna is looking for another post."

@@ -18,7 +18,7 @@ from edenmem.engine.importing import import_sessions
 from edenmem.engine.service import MemoryService
 from edenmem.errors import UsageError
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.doctor.conftest import examine, found
 from tests.support.builders import make_actor
 from tests.support.damage import DAMAGES

@@ -18,7 +18,7 @@ from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
 from edenmem.store.mongo import MongoStore, errors
 from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer

@@ -15,7 +15,7 @@ from edenmem.models.host import Agent, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     FixedClock,

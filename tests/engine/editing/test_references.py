@@ -10,7 +10,7 @@ from edenmem.engine.references import Resolver
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
 from edenmem.models.changes import AddFact, AddReflection, RemoveFact, WritePolicy
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     change_set,

@@ -10,7 +10,7 @@ import pytest
 from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import change_set, make_fact
 from tests.support.embedder import FakeEmbedder

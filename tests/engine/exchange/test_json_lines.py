@@ -28,7 +28,7 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.store.contract.test_backup import fill
 from tests.support.builders import ACTOR, NOW, change_set, make_agent, make_fact, make_user
 from tests.support.forgetting import fill as fill_town

@@ -29,7 +29,7 @@ from edenmem.models.changes import (
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 from tests.support.builders import (
     NOW,

@@ -37,7 +37,7 @@ from tests.support.llm import HOSTILE, FakeLLM
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.stores import mongomock_store, sqlite_store
 
 if TYPE_CHECKING:
     from edenmem.models.scope import Scope
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 _SCOPES = ("her", "his", "group", "everybody", "her by adam", "his by adam")
 _DEEDS = ("fact", "revised", "removed", "reflection", "text", "policy", "propagated", "context")

@@ -21,7 +21,7 @@ from tests.support.builders import ACTOR, FixedClock, make_message, make_session
 from tests.support.memory import facts_of
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM
 

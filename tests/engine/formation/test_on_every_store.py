@@ -14,7 +14,7 @@ from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 LISBON, PORTO = "Anna Duarte lives in Lisbon.", "Anna Duarte lives in Porto."
 WALK = "The Lantern Walk is on 12 December 2026."

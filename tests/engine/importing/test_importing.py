@@ -22,7 +22,7 @@ from edenmem.engine.importing import import_sessions
 from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
 from edenmem.models.ids import derived_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_user
 
 AGENT = make_agent("eden", name="Eden")

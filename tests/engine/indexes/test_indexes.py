@@ -13,7 +13,7 @@ from edenmem.errors import ConfigError, NotFoundError, StoreError
 from edenmem.settings.schema import Settings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.atlas_server import AtlasServer
 from tests.support.embedder import FakeEmbedder
 from tests.support.stores import secantus_store

@@ -11,7 +11,7 @@ import pytest
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.running import V1Runner
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan
 from tests.support.builders import FixedClock, make_actor, make_agent, make_user
 

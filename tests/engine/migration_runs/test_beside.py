@@ -14,7 +14,7 @@ from edenmem.models.changes import WriteConsolidation, WritePolicy
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Problem, V1ProblemKind
 from edenmem.settings.schema import EmbeddingSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate

@@ -22,7 +22,7 @@ from edenmem.models.v1 import Disposition, V1Item, V1Options
 from edenmem.settings.schema import Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.collection import Collection
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.conftest import migrator
 from tests.engine.migration_runs.databases import databases, options
 from tests.support import stores

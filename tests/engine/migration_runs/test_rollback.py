@@ -23,7 +23,7 @@ from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import V1Options, V1Person, V1Toggles
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan

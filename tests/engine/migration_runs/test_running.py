@@ -29,7 +29,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import SHARDS, Disposition, V1Person
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan, whole_plan

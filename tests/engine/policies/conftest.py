@@ -17,7 +17,7 @@ from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import ACTOR, FixedClock
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM
 

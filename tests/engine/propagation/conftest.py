@@ -20,7 +20,7 @@ from tests.support.builders import ACTOR, FixedClock, make_message
 from tests.support.memory import add_reflection, set_policy
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.support.llm import FakeLLM
 
 GENERAL = "The summer festival begins on 12 June 2026 in the old harbour."

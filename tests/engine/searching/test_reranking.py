@@ -23,7 +23,7 @@ from edenmem.models.scope import Scope
 from edenmem.onnx.folder import ModelFolder
 from edenmem.rerank.local import LocalReranker
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import FixedClock, ago, change_set, make_fact
 from tests.support.cross_encoder import cross_encoder, relevance

@@ -23,7 +23,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, ago, change_set, make_fact
 from tests.support.embedder import FakeEmbedder
 

@@ -10,7 +10,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact

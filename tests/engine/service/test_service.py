@@ -23,7 +23,7 @@ from tests.support.memory import add_fact, add_reflection, consolidate, facts_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
     from tests.engine.conftest import Cast
 
 SETTINGS = Settings(formation=FormationSettings(message_interval=6, token_interval=100_000))

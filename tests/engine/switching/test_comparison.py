@@ -11,7 +11,7 @@ from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_facts

@@ -28,7 +28,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo import switching as mongo_switching
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import switching as sqlite_switching
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact

@@ -39,7 +39,7 @@ from tests.support.builders import (
 )
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 #: What happens on a day; each line says what is done to whatever is there.
 DEEDS = (

@@ -17,7 +17,7 @@ from tests.engine.undoing.days import DEEDS, Day, remembered
 from tests.support.builders import make_actor, make_agent
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 _deeds = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 10_000)), max_size=14)
 

@@ -21,7 +21,7 @@ from tests.support.memory import add_fact, add_reflection, applied, apply_one, c
 from tests.support.mongo_server import mongomock_client
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 SCOPE = Scope.user(new_id(), new_id())
 LATER = NOW + timedelta(hours=9)

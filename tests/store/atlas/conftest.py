@@ -11,7 +11,7 @@ from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.atlas_server import AtlasServer
 from tests.support.stores import atlas_store, secantus_store
 

@@ -21,7 +21,7 @@ from edenmem.store.mongo.collections import (
     vector_index,
 )
 from edenmem.store.mongo.search_definitions import differences_of, state_of
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.store.atlas.conftest import WISH, build, state
 from tests.support.atlas_indexes import with_defaults
 from tests.support.atlas_server import AtlasServer

@@ -10,7 +10,7 @@ from edenmem.models.changes import AddFact, RemoveFact, RemoveReflection, Revise
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
 

@@ -26,7 +26,7 @@ from edenmem.models.changes import (
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     change_set,

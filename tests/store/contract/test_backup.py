@@ -25,7 +25,7 @@ from edenmem.models.formation import CallUsage, Decision, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     ago,

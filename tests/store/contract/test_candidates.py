@@ -14,7 +14,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import numbers, random_unit, score, unit

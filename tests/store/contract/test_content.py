@@ -14,7 +14,7 @@ from edenmem.models.changes import AddFact, ReviseFact
 from edenmem.models.host import CachedContext, ToolCall
 from edenmem.models.ids import as_utc, new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 from tests.support.builders import (
     NOW,

@@ -21,7 +21,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import ACTOR, NOW, ago, change_set, make_fact
 from tests.support.memory import (
     add_fact,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import ReferenceKind, Store
+from edenmem.store.protocol.store import ReferenceKind, Store
 from tests.support.builders import (
     make_agent,
     make_formation,

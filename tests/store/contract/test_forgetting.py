@@ -40,7 +40,7 @@ from tests.support.memory import add_fact, add_reflection, applied, apply, conso
 from tests.support.platform_cursor import cursor_of, put_cursor
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 
 @pytest.fixture(params=["sqlite", "mongomock"])

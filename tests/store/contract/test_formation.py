@@ -19,7 +19,7 @@ from edenmem.models.formation import (
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     ago,

@@ -9,7 +9,7 @@ from edenmem.models.formation import FormationStatus
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     change_set,

@@ -11,7 +11,7 @@ from edenmem.models.changes import SetAgentToggles
 from edenmem.models.host import Agent, Session, ToolCall
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     ago,

@@ -25,7 +25,7 @@ from edenmem.models.changes import (
 from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     change_set,

@@ -10,7 +10,7 @@ from edenmem.models.changes import WriteConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import RecordKind
 from edenmem.models.memory import Consolidation, Fact, Reflection
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import (
     NOW,

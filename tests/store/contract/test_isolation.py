@@ -15,7 +15,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_fact, make_reflection
 from tests.support.memory import add_fact, applied, consolidate, set_policy
 from tests.support.vectors import random_unit

@@ -12,8 +12,8 @@ from edenmem.models.changes import AddReflection
 from edenmem.models.ids import new_id
 from edenmem.models.migration import MigrationRun, RunProblem, RunState
 from edenmem.models.scope import Scope
-from edenmem.store import migrations
-from edenmem.store.protocol import Store
+from edenmem.store.common import migrations
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, change_set, make_actor, make_reflection
 
 NAMES = [step.name for step in migrations.migrations()]

@@ -8,7 +8,7 @@ import pytest
 from edenmem.models.changes import ChangeStatus, SetAgentToggles, WritePolicy
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_policy
 from tests.support.memory import (
     add_fact,

@@ -12,7 +12,7 @@ from edenmem.models.backup import LoadStatus, RecordKind, Selection
 from edenmem.models.formation import Formation, FormationStatus, Reach
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     change_set,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edenmem.models.changes import ChangeStatus, WriteConsolidation
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_reflection, applied, apply_one, consolidate
 

@@ -20,7 +20,7 @@ from tests.support.builders import (
 )
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol import QuietSession, Store
+    from edenmem.store.protocol.store import QuietSession, Store
 
 RULES = "rules-1"
 EVE = make_agent("eve")

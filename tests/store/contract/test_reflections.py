@@ -18,7 +18,7 @@ from edenmem.models.changes import (
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_reflection
 from tests.support.memory import add_reflection, applied, apply, apply_one, at_once, consolidate
 

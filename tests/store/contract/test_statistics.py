@@ -11,7 +11,7 @@ from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.memory import add_fact, add_reflection, applied
 
 EVE, ADAM, ANNA, BRUNO = (new_id() for _ in range(4))

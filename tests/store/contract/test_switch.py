@@ -17,7 +17,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import SwitchPhase, VectorSwitch
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied
 from tests.support.vectors import random_unit

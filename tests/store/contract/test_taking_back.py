@@ -31,7 +31,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     NOW,

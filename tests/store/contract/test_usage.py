@@ -6,7 +6,7 @@ import pytest
 
 from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import new_id
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     NOW,
     ago,

@@ -39,7 +39,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.store.mongo.faults import Breaker, BreakingStore
 from tests.support.builders import (
     NOW,

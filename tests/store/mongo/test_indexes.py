@@ -41,9 +41,9 @@ from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import SwitchPhase, VectorSwitch
-from edenmem.store.formation_protocol import Formations
 from edenmem.store.mongo import MongoStore, collections
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.formations import Formations
+from edenmem.store.protocol.store import Store
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import (
     ACTOR,

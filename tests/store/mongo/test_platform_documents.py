@@ -37,7 +37,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.mongo import MongoStore, extended
-from edenmem.store.protocol import Store
+from edenmem.store.protocol.store import Store
 from tests.engine.exchange.test_json_lines import exported, imported
 from tests.platform import double
 from tests.store.mongo.conftest import OpenMongo

@@ -12,7 +12,7 @@ from edenmem.errors import ConflictError, StoreError
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from tests.store.mongo.conftest import OpenMongo
 
 STEPS = [step.name for step in migrations.migrations()]

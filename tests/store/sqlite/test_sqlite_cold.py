@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.store.migrations import migrations
+from edenmem.store.common.migrations import migrations
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, ago, make_agent, make_messages, make_session

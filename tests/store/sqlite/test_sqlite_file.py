@@ -15,7 +15,7 @@ from edenmem.errors import ExitCode, InputError, StoreError, StoreReadOnly
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.header import SCHEMA_VERSION
 from tests.support.builders import change_set, make_agent, make_fact

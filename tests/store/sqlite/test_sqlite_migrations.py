@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edenmem.errors import StoreError
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.header import SCHEMA_VERSION
 from tests.support.builders import make_agent

@@ -15,7 +15,7 @@ from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import VectorSwitch
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, make_fact

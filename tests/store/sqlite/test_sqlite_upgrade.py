@@ -12,7 +12,7 @@ import pytest
 from edenmem.errors import StoreError
 from edenmem.models.ids import new_id
 from edenmem.models.memory import content_hash
-from edenmem.store import migrations
+from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.header import APPLICATION_ID
 

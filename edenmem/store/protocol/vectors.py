@@ -1,5 +1,5 @@
 """What a store knows of the vectors of facts, and of those that lack one; a part of
-`edenmem.store.protocol.Store`."""
+`edenmem.store.protocol.store.Store`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store tells of the changes that were made; a part of `edenmem.store.protocol.Store`."""
+"""What a store tells of the changes that were made; a part of `Store`."""
 
 from __future__ import annotations
 

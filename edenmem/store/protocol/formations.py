@@ -32,8 +32,8 @@ class Formations(Protocol):
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
         """Messages that no formation of this agent has, failed ones included as having them, and
-        that the platform did not form (see `edenmem.store.progress`); with ``reach`` more. What a
-        formation had until it was superseded counts for none that the platform formed."""
+        that the platform did not form (see `edenmem.store.common.progress`); with ``reach`` more.
+        What a formation had until it was superseded counts for none that the platform formed."""
 
     def claim(self, formation: Formation) -> bool:
         """Insert a formation that is CLAIMED; False if another one of the session and agent is

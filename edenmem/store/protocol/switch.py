@@ -1,5 +1,5 @@
 """What a store does about a switch of the embedding model; a part of
-`edenmem.store.protocol.Store`.
+`edenmem.store.protocol.store.Store`.
 
 While a switch is under way, every method that is given a model looks at the vectors of that model,
 wherever they are: `semantic_candidates`, `stale_facts`, `vector_counts`, `unsearchable`. Those of

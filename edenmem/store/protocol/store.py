@@ -25,20 +25,20 @@ from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.store.audit_protocol import AuditKey as AuditKey
-from edenmem.store.audit_protocol import Audits
-from edenmem.store.backup_protocol import Backups
-from edenmem.store.erasure_protocol import Erasing
-from edenmem.store.formation_protocol import Backlog as Backlog
-from edenmem.store.formation_protocol import Formations
-from edenmem.store.index_protocol import Indexes
-from edenmem.store.index_protocol import SearchTrial as SearchTrial
-from edenmem.store.integrity_protocol import Integrity
-from edenmem.store.migration_protocol import Migrations
-from edenmem.store.statistics_protocol import Statistics
-from edenmem.store.switch_protocol import ModelSwitches
-from edenmem.store.vector_protocol import VectorCount as VectorCount
-from edenmem.store.vector_protocol import Vectors
+from edenmem.store.protocol.audit import AuditKey as AuditKey
+from edenmem.store.protocol.audit import Audits
+from edenmem.store.protocol.backup import Backups
+from edenmem.store.protocol.erasure import Erasing
+from edenmem.store.protocol.formations import Backlog as Backlog
+from edenmem.store.protocol.formations import Formations
+from edenmem.store.protocol.indexes import Indexes
+from edenmem.store.protocol.indexes import SearchTrial as SearchTrial
+from edenmem.store.protocol.integrity import Integrity
+from edenmem.store.protocol.migration import Migrations
+from edenmem.store.protocol.statistics import Statistics
+from edenmem.store.protocol.switch import ModelSwitches
+from edenmem.store.protocol.vectors import VectorCount as VectorCount
+from edenmem.store.protocol.vectors import Vectors
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 

@@ -1,4 +1,4 @@
-"""What a store does for backups; a part of `edenmem.store.protocol.Store`."""
+"""What a store does for backups; a part of `edenmem.store.protocol.store.Store`."""
 
 from __future__ import annotations
 

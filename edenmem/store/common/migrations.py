@@ -76,7 +76,7 @@ def folder() -> Path:
     Raises:
         StoreError: they are in neither place, so the installation is damaged.
     """
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     for place in (package / "_migrations", package.parent / "migrations"):
         if place.is_dir():
             return place

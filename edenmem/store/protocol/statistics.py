@@ -1,4 +1,4 @@
-"""What a store counts; a part of `edenmem.store.protocol.Store`.
+"""What a store counts; a part of `edenmem.store.protocol.store.Store`.
 
 The database does the counting. ``agent_id`` None means all agents, for an operator.
 """
@@ -25,7 +25,7 @@ class Statistics(Protocol):
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
-        """What `edenmem.store.protocol.Store.usage` adds up, by day and model."""
+        """What `edenmem.store.protocol.store.Store.usage` adds up, by day and model."""
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """Sizes by kind of scope, all five, in the order of `ScopeKind`."""

@@ -1,5 +1,5 @@
 """What a store lets be seen of itself when its integrity is in doubt, and what it mends of what is
-only derived; a part of `edenmem.store.protocol.Store`.
+only derived; a part of `edenmem.store.protocol.store.Store`.
 
 Nothing here trusts what is stored: a document that cannot be decoded is told of and stepped over.
 Reading changes nothing, and keeps no more in memory than a page. What is memory itself is never

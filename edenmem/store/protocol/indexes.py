@@ -1,4 +1,4 @@
-"""What a store does about its indexes; a part of `edenmem.store.protocol.Store`."""
+"""What a store does about its indexes; a part of `edenmem.store.protocol.store.Store`."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class SearchTrial(Protocol):
         exact: bool = False,
         storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
-        """As `edenmem.store.protocol.Store.semantic_candidates`, the vectors sent in that form."""
+        """As `Store.semantic_candidates`, with the vectors sent in that form."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """As `edenmem.store.protocol.Store.text_candidates`."""
+        """As `edenmem.store.protocol.store.Store.text_candidates`."""
 
     def refusal(self, stage: Literal["vector", "text"]) -> str:
         """What the server says to an option that does not exist; empty if it takes it."""

@@ -1,0 +1,1 @@
+"""What both stores share: schema steps, the platform's progress, words of a formation."""

@@ -1,0 +1,1 @@
+"""What a store does, as one protocol for each capability."""
