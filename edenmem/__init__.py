@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from edenmem.models.scope import Scope, ScopeKind
     from edenmem.settings.load import load_settings
     from edenmem.settings.schema import Settings
-    from edenmem.store.protocol import Store
+    from edenmem.store.protocol.store import Store
 
 _HOMES = {
     "Actor": "models.changes",

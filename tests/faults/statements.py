@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.database import Database
+from edenmem.store.sqlite.core.database import Database
 from tests.faults.points import Switchboard
 
 _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "COMMIT", "BEGIN IMMEDIATE")

@@ -16,31 +16,32 @@ from edenmem.models.indexes import Preparation
 from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.protocol.store import StoreInfo
-from edenmem.store.sqlite import facts, scopes
-from edenmem.store.sqlite.auditing import Auditing
-from edenmem.store.sqlite.candidates import Candidates
-from edenmem.store.sqlite.changes import apply_changes
-from edenmem.store.sqlite.chronicle import Chronicle
-from edenmem.store.sqlite.codec import to_ms
-from edenmem.store.sqlite.cold import Cold
-from edenmem.store.sqlite.database import Database
-from edenmem.store.sqlite.dumping import Dumping
-from edenmem.store.sqlite.erasing import Erasing
-from edenmem.store.sqlite.formations import Formations
-from edenmem.store.sqlite.header import FileState, file_state
-from edenmem.store.sqlite.host import Host
-from edenmem.store.sqlite.indexing import Indexing
-from edenmem.store.sqlite.integrity import IntegrityChecks
-from edenmem.store.sqlite.ledger import Ledger
-from edenmem.store.sqlite.loading import Loading
-from edenmem.store.sqlite.memory import MemoryReads
-from edenmem.store.sqlite.messages import Messages
-from edenmem.store.sqlite.migrating import Migrating
-from edenmem.store.sqlite.naming import Naming
-from edenmem.store.sqlite.part import json_array
-from edenmem.store.sqlite.staleness import Staleness
-from edenmem.store.sqlite.statistics import StatisticsPart
-from edenmem.store.sqlite.switching import Switching, goes_beside
+from edenmem.store.sqlite.apply.changes import apply_changes
+from edenmem.store.sqlite.core import scopes
+from edenmem.store.sqlite.core.codec import to_ms
+from edenmem.store.sqlite.core.database import Database
+from edenmem.store.sqlite.core.header import FileState, file_state
+from edenmem.store.sqlite.core.migrating import Migrating
+from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.erase.erasing import Erasing
+from edenmem.store.sqlite.formations.cold import Cold
+from edenmem.store.sqlite.formations.formations import Formations
+from edenmem.store.sqlite.formations.ledger import Ledger
+from edenmem.store.sqlite.host.host import Host
+from edenmem.store.sqlite.host.messages import Messages
+from edenmem.store.sqlite.host.naming import Naming
+from edenmem.store.sqlite.memory import facts
+from edenmem.store.sqlite.memory.auditing import Auditing
+from edenmem.store.sqlite.memory.chronicle import Chronicle
+from edenmem.store.sqlite.memory.memory import MemoryReads
+from edenmem.store.sqlite.search.candidates import Candidates
+from edenmem.store.sqlite.search.indexing import Indexing
+from edenmem.store.sqlite.search.staleness import Staleness
+from edenmem.store.sqlite.search.switching import Switching, goes_beside
+from edenmem.store.sqlite.walk.dumping import Dumping
+from edenmem.store.sqlite.walk.integrity import IntegrityChecks
+from edenmem.store.sqlite.walk.loading import Loading
+from edenmem.store.sqlite.walk.statistics import StatisticsPart
 
 _COUNTED = (
     "agents",

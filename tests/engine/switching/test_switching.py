@@ -29,7 +29,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo import switching as mongo_switching
 from edenmem.store.protocol.store import Store
-from edenmem.store.sqlite import switching as sqlite_switching
+from edenmem.store.sqlite.search import switching as sqlite_switching
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder

@@ -10,7 +10,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import staleness as mongo
 from edenmem.store.protocol.store import Store, VectorCount
-from edenmem.store.sqlite import staleness as sqlite
+from edenmem.store.sqlite.search import staleness as sqlite
 from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit, unit

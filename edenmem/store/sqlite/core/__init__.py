@@ -1,0 +1,1 @@
+"""The file: connections, schema, codec, errors."""

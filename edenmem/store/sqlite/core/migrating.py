@@ -1,0 +1,107 @@
+"""The schema's steps, and the ledger of runs that brought data here."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.models.memory import Reflection
+from edenmem.models.migration import MigrationRun, SchemaStep
+from edenmem.store.common import migrations
+from edenmem.store.sqlite.core import codec, upgrading
+from edenmem.store.sqlite.core.codec import optional_time, to_ms
+from edenmem.store.sqlite.core.header import FileState, file_state
+from edenmem.store.sqlite.core.part import Part, json_array
+
+#: The lease of a migration of data: only one is at work at a time.
+_LEASE = "data"
+
+
+class Migrating(Part):
+    """See `edenmem.store.protocol.migration.Migrations`."""
+
+    # -- the schema --------------------------------------------------------------------------
+
+    def schema(self) -> list[SchemaStep]:
+        had: dict[str, int] = {}
+        if file_state(self._db.path) not in (FileState.MISSING, FileState.EMPTY):
+            with self._db.looking() as connection:
+                had = upgrading.applied(connection)
+        return [
+            SchemaStep(
+                number=step.number,
+                name=step.name,
+                applied_at=optional_time(had.get(step.name)),
+                no_way_back=step.no_way_back(),
+            )
+            for step in migrations.migrations()
+        ]
+
+    def migrate_up(self) -> Sequence[str]:
+        with self._db.upgrading() as connection:
+            return upgrading.take_pending(connection)
+
+    def migrate_down(self, to: int) -> Sequence[str]:
+        with self._db.upgrading() as connection:
+            return upgrading.take_back(connection, to)
+
+    # -- runs --------------------------------------------------------------------------------
+
+    def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
+        with self._db.writing() as connection:
+            row = connection.execute(
+                "SELECT holder FROM migration_leases WHERE name = ? AND until > ? AND holder <> ?",
+                (_LEASE, to_ms(now), holder),
+            ).fetchone()
+            if row is not None:
+                return str(row[0])
+            connection.execute(
+                "INSERT OR REPLACE INTO migration_leases (name, holder, until) VALUES (?, ?, ?)",
+                (_LEASE, holder, to_ms(until)),
+            )
+        return None
+
+    def end_migration_lease(self, holder: str) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "DELETE FROM migration_leases WHERE name = ? AND holder = ?", (_LEASE, holder)
+            )
+
+    def put_migration_run(self, run: MigrationRun) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "INSERT INTO migration_runs (id, started_at, document) VALUES (?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET document = excluded.document",
+                (run.id, to_ms(run.started_at), msgspec.json.encode(run).decode()),
+            )
+
+    def migration_run(self, run_id: str) -> MigrationRun | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                "SELECT document FROM migration_runs WHERE id = ?", (run_id,)
+            ).fetchone()
+        return _run_from(row[0]) if row else None
+
+    def migration_runs(self) -> list[MigrationRun]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC"
+            ).fetchall()
+        return [_run_from(document) for (document,) in rows]
+
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
+                (json_array(reflection_ids),),
+            ).fetchall()
+        return {found.id: found for found in map(codec.reflection_from, rows)}
+
+
+def _run_from(document: str) -> MigrationRun:
+    return msgspec.json.decode(document, type=MigrationRun)

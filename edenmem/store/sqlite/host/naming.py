@@ -1,0 +1,116 @@
+"""What a typed name or the beginning of an id may mean."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from edenmem.models.ids import is_id
+from edenmem.store.protocol.store import Reference, ReferenceKind
+from edenmem.store.sqlite.core.part import Part
+
+#: From so many digits on, the beginning of an id is taken as one.
+SHORTEST_PREFIX = 4
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
+#: Sorts behind whatever may follow a beginning.
+_LAST = "\U0010ffff"
+_PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
+
+
+class _Named(NamedTuple):
+    """Where the things of a kind are: table, what a person knows them by, columns with names
+    (each has a twin ``…_folded`` for comparing without case), and a condition."""
+
+    table: str
+    label: str
+    names: tuple[str, ...] = ()
+    condition: str = "1"
+
+
+_BEGINNING = "iif(length(content) > 100, substr(content, 1, 99) || '…', content)"
+
+_KINDS: dict[ReferenceKind, _Named] = {
+    "agent": _Named("agents", "username", ("username",), "NOT deleted"),
+    "user": _Named("users", "username", ("username",), "NOT deleted"),
+    "session": _Named("sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"),
+    "fact": _Named("facts", _BEGINNING),
+    "reflection": _Named("reflections", _BEGINNING),
+    "formation": _Named(
+        "formations",
+        "iif(superseded_message_ids IS NULL, status, 'superseded') || ' #' || seq"
+        " || ' of session ' || session_id",
+    ),
+}
+
+
+class Naming(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        named = _KINDS[kind]
+        digits = text.lower()
+        if _SURROGATE.search(text):  # no stored name has any, and SQLite cannot be asked
+            return []
+        with self._db.reading() as connection:
+            if is_id(digits):
+                found = _where(connection, named, "id = ?", [digits], 1)
+                if found:
+                    return found
+            for exact in (True, False):
+                for name in named.names:
+                    where, values = f"{name}_folded = ?", [text.casefold()]
+                    if exact:
+                        where, values = f"{where} AND {name} = ?", [*values, text]
+                    found = _where(connection, named, where, values, limit)
+                    if found:
+                        return found
+            if _PREFIX.match(digits):
+                return _where(
+                    connection, named, "id >= ? AND id < ?", [digits, digits + "g"], limit
+                )
+        return []
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        named = _KINDS[kind]
+        if _SURROGATE.search(text):
+            return []
+        found: dict[str, Reference] = {}
+        with self._db.reading() as connection:
+            for name in named.names:
+                low = text.casefold()
+                rows = connection.execute(
+                    f"SELECT id, {name} FROM {named.table} WHERE {named.condition}"
+                    f" AND {name}_folded >= ? AND {name}_folded < ?"
+                    f" ORDER BY {name}_folded LIMIT ?",
+                    (low, low + _LAST, limit),
+                )
+                for row_id, label in rows:
+                    found.setdefault(row_id, Reference(id=row_id, label=label))
+            if _DIGITS.match(text.lower()):
+                low = text.lower()
+                rows = connection.execute(
+                    f"SELECT id, id FROM {named.table} WHERE {named.condition}"
+                    " AND id >= ? AND id < ? ORDER BY id DESC LIMIT ?",
+                    (low, low + "g", limit),
+                )
+                for row_id, label in rows:
+                    found.setdefault(row_id, Reference(id=row_id, label=label))
+        return list(found.values())[:limit]
+
+
+def _where(
+    connection: sqlite3.Connection, named: _Named, where: str, values: list[Any], limit: int
+) -> list[Reference]:
+    rows = connection.execute(
+        f"SELECT id, {named.label} FROM {named.table} WHERE {named.condition} AND {where}"
+        " ORDER BY id LIMIT ?",
+        (*values, limit),
+    )
+    return [Reference(id=row_id, label=label) for row_id, label in rows]

@@ -1,0 +1,235 @@
+"""Reading what was: versions, audit entries, and memory at a moment."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
+from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.scope import Scope
+from edenmem.store.common.buffer_past import buffer_at
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import Row, from_list, time, to_ms
+from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.memory import log
+
+HISTORY = (
+    "SELECT s.kind, s.agent_id, s.owner, h.id, h.target_type, h.target_id, h.version, h.content,"
+    " h.at, h.action, h.actor, h.change_id, h.absorbed_ids, h.snapshot"
+    " FROM history h JOIN scopes s USING (scope_id)"
+)
+AUDIT = (
+    "SELECT s.kind, s.agent_id, s.owner, a.id, a.change_set_id, a.at, a.actor, a.action,"
+    " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.undoes, a.audit_no"
+    " FROM audit a LEFT JOIN scopes s USING (scope_id)"
+)
+SHOWN = f"a.action <> '{log.VOID}'"
+
+
+def history_from(row: Row) -> HistoryEntry:
+    """A row of `HISTORY`."""
+    return HistoryEntry(
+        scope=codec.scope_of(*row[:3]),
+        id=row[3],
+        target_type=row[4],
+        target_id=row[5],
+        version=row[6],
+        content=row[7],
+        at=time(row[8]),
+        action=row[9],
+        actor=row[10],
+        change_id=row[11],
+        absorbed_ids=from_list(row[12]),
+        snapshot=None if row[13] is None else msgspec.json.decode(row[13], type=Fact),
+    )
+
+
+def audit_from(row: Row) -> AuditEntry:
+    """A row of `AUDIT`."""
+    return AuditEntry(
+        scope=None if row[0] is None else codec.scope_of(*row[:3]),
+        id=row[3],
+        change_set_id=row[4],
+        at=time(row[5]),
+        actor=msgspec.json.decode(row[6], type=Actor),
+        action=row[7],
+        target_type=row[8],
+        target_id=row[9],
+        agent_id=row[10],
+        before=None if row[11] is None else msgspec.json.decode(row[11]),
+        after=None if row[12] is None else msgspec.json.decode(row[12]),
+        reason=row[13],
+        undoes=row[14],
+    )
+
+
+def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
+    """What history would say of a fact that nothing has happened to since it came."""
+    origin = log.origin_of(connection, fact)
+    return HistoryEntry(
+        id=log.version_id("fact", fact.id, fact.version, origin.change_id),
+        target_type="fact",
+        target_id=fact.id,
+        scope=fact.home,
+        version=fact.version,
+        content=fact.content,
+        at=fact.recent_at,
+        action=origin.action,
+        actor=origin.actor,
+        change_id=origin.change_id,
+    )
+
+
+def _as_version(fact: Fact, entry: HistoryEntry) -> Fact:
+    """A fact with the text and times that it had in an earlier version."""
+    return msgspec.structs.replace(
+        fact,
+        content=entry.content,
+        hash=content_hash(entry.content),
+        version=entry.version,
+        updated_at=entry.at if entry.at > fact.formed_at else None,
+        previous_content=None,
+        embedding=None,
+        embedding_model=None,
+    )
+
+
+def _fact_now(connection: sqlite3.Connection, fact_id: str) -> Fact | None:
+    row = connection.execute(f"{codec.FACT} WHERE f.id = ?", (fact_id,)).fetchone()
+    return codec.fact_from(row) if row else None
+
+
+def _newest_first(facts: Iterable[Fact]) -> list[Fact]:
+    return sorted(facts, key=lambda fact: (-to_ms(fact.recent_at), fact.id))
+
+
+class Chronicle(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    # -- versions ----------------------------------------------------------------------------
+
+    def history(
+        self, target_type: str, target_id: str, *, scope: Scope | None = None
+    ) -> list[HistoryEntry]:
+        with self._db.reading() as connection:
+            if target_type == "consolidation" and scope is not None:
+                rows = connection.execute(
+                    f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
+                    " ORDER BY h.version",
+                    (scopes.number_of(connection, scope),),
+                )
+            else:
+                rows = connection.execute(
+                    f"{HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
+                    (target_id, target_type),
+                )
+            entries = [history_from(row) for row in rows]
+            if target_type == "fact" and not entries:
+                fact = _fact_now(connection, target_id)
+                entries = [only_version(connection, fact)] if fact else []
+        return [entry for entry in entries if scope is None or entry.scope == scope]
+
+    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                f"{HISTORY} WHERE h.target_type = 'consolidation' AND h.scope_id = ?"
+                " AND h.at <= ? ORDER BY h.version DESC LIMIT 1",
+                (scopes.number_of(connection, scope), to_ms(moment)),
+            ).fetchone()
+        return history_from(row) if row else None
+
+    # -- memory at a moment ------------------------------------------------------------------
+
+    def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
+        at, limit = to_ms(moment), max(0, limit)
+        then: dict[str, Fact] = {}
+        with self._db.reading() as connection:
+            for number in scopes.numbers_of(connection, scopes_).values():
+                moved = self._moved_since(connection, number, at)
+                standing = connection.execute(
+                    f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at <= ?"
+                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
+                    (number, at, limit + len(moved)),
+                )
+                for fact in map(codec.fact_from, standing):
+                    if fact.id not in moved:
+                        then[fact.id] = fact
+                for fact in moved.values():
+                    entry = self._version_at(connection, fact.id, at)
+                    if entry is not None and entry.action != log.REMOVED:
+                        then[fact.id] = _as_version(fact, entry)
+        return _newest_first(then.values())[:limit]
+
+    @staticmethod
+    def _moved_since(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:
+        """A scope's facts that were there by then and were rewritten, removed or restored later,
+        as they are now or as they went."""
+        moved = {}
+        rewritten = connection.execute(
+            f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at > ? AND f.formed_at <= ?",
+            (number, at, at),
+        )
+        for fact in map(codec.fact_from, rewritten):
+            moved[fact.id] = fact
+        absent = connection.execute(
+            f"{HISTORY} WHERE h.scope_id = ? AND h.at > ? AND h.target_type = 'fact'"
+            " AND h.action IN ('delete', 'restore') ORDER BY h.history_no",
+            (number, at),
+        ).fetchall()
+        for entry in map(history_from, absent):
+            gone = entry.snapshot or _fact_now(connection, entry.target_id)
+            if gone is not None and to_ms(gone.formed_at) <= at:
+                moved.setdefault(gone.id, gone)
+        return moved
+
+    @staticmethod
+    def _version_at(connection: sqlite3.Connection, fact_id: str, at: int) -> HistoryEntry | None:
+        row = connection.execute(
+            f"{HISTORY} WHERE h.target_id = ? AND h.target_type = 'fact' AND h.at <= ?"
+            " ORDER BY h.history_no DESC LIMIT 1",
+            (fact_id, at),
+        ).fetchone()
+        return history_from(row) if row else None
+
+    def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
+        at = to_ms(moment)
+        with self._db.reading() as connection:
+            number = scopes.number_of(connection, scope)
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.formed_at <= ?"
+                " AND (r.absorbed = 0 OR r.absorbed_at > ?)",
+                (number, at, at),
+            ).fetchall()
+            entries = _rewriting(connection, number, at)
+        return buffer_at(
+            moment,
+            map(codec.reflection_from, rows),
+            entries,
+            self.history("consolidation", "", scope=scope) if entries else (),
+        )
+
+
+def _rewriting(connection: sqlite3.Connection, number: int | None, at: int) -> list[AuditEntry]:
+    """What a scope's buffer went through after ``at`` that the flags do not tell, latest first."""
+    rows = [
+        row
+        for condition in (
+            "a.target_type = 'reflection'"
+            " AND (a.before IS NOT NULL OR a.action = 'restore_reflection')",
+            "a.action = 'revert_consolidation'",
+        )
+        for row in connection.execute(
+            f"{AUDIT} WHERE a.scope_id = ? AND a.at > ? AND {condition}", (number, at)
+        )
+    ]
+    return [audit_from(row) for row in sorted(rows, key=_latest_first)]
+
+
+def _latest_first(row: Row) -> tuple[int, int]:
+    return -row[5], -row[-1]

@@ -1,0 +1,163 @@
+"""A fact's row and everything that is derived from it: vector, code, full text, counts.
+
+Whoever changes a fact does it through here, so that what is derived cannot lag.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from edenmem.models.memory import Fact
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import to_list, to_ms
+from edenmem.store.sqlite.search import vectors
+from edenmem.store.sqlite.search.words import indexed_form, scope_word
+
+
+class StoredFact(msgspec.Struct, frozen=True):
+    """A fact, whole, with the numbers that its rows go by."""
+
+    fact: Fact
+    number: int
+    scope_id: int
+    model_id: int | None
+
+
+def _stored(
+    connection: sqlite3.Connection, where: str, values: tuple[object, ...]
+) -> StoredFact | None:
+    select = codec.FACT_WITH_VECTOR.replace(
+        " FROM ", ", f.fact_no, f.scope_id, f.model_id FROM ", 1
+    )
+    row = connection.execute(f"{select} WHERE {where}", values).fetchone()
+    return StoredFact(codec.fact_from(row), *row[-3:]) if row else None
+
+
+def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None:
+    """The fact with this id, in whatever scope."""
+    return _stored(connection, "f.id = ?", (fact_id,))
+
+
+def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -> str | None:
+    """The id of the scope's fact with this content hash."""
+    row = connection.execute(
+        "SELECT id FROM facts WHERE scope_id = ? AND hash = ?", (scope_id, digest)
+    ).fetchone()
+    return row[0] if row else None
+
+
+def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int, at: int) -> None:
+    """Store a fact whose id and hash are free."""
+    model_id = None
+    if fact.embedding is not None:
+        model_id = vectors.model_number(connection, fact.embedding_model, fact.embedding)
+    made = connection.execute(
+        "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
+        " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
+        " formation_id, model_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            fact.id,
+            scope_id,
+            fact.content,
+            fact.hash,
+            to_ms(fact.formed_at),
+            to_ms(fact.updated_at),
+            fact.session_id,
+            to_list(fact.source_message_ids),
+            fact.version,
+            fact.previous_content,
+            fact.access_count,
+            to_ms(fact.last_accessed_at),
+            fact.private,
+            fact.formation_id,
+            model_id,
+        ),
+    )
+    assert made.lastrowid is not None
+    if model_id is not None and fact.embedding is not None:
+        vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
+    _index_text(connection, made.lastrowid, scope_id, fact.content)
+    scopes.touch(connection, scope_id, at, facts=1)
+
+
+def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact, at: int) -> None:
+    """Give a stored fact another text, and the vector of ``new`` or none."""
+    model_id = None
+    if new.embedding is not None:
+        model_id = vectors.model_number(connection, new.embedding_model, new.embedding)
+    vectors.drop_beside(connection, old.number, old.scope_id)
+    vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
+    connection.execute(
+        "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
+        " version = ?, previous_content = ?, model_id = ? WHERE fact_no = ?",
+        (
+            new.content,
+            new.hash,
+            to_ms(new.updated_at),
+            to_list(new.source_message_ids),
+            new.version,
+            new.previous_content,
+            model_id,
+            old.number,
+        ),
+    )
+    if model_id is not None and new.embedding is not None:
+        vectors.put_vector(connection, old.number, old.scope_id, model_id, new.embedding)
+    _forget_text(connection, old)
+    _index_text(connection, old.number, old.scope_id, new.content)
+    scopes.touch(connection, old.scope_id, at)
+
+
+def delete_fact(connection: sqlite3.Connection, old: StoredFact, at: int) -> None:
+    """Take a fact away with all that is derived from it."""
+    vectors.drop_beside(connection, old.number, old.scope_id)
+    vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
+    _forget_text(connection, old)
+    connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
+    scopes.touch(connection, old.scope_id, at, facts=-1)
+
+
+def put_own(
+    connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
+) -> None:
+    """Give a stored fact a vector of its text, in the place of the one that it has. One beside it
+    stays, unless it is of the same model."""
+    model_id = vectors.model_number(connection, model, vector)
+    beside = connection.execute(
+        "SELECT model_id FROM vectors_beside WHERE fact_no = ?", (old.number,)
+    ).fetchone()
+    if beside == (model_id,):
+        vectors.drop_beside(connection, old.number, old.scope_id)
+    vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
+    vectors.put_vector(connection, old.number, old.scope_id, model_id, vector)
+    connection.execute("UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, old.number))
+    scopes.touch(connection, old.scope_id, at)
+
+
+def put_beside(
+    connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
+) -> None:
+    """Give a stored fact a vector of its text beside the one that it has; in the place of one of
+    the same model."""
+    model_id = vectors.model_number(connection, model, vector)
+    if old.model_id == model_id:
+        put_own(connection, old, model, vector, at)
+        return
+    vectors.put_beside(connection, old.number, old.scope_id, model_id, vector)
+    scopes.touch(connection, old.scope_id, at)
+
+
+def _index_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
+    connection.execute(
+        "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
+        (number, scope_word(scope_id), indexed_form(content)),
+    )
+
+
+def _forget_text(connection: sqlite3.Connection, old: StoredFact) -> None:
+    connection.execute(
+        "INSERT INTO facts_text (facts_text, rowid, scope, content) VALUES ('delete', ?, ?, ?)",
+        (old.number, scope_word(old.scope_id), indexed_form(old.fact.content)),
+    )

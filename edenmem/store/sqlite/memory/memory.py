@@ -1,0 +1,298 @@
+"""Reading memory: facts, reflections, texts, policies, and the overview of scopes."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sqlite3
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import Row, to_ms
+from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+
+
+def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
+    """What a filter says beside its scopes, as conditions on ``f`` to append, and parameters."""
+    conditions, values = "", list[Any]()
+    for condition, value in (
+        ("f.formed_at >= ?", to_ms(filter.since)),
+        ("f.formed_at < ?", to_ms(filter.until)),
+        ("f.session_id = ?", filter.session_id),
+    ):
+        if value is not None:
+            conditions += f" AND {condition}"
+            values.append(value)
+    return conditions, values
+
+
+class MemoryReads(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def facts(
+        self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
+    ) -> Iterator[Fact]:
+        with self._db.reading() as connection:
+            numbers = scopes.numbers_of(connection, filter.scopes).values()
+        select = codec.FACT_WITH_VECTOR if with_vectors else codec.FACT
+        conditions, values = narrowing(filter)
+        streams = [
+            self._newest_first(
+                select, ("f", "recent_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
+            )
+            for number in numbers
+        ]
+        facts = heapq.merge(
+            *(map(codec.fact_from, stream) for stream in streams),
+            key=lambda fact: (-to_ms(fact.recent_at), fact.id),
+        )
+        return itertools.islice(facts, limit)
+
+    def _newest_first(
+        self,
+        select: str,
+        order: tuple[str, str],
+        where: str,
+        values: Sequence[Any],
+        limit: int | None,
+    ) -> Iterator[Row]:
+        """Rows by time, newest first, then by id, a batch at a time.
+
+        Each batch begins where the one before ended: first the rest of that very millisecond,
+        which a bulk import may have filled with any number of rows, then what is older.
+        """
+        table, column = order
+        moment, row_id = f"{table}.{column}", f"{table}.id"
+        left = limit
+        last: tuple[int, str] | None = None
+        # The keys are appended to what the caller selects, so that they are the row's last two.
+        select = select.replace(" FROM ", f", {moment}, {row_id} FROM ", 1)
+        tail = f" ORDER BY {moment} DESC, {row_id} LIMIT ?"
+        while left is None or left > 0:
+            size = BATCH if left is None else min(BATCH, left)
+            rows: list[Row] = []
+            with self._db.reading() as connection:
+                if last is None:
+                    rows = connection.execute(
+                        f"{select} WHERE {where}{tail}", (*values, size)
+                    ).fetchall()
+                else:
+                    rows = connection.execute(
+                        f"{select} WHERE {where} AND {moment} = ? AND {row_id} > ?{tail}",
+                        (*values, *last, size),
+                    ).fetchall()
+                    rows += connection.execute(
+                        f"{select} WHERE {where} AND {moment} < ?{tail}",
+                        (*values, last[0], size - len(rows)),
+                    ).fetchall()
+            yield from rows
+            if len(rows) < size:
+                return
+            last = rows[-1][-2:]
+            left = None if left is None else left - size
+
+    def recent_facts(self, scopes_: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+        found: list[Row] = []
+        with self._db.reading() as connection:
+            for number in scopes.numbers_of(connection, scopes_).values():
+                found += connection.execute(
+                    f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at >= ?"
+                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
+                    (number, to_ms(since), max(0, limit)),
+                )
+        facts = sorted(
+            map(codec.fact_from, found), key=lambda fact: (-to_ms(fact.recent_at), fact.id)
+        )
+        return facts[: max(0, limit)]
+
+    def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
+        select = codec.FACT_WITH_VECTOR if with_vector else codec.FACT
+        with self._db.reading() as connection:
+            row = connection.execute(f"{select} WHERE f.id = ?", (fact_id,)).fetchone()
+        return codec.fact_from(row) if row else None
+
+    def facts_by_ids(
+        self, scopes_: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
+    ) -> dict[str, Fact]:
+        select = codec.FACT_WITH_VECTOR if with_vectors else codec.FACT
+        with self._db.reading() as connection:
+            numbers = set(scopes.numbers_of(connection, scopes_).values())
+            rows = connection.execute(
+                f"{select} WHERE f.id {_AMONG} AND f.scope_id {_AMONG}",
+                (json_array(fact_ids), json_array(numbers)),
+            ).fetchall()
+        return {fact.id: fact for fact in map(codec.fact_from, rows)}
+
+    def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.FACT} WHERE f.scope_id = ? AND f.hash {_AMONG}",
+                (scopes.number_of(connection, scope), json_array(hashes)),
+            ).fetchall()
+        return {fact.hash: fact for fact in map(codec.fact_from, rows)}
+
+    # -- reflections -------------------------------------------------------------------------
+
+    def reflections(
+        self,
+        scopes_: Sequence[Scope],
+        *,
+        absorbed: bool | None = None,
+        limit: int | None = None,
+        before: datetime | None = None,
+    ) -> Iterator[Reflection]:
+        with self._db.reading() as connection:
+            numbers = scopes.numbers_of(connection, scopes_).values()
+        where, values = "r.scope_id = ?", list[Any]()
+        if absorbed is not None:
+            where += f" AND r.absorbed = {int(absorbed)}"
+        if before is not None:
+            where += " AND r.formed_at < ?"
+            values.append(to_ms(before))
+        streams = [
+            self._newest_first(
+                codec.REFLECTION, ("r", "formed_at"), where, [number, *values], limit
+            )
+            for number in numbers
+        ]
+        reflections = heapq.merge(
+            *(map(codec.reflection_from, stream) for stream in streams),
+            key=lambda reflection: (-to_ms(reflection.formed_at), reflection.id),
+        )
+        return itertools.islice(reflections, limit)
+
+    def reflection(self, reflection_id: str) -> Reflection | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                f"{codec.REFLECTION} WHERE r.id = ?", (reflection_id,)
+            ).fetchone()
+        return codec.reflection_from(row) if row else None
+
+    def pending(self, scope: Scope) -> list[Reflection]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.absorbed = 0"
+                " ORDER BY r.formed_at, r.reflection_no",
+                (scopes.number_of(connection, scope),),
+            ).fetchall()
+        return [codec.reflection_from(row) for row in rows]
+
+    # -- texts and policies ------------------------------------------------------------------
+
+    def consolidations(self, scopes_: Sequence[Scope]) -> dict[Scope, Consolidation]:
+        found = {}
+        with self._db.reading() as connection:
+            for scope, number in scopes.numbers_of(connection, scopes_).items():
+                consolidation = consolidation_of(connection, number)
+                if consolidation is not None:
+                    found[scope] = consolidation
+        return found
+
+    def policies(self, scopes_: Sequence[Scope]) -> dict[Scope, Policy]:
+        found = {}
+        with self._db.reading() as connection:
+            for scope, number in scopes.numbers_of(connection, scopes_).items():
+                policy = policy_of(connection, number)
+                if policy is not None:
+                    found[scope] = policy
+        return found
+
+    def shards(self, agent_id: str) -> list[Policy]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.POLICY} WHERE s.agent_id = ? AND s.kind = 'shard' ORDER BY s.owner",
+                (agent_id,),
+            ).fetchall()
+        return [codec.policy_from(row) for row in rows]
+
+    # -- scopes ------------------------------------------------------------------------------
+
+    def revisions(self, scopes_: Sequence[Scope]) -> dict[Scope, int]:
+        found = dict.fromkeys(scopes_, 0)
+        with self._db.reading() as connection:
+            for scope, number in scopes.numbers_of(connection, scopes_).items():
+                (found[scope],) = connection.execute(
+                    "SELECT revision FROM scopes WHERE scope_id = ?", (number,)
+                ).fetchone()
+        return found
+
+    def scopes(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+        min_pending: int = 0,
+    ) -> Iterator[ScopeSummary]:
+        where, values = "", list[Any]()
+        if agent_id is not None:
+            where += " AND s.agent_id = ?"
+            values.append(agent_id)
+        if kinds:
+            where += f" AND s.kind {_AMONG}"
+            values.append(json_array(kind.value for kind in kinds))
+        if user_ids is not None:
+            where += f" AND s.kind = 'user' AND s.owner {_AMONG}"
+            values.append(json_array(user_ids))
+        if min_pending > 0:
+            where += " AND s.pending >= ?"
+            values.append(min_pending)
+        return self._summaries(where, values)
+
+    def _summaries(self, where: str, values: Sequence[Any]) -> Iterator[ScopeSummary]:
+        select = (
+            "SELECT s.agent_id, s.kind, s.owner, s.facts, s.pending, coalesce(c.version, 0),"
+            " coalesce(c.words, 0), coalesce(p.active, 1), s.updated_at FROM scopes s"
+            " LEFT JOIN consolidations c USING (scope_id) LEFT JOIN policies p USING (scope_id)"
+            " WHERE (s.agent_id, s.kind, s.owner) > (?, ?, ?) AND (s.facts > 0"
+            " OR s.reflections > 0 OR c.version > 0 OR p.scope_id IS NOT NULL)"
+            f"{where} ORDER BY s.agent_id, s.kind, s.owner LIMIT {BATCH}"
+        )
+        last: Row = ("", "", "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(select, (*last, *values)).fetchall()
+            for agent_id, kind, owner, facts, pending, version, words, active, updated_at in rows:
+                yield ScopeSummary(
+                    scope=codec.scope_of(kind, agent_id, owner),
+                    facts=facts,
+                    pending=pending,
+                    version=version,
+                    words=words,
+                    active=bool(active),
+                    updated_at=codec.optional_time(updated_at),
+                )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][:3]
+
+
+def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidation | None:
+    """A scope's text and buffer."""
+    row = connection.execute(f"{codec.CONSOLIDATION} WHERE c.scope_id = ?", (number,)).fetchone()
+    if row is None:
+        return None
+    pending = connection.execute(
+        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
+        " ORDER BY formed_at, reflection_no",
+        (number,),
+    )
+    return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
+
+
+def policy_of(connection: sqlite3.Connection, number: int) -> Policy | None:
+    """A scope's policy."""
+    row = connection.execute(f"{codec.POLICY} WHERE p.scope_id = ?", (number,)).fetchone()
+    return codec.policy_from(row) if row else None

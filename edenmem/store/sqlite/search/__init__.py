@@ -1,0 +1,1 @@
+"""Full text, vectors and their indexes in SQLite."""

@@ -1,0 +1,130 @@
+"""Candidates for search: the text list from FTS5, the semantic list from codes and vectors."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edenmem.errors import EmbeddingModelMismatch
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.switch import check_in_force
+from edenmem.store.sqlite.core import scopes
+from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.memory.memory import narrowing
+from edenmem.store.sqlite.search import vectors
+from edenmem.store.sqlite.search.fulltext import TextQuery
+from edenmem.store.sqlite.search.switching import switch_of
+
+if TYPE_CHECKING:
+    from edenmem.store.sqlite.search.codes import CodeCache
+    from edenmem.store.sqlite.search.nearest import Nearest
+
+_BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
+
+
+class Candidates(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    _codes: CodeCache | None = None
+
+    def search_ability(self) -> SearchAbility:
+        return SearchAbility(kind="embedded")
+
+    def demand_formable(
+        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
+    ) -> None:
+        return  # the indexes of a file are written with what they are about
+
+    def text_candidates(
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+    ) -> list[list[Candidate]]:
+        conditions, values = narrowing(filter)
+        with self._db.reading() as connection:
+            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            if not numbers or limit < 1:
+                return [[] for _ in queries]
+            text = TextQuery(connection, numbers, conditions, values)
+            return [text.best(query, limit) for query in queries]
+
+    def semantic_candidates(
+        self,
+        filter: FactFilter,
+        vectors_: Sequence[bytes],
+        *,
+        model: str,
+        limit: int,
+        exact: bool = False,
+        floor: float = 0.0,
+        prepared: bool = False,
+    ) -> list[list[Candidate]]:
+        for vector in vectors_:
+            vectors.check_vector(vector)
+        if not vectors_ or limit < 1:
+            return [[] for _ in vectors_]
+        dimensions = len(vectors_[0]) // 4
+        with self._db.reading() as connection:
+            if not prepared:
+                check_in_force(switch_of(connection), model)
+            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            known = vectors.model_of(connection, model, dimensions) if model else None
+            if known is not None:
+                of_model = (known, dimensions)
+                search = self._search(connection, numbers, of_model, filter)
+                if search is not None:
+                    return search.best(vectors_, limit, exact=exact, floor=floor)
+            stored = _another_model(connection, numbers, filter, known)
+        if stored is None:
+            return [[] for _ in vectors_]
+        if stored[0] != model:
+            raise EmbeddingModelMismatch(stored=stored[0], current=model)
+        raise EmbeddingModelMismatch(
+            stored=f"{model} ({stored[1]:,} dimensions)",
+            current=f"{model} ({dimensions:,} dimensions)",
+        )
+
+    def _search(
+        self,
+        connection: sqlite3.Connection,
+        numbers: Sequence[int],
+        model: tuple[int, int],
+        filter: FactFilter,
+    ) -> Nearest | None:
+        """What searches the codes of these scopes; None if there are none of the model."""
+        from edenmem.store.sqlite.search import codes, nearest
+
+        if self._codes is None:
+            self._codes = codes.CodeCache()
+        conditions, values = narrowing(filter)
+        allowed = None
+        if conditions:
+            rows = connection.execute(
+                "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
+                f" AND (f.model_id = ? OR EXISTS ({_BESIDE})){conditions}",
+                (json_array(numbers), model[0], model[0], *values),
+            )
+            allowed = [number for (number,) in rows]
+        blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
+        search = nearest.Nearest(connection, blocks, model, allowed)
+        return search if search.total else None
+
+
+def _another_model(
+    connection: sqlite3.Connection,
+    numbers: Sequence[int],
+    filter: FactFilter,
+    model_id: int | None,
+) -> tuple[str, int] | None:
+    """The name and dimensions of a model, not this one, that the filter's facts have vectors of."""
+    conditions, values = narrowing(filter)
+    row: tuple[str, int] | None = connection.execute(
+        "SELECT m.name, m.dimensions FROM facts f JOIN embedding_models m USING (model_id)"
+        " WHERE f.scope_id IN (SELECT value FROM json_each(?)) AND f.model_id IS NOT ?"
+        f" AND m.name <> ''{conditions} LIMIT 1",
+        (json_array(numbers), model_id, *values),
+    ).fetchone()
+    return row

@@ -1,0 +1,194 @@
+"""The indexes of the file: full text, the codes of vectors, and the ordinary ones.
+
+All are written in the transaction of what they are about, so none can lag; what there is to do is
+to see that they are whole, and to make them anew if the file was damaged.
+"""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator
+
+from edenmem.errors import ConflictError, NotFoundError, StoreError
+from edenmem.models.indexes import IndexKind, IndexState, IndexWish
+from edenmem.models.integrity import Finding
+from edenmem.store.protocol.indexes import SearchTrial
+from edenmem.store.sqlite.core import expected
+from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.search.vectors import code_of
+from edenmem.store.sqlite.search.words import indexed_form, scope_word
+
+TEXT, CODES = "facts_text", "vector_codes"
+
+#: Facts that are in one and not in the other: what must never be.
+_STRAY = {
+    TEXT: (
+        "SELECT (SELECT count(*) FROM facts WHERE fact_no NOT IN"
+        " (SELECT id FROM facts_text_docsize)),"
+        " (SELECT count(*) FROM facts_text_docsize WHERE id NOT IN (SELECT fact_no FROM facts))"
+    ),
+    CODES: (
+        "SELECT (SELECT count(*) FROM facts f WHERE f.model_id IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
+        " AND c.model_id = f.model_id AND c.fact_no = f.fact_no))"
+        " + (SELECT count(*) FROM vectors_beside b JOIN facts f USING (fact_no) WHERE NOT EXISTS"
+        " (SELECT 1 FROM vector_codes c WHERE c.scope_id = f.scope_id"
+        " AND c.model_id = b.model_id AND c.fact_no = f.fact_no)),"
+        " (SELECT count(*) FROM vector_codes c WHERE NOT EXISTS"
+        " (SELECT 1 FROM facts f LEFT JOIN vectors_beside b USING (fact_no)"
+        " WHERE f.fact_no = c.fact_no AND f.scope_id = c.scope_id"
+        " AND c.model_id IN (f.model_id, b.model_id)))"
+    ),
+}
+_COUNTED: dict[str, str] = {
+    TEXT: "SELECT count(*) FROM facts_text_docsize",
+    CODES: "SELECT count(*) FROM vector_codes",
+}
+
+
+class Indexing(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    def is_searchable(self, fact_id: str) -> bool:
+        with self._db.reading() as connection:
+            found = connection.execute("SELECT 1 FROM facts WHERE id = ?", (fact_id,))
+            return found.fetchone() is not None
+
+    def indexes(self, wish: IndexWish) -> list[IndexState]:
+        with self._db.reading() as connection:
+            ordinary = connection.execute(
+                'SELECT m.tbl_name, m.name, l."unique" FROM sqlite_schema m'
+                " JOIN pragma_index_list(m.tbl_name) l ON l.name = m.name"
+                " WHERE m.type = 'index' AND m.sql IS NOT NULL ORDER BY m.tbl_name, m.name"
+            ).fetchall()
+            states = [
+                IndexState(
+                    name=name,
+                    kind="ordinary",
+                    collection=table,
+                    status="ready",
+                    queryable=True,
+                    unique=bool(unique),
+                )
+                for table, name, unique in ordinary
+            ]
+            states += _missing({state.name for state in states})
+            return [
+                *states,
+                _search_state(connection, CODES, "vector", "codes of one bit a dimension"),
+                _search_state(connection, TEXT, "text", "FTS5"),
+            ]
+
+    def create_index(self, name: str, wish: IndexWish) -> None:
+        part = expected.schema().parts.get(name)
+        if part is None or part.type != "index":
+            self._check(name)  # the others are made with the file
+            return
+        with self._db.writing() as connection:
+            there = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
+            if there.fetchone() is None:
+                connection.execute(part.sql)
+
+    def update_index(self, name: str, wish: IndexWish) -> None:
+        self._check(name)
+        with self._db.writing() as connection:
+            if name == TEXT:
+                _rebuild_text(connection)
+            elif name == CODES:
+                _rebuild_codes(connection)
+            else:
+                quoted = name.replace('"', '""')
+                connection.execute(f'REINDEX "{quoted}"')
+            # What other processes keep of it in memory goes by the scopes' revisions.
+            connection.execute("UPDATE scopes SET revision = revision + 1")
+
+    def drop_index(self, name: str, *, dry_run: bool = False) -> None:
+        self._check(name)
+        raise ConflictError(
+            f"{name} is a part of the file and is not dropped",
+            hint=f"'edenmem index update {name} --rebuild' makes it anew",
+        )
+
+    def replace_index(self, name: str) -> None:
+        raise ConflictError(f"{name} is a part of the file and is not replaced")
+
+    def platform_conflicts(self) -> Iterator[Finding]:
+        return iter(())  # the platform knows no files
+
+    def search_trial(self) -> SearchTrial:
+        raise StoreError(
+            "memory is in a SQLite file, which needs no search commands",
+            hint="to try an Atlas cluster, name it with --uri or EDENMEM_URI",
+        )
+
+    def _check(self, name: str) -> None:
+        with self._db.reading() as connection:
+            known = connection.execute(
+                "SELECT 1 FROM sqlite_schema WHERE name = ?"
+                " AND (name IN (?, ?) OR (type = 'index' AND sql IS NOT NULL))",
+                (name, TEXT, CODES),
+            ).fetchone()
+        if known is None:
+            raise NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
+
+
+def _missing(there: Collection[str]) -> list[IndexState]:
+    """The indexes that a new file has and this one has not."""
+    return [
+        IndexState(
+            name=part.name,
+            kind="ordinary",
+            collection=part.table,
+            status="missing",
+            unique=part.is_unique,
+        )
+        for part in expected.schema().parts.values()
+        if part.type == "index" and part.name not in there
+    ]
+
+
+def _search_state(
+    connection: sqlite3.Connection, name: str, kind: IndexKind, what: str
+) -> IndexState:
+    (entries,) = connection.execute(_COUNTED[name]).fetchone()
+    missing, left = connection.execute(_STRAY[name]).fetchone()
+    differences = [
+        f"{count:,} {'fact is' if count == 1 else 'facts are'} {how}"
+        for count, how in ((missing, "not in it"), (left, "in it and no longer there"))
+        if count
+    ]
+    return IndexState(
+        name=name,
+        kind=kind,
+        collection="facts",
+        status="different" if differences else "ready",
+        queryable=True,
+        differences=tuple(differences),
+        note=f"{what}, {entries:,} facts",
+    )
+
+
+def _rebuild_text(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
+    rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
+    connection.executemany(
+        "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
+        ((number, scope_word(scope), indexed_form(content)) for number, scope, content in rows),
+    )
+    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
+
+
+def _rebuild_codes(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM vector_codes")
+    rows = connection.execute(
+        "SELECT f.scope_id, f.model_id, f.fact_no, v.vector FROM facts f"
+        " JOIN vectors v USING (fact_no) WHERE f.model_id IS NOT NULL"
+        " UNION ALL SELECT f.scope_id, b.model_id, b.fact_no, b.vector FROM facts f"
+        " JOIN vectors_beside b USING (fact_no)"
+    )
+    connection.executemany(
+        "INSERT INTO vector_codes (scope_id, model_id, fact_no, code) VALUES (?, ?, ?, ?)",
+        ((scope, model, number, code_of(vector)) for scope, model, number, vector in rows),
+    )

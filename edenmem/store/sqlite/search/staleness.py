@@ -1,0 +1,122 @@
+"""Facts that the configured embedding model has no vector of, found by the index of models."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import VectorCount
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import Row
+from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+
+#: The fact has no vector of a model, with so many dimensions, beside its own.
+_NONE_BESIDE = (
+    "NOT EXISTS (SELECT 1 FROM vectors_beside b JOIN embedding_models n USING (model_id)"
+    " WHERE b.fact_no = f.fact_no AND n.name = ? AND n.dimensions = coalesce(?, n.dimensions))"
+)
+
+
+class Staleness(Part):
+    """See `edenmem.store.protocol.store.Store`."""
+
+    def vector_model_names(self, scopes_: Sequence[Scope]) -> tuple[str, ...]:
+        with self._db.reading() as connection:
+            among = json_array(scopes.numbers_of(connection, scopes_).values())
+            rows = connection.execute(
+                "SELECT n.name FROM embedding_models n WHERE n.name <> '' AND EXISTS (SELECT 1"
+                " FROM facts f WHERE f.model_id = n.model_id"
+                " AND f.scope_id IN (SELECT value FROM json_each(?))) ORDER BY n.name",
+                (among,),
+            ).fetchall()
+        return tuple(name for (name,) in rows)
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        # A fact with a vector of the model beside its own counts as one of the model.
+        select = (
+            "SELECT s.agent_id, coalesce(n.name, m.name, '') AS model, count(*),"
+            " sum(coalesce(n.name, m.name) = ?1 AND coalesce(n.dimensions, m.dimensions) <> ?2)"
+            " FROM scopes s CROSS JOIN facts f USING (scope_id)"
+            " LEFT JOIN embedding_models m USING (model_id)"
+            " LEFT JOIN vectors_beside b USING (fact_no)"
+            " LEFT JOIN embedding_models n ON n.model_id = b.model_id AND n.name = ?1"
+        )
+        where = " WHERE s.agent_id = ?3" if agent_id else ""
+        values = (model, dimensions, agent_id) if agent_id else (model, dimensions)
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{select}{where} GROUP BY s.agent_id, model ORDER BY s.agent_id, model", values
+            ).fetchall()
+        return [
+            VectorCount(agent_id=agent, model=name, facts=facts, wrong_length=wrong or 0)
+            for agent, name, facts, wrong in rows
+        ]
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        with self._db.reading() as connection:
+            numbers = _other_models(connection, model, dimensions)
+        for number in numbers:
+            for row in self._of_model(number, agent_id, model, dimensions):
+                yield codec.fact_from(row)
+
+    def unsearchable(self, scopes_: Sequence[Scope], *, model: str) -> int:
+        with self._db.reading() as connection:
+            among = json_array(scopes.numbers_of(connection, scopes_).values())
+            return sum(
+                connection.execute(
+                    "SELECT count(*) FROM facts f WHERE f.model_id IS ?"
+                    f" AND f.scope_id IN (SELECT value FROM json_each(?)) AND {_NONE_BESIDE}",
+                    (number, among, model, None),
+                ).fetchone()[0]
+                for number in _other_models(connection, model, None)
+            )
+
+    def _of_model(
+        self, model_id: int | None, agent_id: str | None, wanted: str, dimensions: int | None
+    ) -> Iterator[Row]:
+        """The facts with a vector of a model, or None's, and none of the wanted one beside it, by
+        scope and age: as the index has them.
+
+        Each page begins where the one before ended, with the rest of that scope.
+        """
+        select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
+        select += f" WHERE f.model_id IS ? AND {_NONE_BESIDE}"
+        values: list[object] = [model_id, wanted, dimensions]
+        if agent_id is not None:
+            select += " AND s.agent_id = ?"
+            values.append(agent_id)
+        tail = " ORDER BY f.scope_id, f.fact_no LIMIT ?"
+        last = (0, 0)
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{select} AND f.scope_id = ? AND f.fact_no > ?{tail}", (*values, *last, BATCH)
+                ).fetchall()
+                if len(rows) < BATCH:
+                    rows += connection.execute(
+                        f"{select} AND f.scope_id > ?{tail}", (*values, last[0], BATCH - len(rows))
+                    ).fetchall()
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][-2:]
+
+
+def _other_models(
+    connection: sqlite3.Connection, model: str, dimensions: int | None
+) -> list[int | None]:
+    """The numbers of models whose vectors are not those wanted; None stands for no vector."""
+    rows = connection.execute(
+        "SELECT model_id FROM embedding_models WHERE name <> ?1 OR dimensions <> ?2",
+        (model, dimensions),
+    )
+    return [None, *(number for (number,) in rows)]

@@ -1,0 +1,1 @@
+"""The stage on which a migration lays out the documents of v1."""

@@ -1,0 +1,201 @@
+"""What is asked of the stage of a migration; see `edenmem.store.v1.protocol.V1Stage`."""
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1Ref
+from edenmem.models.v1_documents import Note, V1Account, V1Document, V1Staged
+from edenmem.store.sqlite.v1 import v1_settling
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_BODY = msgspec.msgpack.Decoder(V1Document)
+_NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
+_ACCOUNT = msgspec.msgpack.Decoder(V1Account)
+_STAGED = "d.number, d.collection, d.id, b.hash, b.body, b.notes"
+
+
+class V1Questions:
+    """The questions, once everything is settled."""
+
+    _db: sqlite3.Connection
+    _fields: Counter[str]
+
+    def counts(self, agents: Sequence[str] = ()) -> dict[str, int]:
+        """Documents by collection."""
+        counted = dict.fromkeys((USER_TEXTS, SHARDS, MEMORIES), 0)
+        wanted = {"", *agents}
+        for collection, agent, count in self._db.execute(
+            "SELECT collection, agent, count(*) FROM documents GROUP BY collection, agent"
+        ):
+            if not agents or agent in wanted:
+                counted[collection] += count
+        return counted
+
+    def agents(self) -> list[str]:
+        """All agents, in order."""
+        return [
+            row[0] for row in self._db.execute("SELECT DISTINCT agent FROM documents ORDER BY 1")
+        ]
+
+    def account(self, account_id: str) -> V1Account | None:
+        """A user or agent."""
+        row = self._db.execute(
+            "SELECT account FROM accounts WHERE id = ?1 OR memory_id = ?1"
+            " ORDER BY id <> ?1 LIMIT 1",
+            (account_id,),
+        ).fetchone()
+        return _ACCOUNT.decode(row[0]) if row else None
+
+    def has_accounts(self, *, agents: bool) -> bool:
+        """Whether there are any."""
+        row = self._db.execute("SELECT 1 FROM accounts WHERE is_agent = ? LIMIT 1", (agents,))
+        return row.fetchone() is not None
+
+    def unknown_fields(self) -> dict[str, int]:
+        """How often each was met."""
+        return dict(sorted(self._fields.items()))
+
+    def find(self, ref: V1Ref) -> V1Staged | None:
+        """One document."""
+        query = "WHERE d.collection = ? AND d.id = ? AND b.hash = ? LIMIT 1"
+        return next(self._documents(query, (ref.collection, ref.id, ref.content_hash)), None)
+
+    def shards(self, agent_id: str) -> list[V1Staged]:
+        """The agent's shards."""
+        query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
+        found = list(self._documents(query, (agent_id, SHARDS)))
+        return sorted(found, key=lambda each: (_created(each), each.id))
+
+    def user_texts(self, agent_id: str) -> Iterator[V1Staged]:
+        """The texts of users."""
+        query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
+        return self._documents(query, (agent_id, USER_TEXTS))
+
+    def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
+        """The users with a text."""
+        wanted = msgspec.json.encode(list(agents)).decode()
+        for row in self._db.execute(
+            "SELECT DISTINCT owner FROM documents WHERE collection = ? AND NOT bad"
+            " AND agent IN (SELECT value FROM json_each(?)) ORDER BY owner",
+            (USER_TEXTS, wanted),
+        ):
+            yield row[0]
+
+    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1Staged]]:
+        """Facts in use."""
+        for scope, times, spread, *row in self._db.execute(
+            f"SELECT u.scope, u.times, u.spread, {_STAGED} FROM uses u"
+            " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
+            " WHERE u.agent = ? AND u.role = 'fact' ORDER BY u.scope, u.text, u.at, u.id",
+            (agent_id,),
+        ):
+            yield scope, times, spread, _staged(row)
+
+    def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
+        """Scopes and the documents whose lists they have."""
+        scopes: dict[str, list[int]] = {}
+        for scope, lister in self._db.execute(
+            "SELECT DISTINCT scope, lister FROM uses WHERE agent = ? AND role = 'pending'"
+            " ORDER BY scope, lister",
+            (agent_id,),
+        ):
+            scopes.setdefault(scope, []).append(lister)
+        return list(scopes.items())
+
+    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1Staged]]:
+        """One list, in order."""
+        for times, spread, *row in self._db.execute(
+            f"SELECT u.times, u.spread, {_STAGED} FROM uses u"
+            " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
+            " WHERE u.lister = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.place",
+            (lister, scope),
+        ):
+            yield times, spread, _staged(row)
+
+    def absorbed_scopes(self, agent_id: str) -> list[str]:
+        """Scopes with absorbed ones."""
+        query = (
+            "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND fate = 'absorbed' ORDER BY 1"
+        )
+        return [row[0] for row in self._db.execute(query, (agent_id,))]
+
+    def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
+        """When a scope's text was last written."""
+        kind, _, owner = scope.partition("/")
+        where, values = "collection = ? AND scope = ?", [agent_id, SHARDS, scope]
+        if kind == "user":
+            where, values = "collection = ? AND owner = ?", [agent_id, USER_TEXTS, owner]
+        row = self._db.execute(
+            f"SELECT max(at) FROM documents WHERE agent = ? AND {where} AND NOT bad", values
+        ).fetchone()
+        return _moment(row[0])
+
+    def absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
+        """Absorbed ones of one scope."""
+        return self._documents(
+            "JOIN leftovers l ON l.number = d.number"
+            " WHERE l.agent = ? AND l.fate = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
+            (agent_id, scope),
+        )
+
+    def refused(self, lister: int) -> Iterator[tuple[str, str]]:
+        """What a document lists in vain."""
+        yield from self._db.execute(
+            "SELECT id, verdict FROM refused WHERE lister = ? ORDER BY role, place", (lister,)
+        )
+
+    def episodes(self, agent_id: str) -> Iterator[V1Staged]:
+        """The agent's episodes."""
+        query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
+        return self._documents(f"{query} ORDER BY d.id", (agent_id, MEMORIES))
+
+    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1Staged]]:
+        """What no list uses, and what cannot be used."""
+        for fate, *row in self._db.execute(
+            f"SELECT l.fate, {_STAGED} FROM leftovers l"
+            " JOIN documents d ON d.number = l.number JOIN bodies b ON b.number = d.number"
+            " WHERE l.agent = ? ORDER BY l.collection, l.id, l.number",
+            (agent_id,),
+        ):
+            yield fate, _staged(row)
+
+    def last_activity(self, agent_id: str, scope: str) -> datetime | None:
+        """When something was last written."""
+        return _moment(v1_settling.last_activity(self._db, agent_id, scope))
+
+    def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1Staged]:
+        for row in self._db.execute(
+            f"SELECT {_STAGED} FROM documents d JOIN bodies b ON b.number = d.number {query}",
+            values,
+        ):
+            yield _staged(row)
+
+
+def _staged(row: Sequence[Any]) -> V1Staged:
+    number, collection, document_id, digest, body, notes = row
+    return V1Staged(
+        number=number,
+        collection=collection,
+        id=document_id,
+        hash=digest,
+        document=_BODY.decode(body) if body is not None else None,
+        notes=_NOTES.decode(notes) if notes is not None else (),
+    )
+
+
+def _created(staged: V1Staged) -> datetime:
+    assert staged.document is not None
+    return staged.document.created_at
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,219 @@
+"""The stage of a migration: all documents of v1 in a temporary file, to be looked up and joined.
+
+The file is removed as soon as it is open, so that nothing of it is left whatever happens to the
+process. It is on disk all the same, so that memory stays flat.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import StoreError
+from edenmem.models.ids import derived_id, is_id
+from edenmem.models.memory import content_hash
+from edenmem.models.v1 import SHARDS
+from edenmem.models.v1_documents import (
+    V1Account,
+    V1Document,
+    V1Memory,
+    V1Read,
+    V1Shard,
+    V1UserText,
+)
+from edenmem.store.sqlite.v1 import v1_settling
+from edenmem.store.sqlite.v1.v1_questions import EPOCH, V1Questions
+from edenmem.text import clean
+
+#: Small and written often: what is asked is joined on these. Bodies are kept apart, so that what
+#: is settled and sorted stays small. ``users`` is ",id,id,"; ``text`` identifies a fact's content.
+_TABLES = """
+CREATE TABLE documents (
+    number INTEGER PRIMARY KEY, collection TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL,
+    kind TEXT NOT NULL, owner TEXT NOT NULL, users TEXT NOT NULL, sole TEXT NOT NULL,
+    at INTEGER NOT NULL, text TEXT NOT NULL, bad INTEGER NOT NULL, scope TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE TABLE bodies (
+    number INTEGER PRIMARY KEY, hash TEXT NOT NULL, body BLOB, notes BLOB
+) STRICT;
+CREATE TABLE listed (
+    lister INTEGER NOT NULL, role TEXT NOT NULL, place INTEGER NOT NULL, id TEXT NOT NULL
+) STRICT;
+CREATE TABLE accounts (
+    id TEXT PRIMARY KEY, memory_id TEXT NOT NULL, is_agent INTEGER NOT NULL, account BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX accounts_by_person ON accounts (memory_id);
+"""
+
+#: Documents that are written at once: so many, or so many bytes.
+_BATCH = 2000
+_BATCH_BYTES = 8 * 1024 * 1024
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class SqliteV1Stage(V1Questions):
+    """See `edenmem.store.v1.protocol.V1Stage`.
+
+    Args:
+        folder: Where the file is; by default where the system keeps temporary files.
+
+    Raises:
+        StoreError: there is no place for it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._fields: Counter[str] = Counter()
+        self._number = 0
+        self._folder = folder or Path(tempfile.gettempdir())
+        with self._told():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(prefix="edenmem-v1-", suffix=".db", dir=self._folder)
+            os.close(handle)
+            try:
+                self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+                self._db.execute("PRAGMA journal_mode = OFF")
+                self._db.execute("PRAGMA synchronous = OFF")
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._db.execute("PRAGMA cache_size = -65536")  # KiB
+                self._db.executescript(_TABLES)
+            finally:
+                Path(name).unlink()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say where there was no room, or what else kept the file from being used."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"the temporary file of the migration in {self._folder} cannot be used: {error}",
+                hint="name a folder with more room by TMPDIR",
+            ) from error
+
+    # -- filling it --------------------------------------------------------------------------
+
+    def add_accounts(self, accounts: Iterable[V1Account]) -> None:
+        """Lay out users and agents; of two with one id the first counts."""
+        encode = self._encoder.encode
+        with self._told():
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                "INSERT OR IGNORE INTO accounts VALUES (?, ?, ?, ?)",
+                ((each.id, each.memory_id, each.is_agent, encode(each)) for each in accounts),
+            )
+            self._db.execute("COMMIT")
+
+    def canonical(self) -> dict[str, str]:
+        """Account → canonical id, of people whose two differ."""
+        return dict(
+            self._db.execute(
+                "SELECT id, memory_id FROM accounts WHERE NOT is_agent AND memory_id <> id"
+            )
+        )
+
+    def add(self, reads: Iterable[V1Read]) -> None:
+        """Lay out documents."""
+        documents: list[tuple[Any, ...]] = []
+        bodies: list[tuple[Any, ...]] = []
+        size = 0
+        with self._told():
+            self._db.execute("BEGIN")
+            for read in reads:
+                self._number += 1
+                document = read.document
+                assert not isinstance(document, V1Account)
+                body = self._encoder.encode(document) if document is not None else None
+                digest = hashlib.blake2b(body or read.raw, digest_size=16).hexdigest()
+                notes = self._encoder.encode(read.notes) if read.notes else None
+                bodies.append((self._number, digest, body, notes))
+                documents.append((self._number, read.collection, read.id, *_columns(document)))
+                if document is not None and not isinstance(document, V1Memory):
+                    self._lay_out_lists(document)
+                if document is not None and document.extra:
+                    self._count_fields(read.collection, document.extra)
+                size += len(body or b"")
+                if len(documents) == _BATCH or size > _BATCH_BYTES:
+                    self._write(documents, bodies)
+                    size = 0
+            self._write(documents, bodies)
+            self._db.execute("COMMIT")
+
+    def _write(self, documents: list[tuple[Any, ...]], bodies: list[tuple[Any, ...]]) -> None:
+        self._db.executemany(
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", documents
+        )
+        self._db.executemany("INSERT INTO bodies VALUES (?, ?, ?, ?)", bodies)
+        documents.clear()
+        bodies.clear()
+
+    def _lay_out_lists(self, document: V1UserText | V1Shard) -> None:
+        lists = {"pending": document.pending}
+        if isinstance(document, V1Shard):
+            lists["fact"] = document.facts
+        for role, ids in lists.items():
+            self._db.executemany(
+                "INSERT INTO listed VALUES (?, ?, ?, ?)",
+                ((self._number, role, place, each) for place, each in enumerate(ids)),
+            )
+
+    def _count_fields(self, collection: str, extra: str) -> None:
+        for name in msgspec.json.decode(extra.encode("utf-8", "surrogatepass")):
+            self._fields[f"{collection}.{name}"] += 1
+
+    def settle(self, *, merge: bool) -> None:
+        """Judge all lists."""
+        with self._told():
+            v1_settling.settle(self._db, merge=merge)
+
+    def close(self) -> None:
+        """Remove the file, which has no name any more."""
+        self._db.close()
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // _MILLISECOND
+
+
+def _columns(document: V1Document | None) -> tuple[str, str, str, str, str, int, str, int]:
+    """agent, kind, owner, users, sole, at, text, bad."""
+    match document:
+        case None:
+            return "", "", "", "", "", 0, "", 1
+        case V1Memory():
+            return _columns_of_memory(document)
+        case V1UserText():
+            owner, kind, bad = document.user_id, "user_text", not document.user_id
+        case V1Shard():
+            owner = document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id)
+            kind, bad = "active" if document.active else "paused", False
+    at = document.last_updated_at or document.updated_at or document.created_at
+    bad = bad or not document.agent_id
+    return document.agent_id, kind, owner, "", "", _milliseconds(at), "", int(bad)
+
+
+def _columns_of_memory(memory: V1Memory) -> tuple[str, str, str, str, str, int, str, int]:
+    # Somebody who cannot be told is nobody else: such a memory is of none of the users we know.
+    users = [user if is_id(user) else "?" for user in memory.users]
+    is_fact = memory.memory_type not in ("directive", "episode")
+    return (
+        memory.agent_id,
+        memory.memory_type,
+        memory.shard_id,
+        f",{','.join(users)}," if users else "",
+        users[0] if len(users) == 1 else "",
+        _milliseconds(memory.created_at),
+        content_hash(clean(memory.content).strip()) if is_fact else "",
+        0,
+    )

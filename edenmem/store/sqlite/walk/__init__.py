@@ -1,0 +1,1 @@
+"""Walks over everything stored in SQLite: backups, integrity, statistics, traces."""

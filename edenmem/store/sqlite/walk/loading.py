@@ -1,0 +1,366 @@
+"""Writing the records of a backup as they are, with everything that is derived from them."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from edenmem.errors import InputError
+from edenmem.models.backup import (
+    Loaded,
+    LoadStatus,
+    Record,
+    RecordKind,
+    StoredAgent,
+    StoredSession,
+    StoredUser,
+    StoredVersion,
+    compared,
+)
+from edenmem.models.changes import AuditEntry
+from edenmem.models.formation import Formation, UsageEntry
+from edenmem.models.host import Message
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.store.sqlite.apply.reflection_changes import insert_reflection
+from edenmem.store.sqlite.apply.setting_changes import put_policy
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import to_list, to_ms
+from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.formations.formations import find_formation, insert_formation
+from edenmem.store.sqlite.host.host import (
+    AGENT,
+    SESSION,
+    STORED_USER,
+    agent_from,
+    insert_agent,
+    insert_session,
+    insert_user,
+    session_from,
+    stored_user_from,
+)
+from edenmem.store.sqlite.host.messages import MESSAGE, message_from, message_row
+from edenmem.store.sqlite.memory import facts, log
+from edenmem.store.sqlite.memory.chronicle import (
+    AUDIT,
+    HISTORY,
+    audit_from,
+    history_from,
+    only_version,
+)
+from edenmem.store.sqlite.memory.memory import policy_of
+from edenmem.store.sqlite.search import vectors
+from edenmem.store.sqlite.walk.dumping import placed
+
+_ADDED = Loaded(status=LoadStatus.ADDED)
+_SAME = Loaded(status=LoadStatus.SAME)
+
+
+def _refused(detail: str) -> Loaded:
+    return Loaded(status=LoadStatus.REFUSED, detail=detail)
+
+
+class Loading(Part):
+    """See `edenmem.store.protocol.backup.Backups`."""
+
+    def load(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
+    ) -> list[Loaded]:
+        if dry_run:
+            with self._db.reading() as connection:
+                return _Loader(connection, dry_run=True).load(kind, records)
+        with self._db.writing() as connection:
+            return _Loader(connection, dry_run=False).load(kind, records)
+
+
+class _Loader:
+    """One batch inside one transaction. Each kind has a method of its name."""
+
+    def __init__(self, connection: sqlite3.Connection, *, dry_run: bool) -> None:
+        self._db = connection
+        self._dry_run = dry_run
+
+    def load(self, kind: RecordKind, records: Sequence[Record]) -> list[Loaded]:
+        put: Callable[[Record], Loaded] = getattr(self, f"_{kind.value}")
+        return [put(record) for record in records]
+
+    # -- what the platform owns --------------------------------------------------------------
+
+    def _agent(self, agent: StoredAgent) -> Loaded:
+        row = self._by_id(AGENT.replace(" FROM ", ", deleted FROM ", 1), "id", agent.id)
+        if row is not None:
+            stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
+            return compared(RecordKind.AGENT, stored, agent)
+        if self._is_taken("agents", agent.username):
+            return _refused(f"another agent is called {agent.username!r}")
+        if not self._dry_run:
+            insert_agent(self._db, agent)
+            self._mark_deleted("agents", agent.id, agent.deleted)
+        return _ADDED
+
+    def _user(self, user: StoredUser) -> Loaded:
+        row = self._by_id(STORED_USER, "id", user.id)
+        if row is not None:
+            stored = stored_user_from(row)
+            return compared(RecordKind.USER, stored, user)
+        if self._is_taken("users", user.username):
+            return _refused(f"another user is called {user.username!r}")
+        if not self._dry_run:
+            insert_user(self._db, user)
+            self._mark_deleted("users", user.id, user.deleted)
+        return _ADDED
+
+    def _is_taken(self, table: str, username: str) -> bool:
+        found = self._db.execute(f"SELECT 1 FROM {table} WHERE username = ?", (username,))
+        return found.fetchone() is not None
+
+    def _mark_deleted(self, table: str, id: str, deleted: bool) -> None:
+        if deleted:
+            self._db.execute(f"UPDATE {table} SET deleted = 1 WHERE id = ?", (id,))
+
+    def _session(self, session: StoredSession) -> Loaded:
+        row = self._by_id(SESSION, "s.id", session.id)
+        if row is not None:
+            stored = StoredSession(**msgspec.structs.asdict(session_from(self._db, row)))
+            return compared(RecordKind.SESSION, stored, session)
+        if not self._dry_run:
+            insert_session(self._db, session)
+            self._db.execute(
+                "UPDATE sessions SET last_memory_message_id = ? WHERE id = ?",
+                (session.last_memory_message_id, session.id),
+            )
+        return _ADDED
+
+    def _message(self, message: Message) -> Loaded:
+        row = self._by_id(MESSAGE, "m.id", message.id)
+        if row is not None:
+            return compared(RecordKind.MESSAGE, message_from(row), message)
+        if not self._dry_run:
+            known = self._db.execute("SELECT 1 FROM sessions WHERE id = ?", (message.session_id,))
+            if known.fetchone() is None:
+                return _refused(f"there is no session {message.session_id}")
+            self._db.execute(
+                "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                message_row(message.session_id, message),
+            )
+        return _ADDED
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _policy(self, policy: Policy) -> Loaded:
+        number = scopes.number_of(self._db, policy.home)
+        stored = None if number is None else policy_of(self._db, number)
+        if stored is not None:
+            return compared(RecordKind.POLICY, stored, policy)
+        if self._is_elsewhere("policies", policy.id):
+            return _refused("another policy has this id")
+        if not self._dry_run:
+            scope_id = scopes.make_number(self._db, policy.home)
+            put_policy(self._db, policy, scope_id)
+            scopes.touch(self._db, scope_id, to_ms(policy.updated_at) or 0)
+        return _ADDED
+
+    def _consolidation(self, text: Consolidation) -> Loaded:
+        from edenmem.text import word_count
+
+        number = scopes.number_of(self._db, text.home)
+        row = None if number is None else self._by_id(codec.CONSOLIDATION, "c.scope_id", number)
+        stored = None if row is None else codec.consolidation_from(row, ())
+        if stored is not None and (stored.version or not text.version):
+            return compared(RecordKind.CONSOLIDATION, stored, text)
+        if self._is_elsewhere("consolidations", text.id) and (
+            stored is None or stored.id != text.id
+        ):
+            return _refused("another text has this id")
+        if not self._dry_run:
+            # The document that a buffer has before there is a text gives way to the text's own.
+            self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
+            scope_id = scopes.make_number(self._db, text.home)
+            self._db.execute(
+                "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
+                " absorbed_ids, last_consolidated_at, updated_at, unpropagated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    scope_id,
+                    text.id,
+                    text.consolidated_content,
+                    word_count(text.consolidated_content),
+                    text.version,
+                    text.word_limit,
+                    to_list(text.absorbed_ids),
+                    to_ms(text.last_consolidated_at),
+                    to_ms(text.updated_at),
+                    json_array(text.unpropagated_versions) if text.unpropagated_versions else None,
+                ),
+            )
+            scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
+        return _ADDED
+
+    def _reflection(self, reflection: Reflection) -> Loaded:
+        row = self._by_id(codec.REFLECTION, "r.id", reflection.id)
+        if row is not None:
+            return compared(RecordKind.REFLECTION, codec.reflection_from(row), reflection)
+        if not self._dry_run:
+            scope_id = scopes.make_number(self._db, reflection.home)
+            insert_reflection(self._db, reflection, scope_id)
+            if not reflection.absorbed:  # a buffer has a document, as everywhere
+                self._db.execute(
+                    "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words, version,"
+                    " word_limit) VALUES (?, ?, '', 0, 0, 0)",
+                    (scope_id, new_id()),
+                )
+            pending = 0 if reflection.absorbed else 1
+            at = to_ms(reflection.updated_at or reflection.formed_at)
+            scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)
+        return _ADDED
+
+    def _fact(self, fact: Fact) -> Loaded:
+        row = self._by_id(codec.FACT, "f.id", fact.id)
+        if row is not None:
+            return compared(RecordKind.FACT, codec.fact_from(row), fact)
+        scope = fact.home
+        number = scopes.number_of(self._db, scope)
+        if number is not None:
+            twin = facts.fact_with_hash(self._db, number, fact.hash)
+            if twin is not None:
+                return Loaded(
+                    status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin}"
+                )
+        try:
+            if not self._dry_run:
+                scope_id = number or scopes.make_number(self._db, scope)
+                facts.insert_fact(self._db, fact, scope_id, to_ms(fact.recent_at))
+            elif fact.embedding is not None:
+                vectors.check_vector(fact.embedding)
+        except InputError as error:  # of the vector, before anything is written of the fact
+            return _refused(error.message)
+        return _ADDED
+
+    def _is_elsewhere(self, table: str, id: str) -> bool:
+        found = self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id,))
+        return found.fetchone() is not None
+
+    # -- what happened -----------------------------------------------------------------------
+
+    def _formation(self, formation: Formation) -> Loaded:
+        stored = find_formation(self._db, formation.id)
+        if stored is not None:
+            return compared(RecordKind.FORMATION, stored, formation)
+        if not self._dry_run and not insert_formation(self._db, formation):
+            return _refused("another formation has its place in the session, or its messages")
+        return _ADDED
+
+    def _usage(self, entry: UsageEntry) -> Loaded:
+        found = self._db.execute("SELECT 1 FROM usage_entries WHERE id = ?", (entry.id,))
+        if found.fetchone() is not None:
+            return _SAME
+        if not self._dry_run:
+            self._db.execute(
+                "INSERT INTO usage_entries (id, at, agent_id, work, calls) VALUES (?, ?, ?, ?, ?)",
+                (
+                    entry.id,
+                    to_ms(entry.at),
+                    entry.agent_id,
+                    entry.work,
+                    msgspec.json.encode(entry.calls).decode(),
+                ),
+            )
+        return _ADDED
+
+    def _audit(self, entry: AuditEntry) -> Loaded:
+        row = self._by_id(AUDIT, "a.id", entry.id)
+        if row is not None:
+            return compared(RecordKind.AUDIT, audit_from(row), entry)
+        if not self._dry_run:
+            fields = {name: getattr(entry, name) for name in _AUDITED}
+            scope_id = None if entry.scope is None else scopes.make_number(self._db, entry.scope)
+            log.add_audit(self._db, entry.id, scope_id=scope_id, **fields)
+        return _ADDED
+
+    def _history(self, version: StoredVersion) -> Loaded:
+        if self._is_of_another(version):
+            return Loaded(status=LoadStatus.KEPT, detail="what it is a version of is another here")
+        stored = self._versions(version)
+        for known in stored:
+            if known.place == version.place:
+                return compared(RecordKind.HISTORY, known, version)
+        if stored and stored[-1].place > version.place:
+            return Loaded(status=LoadStatus.KEPT, detail="its target has another history here")
+        if not self._dry_run:
+            self._add_version(version)
+        return _ADDED
+
+    def _is_of_another(self, version: StoredVersion) -> bool:
+        """Whether the target that is stored cannot have had this version."""
+        table = {"fact": "facts", "consolidation": "consolidations"}.get(version.target_type)
+        if table is None:
+            return True
+        row = self._db.execute(
+            f"SELECT version, content FROM {table} WHERE id = ?", (version.target_id,)
+        ).fetchone()
+        if row is None or version.version < row[0]:
+            return False
+        return bool(version.version > row[0] or version.content != row[1])
+
+    def _versions(self, version: StoredVersion) -> list[StoredVersion]:
+        """All versions that are known of the target, also one that nothing is written of."""
+        rows = self._db.execute(
+            f"{HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
+            (version.target_id, version.target_type),
+        ).fetchall()
+        if rows or version.target_type != "fact":
+            return list(placed(map(history_from, rows)))
+        row = self._by_id(codec.FACT, "f.id", version.target_id)
+        if row is None:
+            return []
+        (only,) = placed([only_version(self._db, codec.fact_from(row))])
+        return [only] if only == msgspec.structs.replace(version, id=only.id) else []
+
+    def _add_version(self, version: StoredVersion) -> None:
+        scope_id = scopes.make_number(self._db, version.scope)
+        snapshot = version.snapshot
+        self._db.execute(
+            "INSERT INTO history (id, target_type, target_id, scope_id, version, content, at,"
+            " action, actor, change_id, absorbed_ids, snapshot)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                version.id,
+                version.target_type,
+                version.target_id,
+                scope_id,
+                version.version,
+                version.content,
+                to_ms(version.at),
+                version.action,
+                version.actor,
+                version.change_id,
+                to_list(version.absorbed_ids),
+                None if snapshot is None else msgspec.json.encode(snapshot),
+            ),
+        )
+
+    def _by_id(self, select: str, column: str, value: str | int) -> codec.Row | None:
+        row: codec.Row | None = self._db.execute(
+            f"{select} WHERE {column} = ?", (value,)
+        ).fetchone()
+        return row
+
+
+_AUDITED = (
+    "change_set_id",
+    "at",
+    "actor",
+    "action",
+    "target_type",
+    "target_id",
+    "agent_id",
+    "before",
+    "after",
+    "reason",
+    "undoes",
+)
