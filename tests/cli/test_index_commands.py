@@ -12,7 +12,7 @@ from pymongo import MongoClient
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from tests.cli.conftest import Cli, Inside
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import make_agent

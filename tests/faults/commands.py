@@ -8,7 +8,7 @@ from pymongo.errors import AutoReconnect
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.core.collection import Collection
 from tests.faults.points import Switchboard
 
 _WRITES = frozenset(

@@ -12,7 +12,7 @@ import pytest
 from edenmem.errors import ExitCode, StoreReadOnly, WriteRefused
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import make_agent
 

@@ -103,7 +103,7 @@ def used_store(databases: Databases) -> Iterator[MongoStore]:
 def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoStore]:
     """A database of its own on the stand-in for Atlas, with both search indexes built."""
     from edenmem.models.indexes import IndexWish
-    from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+    from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 
     wish = IndexWish(dimensions=dimensions, analyzer="lucene.english")
     with secantus_store(server.uri) as store:

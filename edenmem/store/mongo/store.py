@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from edenmem.store.mongo.auditing import AuditPart
-from edenmem.store.mongo.cold import ColdPart
-from edenmem.store.mongo.erasing import ErasingPart
-from edenmem.store.mongo.history_loading import HistoryLoadingPart
-from edenmem.store.mongo.indexing import IndexPart
-from edenmem.store.mongo.integrity import IntegrityPart
-from edenmem.store.mongo.propagation import PropagationPart
-from edenmem.store.mongo.statistics import StatisticsPart
-from edenmem.store.mongo.switching import SwitchPart
-from edenmem.store.mongo.unfinished import UnfinishedPart
-from edenmem.store.mongo.usage import UsagePart
+from edenmem.store.mongo.apply.unfinished import UnfinishedPart
+from edenmem.store.mongo.core.indexing import IndexPart
+from edenmem.store.mongo.erase.erasing import ErasingPart
+from edenmem.store.mongo.formations.cold import ColdPart
+from edenmem.store.mongo.formations.usage import UsagePart
+from edenmem.store.mongo.memory.auditing import AuditPart
+from edenmem.store.mongo.memory.propagation import PropagationPart
+from edenmem.store.mongo.search.switching import SwitchPart
+from edenmem.store.mongo.walk.history_loading import HistoryLoadingPart
+from edenmem.store.mongo.walk.integrity import IntegrityPart
+from edenmem.store.mongo.walk.statistics import StatisticsPart
 
 
 class MongoStore(

@@ -13,8 +13,8 @@ from edenmem.errors import InputError
 from edenmem.models.v1 import V1_COLLECTIONS, V1ProblemKind
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
-from edenmem.store.mongo.connection import DEFAULT_DATABASE
-from edenmem.store.mongo.errors import bad_uri, location_of, mapped
+from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
+from edenmem.store.mongo.core.errors import bad_uri, location_of, mapped
 from edenmem.store.v1 import bson_stream, documents
 
 _BATCH = 1000

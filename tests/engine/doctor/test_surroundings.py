@@ -16,8 +16,9 @@ from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
-from edenmem.store.mongo import MongoStore, errors
-from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.core import errors
+from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found

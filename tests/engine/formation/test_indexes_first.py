@@ -12,7 +12,7 @@ from edenmem.errors import EdenmemError, FactKeyConflict, SearchIndexUnusable
 from edenmem.models.formation import FormationStatus
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import Settings
-from edenmem.store.mongo.collections import FACT_KEY, VECTOR_INDEX
+from edenmem.store.mongo.core.collections import FACT_KEY, VECTOR_INDEX
 from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import ACTOR, FixedClock

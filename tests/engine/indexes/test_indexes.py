@@ -12,7 +12,7 @@ from edenmem.engine.indexes import IndexKeeper
 from edenmem.errors import ConfigError, NotFoundError, StoreError
 from edenmem.settings.schema import Settings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
 from tests.support.atlas_server import AtlasServer
 from tests.support.embedder import FakeEmbedder

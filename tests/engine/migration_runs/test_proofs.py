@@ -21,7 +21,7 @@ from edenmem.models.search import FactFilter
 from edenmem.models.v1 import Disposition, V1Item, V1Options
 from edenmem.settings.schema import Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.conftest import migrator
 from tests.engine.migration_runs.databases import databases, options

@@ -14,7 +14,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import TEXT_INDEX
+from edenmem.store.mongo.core.collections import TEXT_INDEX
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import FixedClock, change_set, make_fact
 from tests.support.embedder import FakeEmbedder

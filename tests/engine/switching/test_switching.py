@@ -27,7 +27,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.mongo import switching as mongo_switching
+from edenmem.store.mongo.search import switching as mongo_switching
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite.search import switching as sqlite_switching
 from tests.support.atlas_server import AtlasServer

@@ -10,7 +10,7 @@ import pytest
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
 from tests.support.atlas_server import AtlasServer
 from tests.support.stores import atlas_store, secantus_store

@@ -10,7 +10,7 @@ import pytest
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import (
+from edenmem.store.mongo.core.collections import (
     CONSOLIDATED_KEY,
     FACT_KEY,
     MEMORY_INDEXES,
@@ -20,7 +20,7 @@ from edenmem.store.mongo.collections import (
     text_index,
     vector_index,
 )
-from edenmem.store.mongo.search_definitions import differences_of, state_of
+from edenmem.store.mongo.indexes.search_definitions import differences_of, state_of
 from edenmem.store.protocol.store import Store
 from tests.store.atlas.conftest import WISH, build, state
 from tests.support.atlas_indexes import with_defaults

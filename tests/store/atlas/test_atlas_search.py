@@ -20,9 +20,8 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
 from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.atlas_search import AtlasSearch
-from edenmem.store.mongo.collection import Collection
-from edenmem.store.mongo.collections import (
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.collections import (
     TEXT_FILTERS,
     TEXT_INDEX,
     VECTOR_FILTERS,
@@ -30,7 +29,8 @@ from edenmem.store.mongo.collections import (
     text_index,
     vector_index,
 )
-from edenmem.store.mongo.filters import object_id
+from edenmem.store.mongo.core.filters import object_id
+from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, ago, make_fact

@@ -13,7 +13,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collections import TEXT_INDEX, VECTOR_INDEX
+from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build, state
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact

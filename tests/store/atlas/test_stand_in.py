@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from pymongo.operations import SearchIndexModel
 
 from edenmem.models.ids import new_id
-from edenmem.store.mongo.collections import text_index, vector_index
+from edenmem.store.mongo.core.collections import text_index, vector_index
 from tests.support.atlas_server import AtlasServer
 from tests.support.atlas_text import Texts, analysed, one_edit
 from tests.support.names import stable

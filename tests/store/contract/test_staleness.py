@@ -8,7 +8,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.mongo import staleness as mongo
+from edenmem.store.mongo.search import staleness as mongo
 from edenmem.store.protocol.store import Store, VectorCount
 from edenmem.store.sqlite.search import staleness as sqlite
 from tests.support.builders import NOW, make_fact

@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.errors import AutoReconnect
 
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
+from edenmem.store.mongo.core.collection import Collection
 
 #: A command that the server has got may have been carried out although no answer came.
 POINTS_PER_COMMAND = 2

@@ -137,7 +137,7 @@ def test_sessions_from_before_the_first_run_are_found(mongo: MongoStore, databas
 def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
     mongo: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edenmem.store.mongo.cold._SWEEP", 2)
+    monkeypatch.setattr("edenmem.store.mongo.formations.cold._SWEEP", 2)
     sessions = [make_session([EVE], last_activity=None) for _ in range(5)]
     for session in sessions:
         mongo.put_session(session)

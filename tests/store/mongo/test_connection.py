@@ -17,8 +17,8 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
-from edenmem.store.mongo.errors import location_of
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.errors import location_of
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import make_fact
 from tests.support.memory import add_facts

@@ -24,8 +24,8 @@ from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.collection import Collection
-from edenmem.store.mongo.collections import FACT_KEY, TEMPORARY_FACT_KEY, username_index
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY, username_index
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.faults import Breaker, BreakingStore
 from tests.store.mongo.test_platform import LATER, platform_fact

@@ -41,7 +41,8 @@ from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import SwitchPhase, VectorSwitch
-from edenmem.store.mongo import MongoStore, collections
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.core import collections
 from edenmem.store.protocol.formations import Formations
 from edenmem.store.protocol.store import Store
 from tests.store.mongo.conftest import OpenMongo

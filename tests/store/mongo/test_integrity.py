@@ -6,7 +6,7 @@ import bson
 from bson.datetime_ms import DatetimeMS
 
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.records import RecordsPart, readable_fact
+from edenmem.store.mongo.walk.records import RecordsPart, readable_fact
 from tests.engine.conftest import make_cast
 from tests.support.memory import add_fact
 

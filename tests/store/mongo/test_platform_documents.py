@@ -36,7 +36,8 @@ from edenmem.models.host import Agent, CachedContext, ToolCall, literal
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.mongo import MongoStore, extended
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.core import extended
 from edenmem.store.protocol.store import Store
 from tests.engine.exchange.test_json_lines import exported, imported
 from tests.platform import double

@@ -13,7 +13,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.filters import object_id
+from edenmem.store.mongo.core.filters import object_id
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied

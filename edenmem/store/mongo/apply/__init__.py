@@ -1,0 +1,1 @@
+"""Applying change sets in MongoDB."""

@@ -1,0 +1,1 @@
+"""The connection: collections, indexes, codec, filters, errors."""

@@ -1,0 +1,331 @@
+"""Documents to models and back, for memory.
+
+Reading is lenient, as old documents demand: ids may be text, times without a zone, lists null or
+dicts, and fields that only we write may be missing. Writing is exact, and never of a whole
+document that exists already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from bson import ObjectId
+
+from edenmem.models.ids import as_utc
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import ScopeKind
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    fact_fields,
+    object_id,
+    object_ids,
+    optional_id,
+    owner_fields,
+)
+from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.search import vectors
+
+#: From narrow to broad: an old document may list several kinds, and belongs to the narrowest.
+_NARROWEST = ("session", "user", "group", "shard", "agent")
+
+_VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
+
+#: Leave vectors out of what a query returns.
+NO_VECTOR = {"embedding": 0, "embedding_next": 0}
+
+
+def text_id(value: Any) -> str | None:
+    """An id as models have it; None for null and for what cannot be one."""
+    return None if value is None or value == "" else str(value)
+
+
+def text_ids(value: Any) -> tuple[str, ...]:
+    """A list of ids; null and other things are none."""
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def moment(value: Any) -> datetime | None:
+    """A time, aware; None for null and for what is none."""
+    return as_utc(value) if isinstance(value, datetime) else None
+
+
+def required_moment(document: Document, field: str) -> datetime:
+    """A time that we always write; that of the document's making if somebody took it away."""
+    return moment(document.get(field)) or created(document)
+
+
+def created(document: Document) -> datetime:
+    """When the document was made: by its own word, else by its id."""
+    found = moment(document.get("createdAt"))
+    if found is not None:
+        return found
+    key = document["_id"]
+    return as_utc(key.generation_time) if isinstance(key, ObjectId) else EPOCH
+
+
+def number(value: Any, default: int = 0) -> int:
+    """A whole number; ``default`` for null and for what is none."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value) if abs(value) < 2**63 else default  # nor is what cannot be a count
+    return default
+
+
+def text(value: Any) -> str:
+    """A text; empty for null."""
+    return value if isinstance(value, str) else ""
+
+
+def optional_text(value: Any) -> str | None:
+    """A text that may be missing."""
+    return value if isinstance(value, str) else None
+
+
+def _kind(value: Any) -> ScopeKind:
+    if isinstance(value, list):
+        value = next((kind for kind in _NARROWEST if kind in value), "agent")
+    try:
+        return ScopeKind(value)
+    except ValueError:
+        raise ValueError("field 'scope' is missing or unknown") from None
+
+
+def _owned(document: Document) -> dict[str, Any]:
+    return {
+        "id": str(document["_id"]),
+        "scope": _kind(document.get("scope")),
+        "agent_id": text_id(document.get("agent_id")) or "",
+        "user_id": text_id(document.get("user_id")),
+        "group_id": text_id(document.get("group_id")),
+        "shard": text_id(document.get("shard")),
+        "session_id": text_id(document.get("session_id")),
+    }
+
+
+def _stamped(document: Document, at: datetime) -> Document:
+    return {**document, "createdAt": at, "updatedAt": at}
+
+
+# -- how a version came to be --------------------------------------------------------------------
+
+
+def mark(change_id: str, version: int, *, at: datetime, action: str, actor: str) -> Document:
+    """Fields by which a document says which change made the version that it holds."""
+    return {
+        "last_change_id": object_id(change_id),
+        "last_version": {"version": version, "at": at, "action": action, "actor": actor},
+    }
+
+
+def made_by(document: Document, version: int) -> Document:
+    """``change_id``, ``at``, ``action`` and ``actor`` of the document's version; empty if others
+    than edenmem have written it since."""
+    last = document.get("last_version")
+    if not isinstance(last, dict) or last.get("version") != version:
+        return {}
+    return {**last, "change_id": document.get("last_change_id")}
+
+
+def version_filter(document: Document) -> Filter:
+    """A filter for the document at the version that it was read with (old ones lack the field)."""
+    return {"_id": document["_id"], "version": document.get("version")}
+
+
+# -- facts -------------------------------------------------------------------------------------
+
+
+def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
+    """The fact that a document holds."""
+    content = text(document.get("content"))
+    owned = _owned(document)
+    if owned["scope"] is ScopeKind.SESSION:
+        owned["session_id"], owned["group_id"] = owned["group_id"], None  # see `fact_fields`
+    return Fact(
+        **owned,
+        content=content,
+        hash=text(document.get("hash")) or content_hash(content),
+        formed_at=_formed(document),
+        source_message_ids=text_ids(document.get("source_message_ids")),
+        version=number(document.get("version"), 1) or 1,
+        previous_content=optional_text(document.get("previous_content")),
+        updated_at=moment(document.get("updated_at")),
+        access_count=number(document.get("access_count")),
+        last_accessed_at=moment(document.get("last_accessed_at")),
+        private=document.get("private") is True,
+        formation_id=text_id(document.get("formation_id")),
+        embedding_model=optional_text(document.get("embedding_model")),
+        embedding=vectors.decode(document.get("embedding")) if with_vector else None,
+    )
+
+
+def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindata"]) -> Document:
+    """A new document for a fact."""
+    document: Document = {
+        "_id": object_id(fact.id),
+        **fact_fields(fact.home),
+        "session_id": optional_id(fact.session_id),
+        "content": fact.content,
+        "hash": fact.hash,
+        "formed_at": fact.formed_at,
+        "source_message_ids": object_ids(fact.source_message_ids),
+        "access_count": fact.access_count,
+        "version": fact.version,
+        "previous_content": fact.previous_content,
+        "updated_at": fact.updated_at,
+        "private": fact.private,
+        "formation_id": optional_id(fact.formation_id),
+    }
+    if fact.last_accessed_at is not None:
+        document["last_accessed_at"] = fact.last_accessed_at
+    document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
+    return _stamped(document, at)
+
+
+def vector_fields(
+    embedding: bytes | None, model: str | None, storage: Literal["array", "bindata"]
+) -> Document:
+    """The fields of a vector and its model; none of them without a vector."""
+    if embedding is None or not any(embedding):
+        return {}
+    named = {} if model is None else {"embedding_model": model}
+    return {"embedding": vectors.encode(embedding, storage), **named}
+
+
+def _formed(document: Document) -> datetime:
+    return moment(document.get("formed_at")) or created(document)
+
+
+# -- reflections -------------------------------------------------------------------------------
+
+
+def reflection_from(document: Document) -> Reflection:
+    """The reflection that a document holds."""
+    return Reflection(
+        **_owned(document),
+        content=text(document.get("content")),
+        formed_at=_formed(document),
+        source_message_ids=text_ids(document.get("source_message_ids")),
+        version=number(document.get("version"), 1) or 1,
+        updated_at=moment(document.get("updated_at")),
+        absorbed=document.get("absorbed") is True,
+        absorbed_at=moment(document.get("absorbed_at")),
+        consolidated_into=text_id(document.get("consolidated_into")),
+        private=document.get("private") is True,
+        formation_id=text_id(document.get("formation_id")),
+        propagated_from=text_ids(document.get("propagated_from")),
+    )
+
+
+def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
+    """A new document for a reflection."""
+    return _stamped(
+        {
+            "_id": object_id(reflection.id),
+            **owner_fields(reflection.home),
+            "session_id": optional_id(reflection.session_id),
+            "content": reflection.content,
+            "formed_at": reflection.formed_at,
+            "source_message_ids": object_ids(reflection.source_message_ids),
+            "version": reflection.version,
+            "updated_at": reflection.updated_at,
+            "absorbed": reflection.absorbed,
+            "absorbed_at": reflection.absorbed_at,
+            "consolidated_into": optional_id(reflection.consolidated_into),
+            "private": reflection.private,
+            "formation_id": optional_id(reflection.formation_id),
+            "propagated_from": object_ids(reflection.propagated_from),
+        },
+        at,
+    )
+
+
+# -- consolidated texts ------------------------------------------------------------------------
+
+
+def with_version_line(content: str, version: int) -> str:
+    """The text as the platform reads it."""
+    return f"VERSION: {version}\n{content}"
+
+
+def split_version_line(stored: str) -> tuple[str, int | None]:
+    """The text without its VERSION line, and that line's number if there is one."""
+    found = _VERSION_LINE.match(stored)
+    if found is None:
+        return stored, None
+    return stored[found.end() :], int(found.group(1))
+
+
+def stored_version(document: Document) -> int:
+    """The version of a consolidated document; 0 while there is no text.
+
+    Ours and the text's own line agree, unless the platform has written: then its line counts, or,
+    where it left ours standing, it has made at least the next version.
+    """
+    content, line = split_version_line(text(document.get("consolidated_content")))
+    ours = document.get("version")
+    if not isinstance(ours, int):
+        return max(line or 1, 1) if content.strip() or line else 0
+    if line == ours or (ours == 0 and not content.strip()):
+        return ours
+    return max(line or 0, ours + 1)
+
+
+def consolidation_from(document: Document) -> Consolidation:
+    """The consolidated text and buffer that a document holds."""
+    content, _ = split_version_line(text(document.get("consolidated_content")))
+    version = stored_version(document)
+    is_ours = bool(made_by(document, version))
+    owned = _owned(document)
+    if owned["scope"] is not ScopeKind.SESSION:
+        owned["session_id"] = None  # of groups and shards: part of the key, no session's id
+    return Consolidation(
+        **owned,
+        consolidated_content=content,
+        version=version,
+        word_limit=number(document.get("word_limit")),
+        unabsorbed_ids=text_ids(document.get("unabsorbed_ids")),
+        absorbed_ids=text_ids(document.get("absorbed_ids")) if is_ours else (),
+        last_consolidated_at=moment(document.get("last_consolidated_at")),
+        updated_at=moment(document.get("updated_at")) if is_ours else None,
+        unpropagated_versions=tuple(document.get("unpropagated_versions") or ()),
+    )
+
+
+# -- policies ----------------------------------------------------------------------------------
+
+#: The fields of a policy that are stored as they are.
+POLICY_FIELDS = (
+    "memory_instructions",
+    "consolidation_instructions",
+    "consolidate_at",
+    "word_limit",
+    "fact_buffer_max",
+    "fast_model",
+    "slow_model",
+    "active",
+    "private",
+    "propagate",
+)
+
+
+def policy_from(document: Document) -> Policy | None:
+    """The policy in a scope's document; None if only its revision is kept there."""
+    version = number(document.get("version"))
+    if version < 1:
+        return None
+    fields: Mapping[str, Any] = {name: document.get(name) for name in POLICY_FIELDS}
+    owned = _owned(document)
+    owned["id"] = text_id(document.get("policy_id")) or owned["id"]
+    return Policy(
+        **{
+            **owned,
+            **fields,
+            "active": fields["active"] is not False,
+            "private": fields["private"] is True,
+        },
+        version=version,
+        updated_at=moment(document.get("updated_at")),
+    )

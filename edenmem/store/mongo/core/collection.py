@@ -1,0 +1,301 @@
+"""A collection whose every command raises our errors, cursors included.
+
+It is also the seam between the store and the driver: nothing else in the package calls pymongo's
+collections, so what this class cannot do the store does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import ReturnDocument, UpdateMany, UpdateOne
+from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.operations import SearchIndexModel
+
+from edenmem.errors import ConflictError, StoreError, WriteRefused
+from edenmem.store.mongo.core.errors import (
+    INDEX_CONFLICTS,
+    INDEX_NOT_FOUND,
+    NO_SEARCH_COMMANDS,
+    index_in,
+    mapped,
+    reason_of,
+)
+
+Document = dict[str, Any]
+Sort = Sequence[tuple[str, int]]
+
+#: Documents that one batch of a cursor brings; vectors make them large.
+BATCH = 500
+
+_DUPLICATE_KEY = 11000
+
+
+class Collection:
+    """One collection of one database at ``location``; ``read_only`` refuses every write."""
+
+    def __init__(self, raw: Any, location: str, *, read_only: bool = False) -> None:
+        self._raw = raw
+        self._location = location
+        self._read_only = read_only
+
+    def __repr__(self) -> str:
+        return f"Collection({self._location!r})"
+
+    def leniently(self) -> Collection:
+        """The same collection, read without trust: a time beyond what Python has comes as a value
+        of the driver's own, and text that is no UTF-8 with marks in the place of what is broken,
+        where otherwise one such document would keep all others of its batch from being read."""
+        options: CodecOptions[Any] = CodecOptions(
+            tz_aware=True,
+            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+            unicode_decode_error_handler="replace",
+        )
+        try:
+            raw = self._raw.with_options(codec_options=options)
+        except NotImplementedError:  # a mock of a server
+            raw = self._raw
+        return Collection(raw, self._location, read_only=True)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def find(
+        self,
+        filter: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        sort: Sort = (),
+        limit: int = 0,
+    ) -> Iterator[Document]:
+        """Documents in batches. A sort that no index gives may use the server's disk."""
+        with mapped(self._location):
+            cursor = self._raw.find(filter, projection, limit=limit, batch_size=BATCH)
+            if sort:
+                cursor = cursor.sort(list(sort)).allow_disk_use(True)
+        return self._drained(cursor)
+
+    def find_one(
+        self,
+        filter: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        sort: Sort = (),
+    ) -> Document | None:
+        """The first document, or None."""
+        return next(self.find(filter, projection, sort=sort, limit=1), None)
+
+    def aggregate(
+        self, pipeline: Sequence[Mapping[str, Any]], *, max_seconds: float | None = None
+    ) -> Iterator[Document]:
+        """The result of a pipeline; the server gives up after ``max_seconds``."""
+        options = {} if max_seconds is None else {"maxTimeMS": max(1, int(max_seconds * 1000))}
+        with mapped(self._location):
+            cursor = self._raw.aggregate(list(pipeline), **options)
+        return self._drained(cursor)
+
+    def distinct(self, field: str, filter: Mapping[str, Any] | None = None) -> list[Any]:
+        """The values that a field has."""
+        with mapped(self._location):
+            return list(self._raw.distinct(field, filter or {}))
+
+    def count(self, filter: Mapping[str, Any], *, limit: int = 0) -> int:
+        """How many documents match, counted no further than ``limit``."""
+        options = {"limit": limit} if limit else {}
+        with mapped(self._location):
+            return int(self._raw.count_documents(filter, **options))
+
+    def estimated_count(self) -> int:
+        """How many documents there are, from the collection's metadata."""
+        with mapped(self._location):
+            return int(self._raw.estimated_document_count())
+
+    def indexes(self) -> dict[str, Any]:
+        """Name → description of each index."""
+        with mapped(self._location):
+            return dict(self._raw.index_information())
+
+    def answers_search(self) -> bool:
+        """Whether the server knows search commands (Atlas, or what is compatible with it).
+
+        Raises:
+            StoreError: the server answered with an error that does not say that.
+        """
+        with mapped(self._location):
+            try:
+                self._raw.aggregate([{"$listSearchIndexes": {}}]).close()
+            except NotImplementedError:  # a mock of a server
+                return False
+            except OperationFailure as error:
+                if error.code in NO_SEARCH_COMMANDS:
+                    return False
+                raise
+        return True
+
+    def _drained(self, cursor: Any) -> Iterator[Document]:
+        with mapped(self._location), cursor:
+            yield from cursor
+
+    # -- writing -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What every write goes through."""
+        if self._read_only:
+            raise WriteRefused(f"MongoDB at {self._location} is open for reading only")
+        with mapped(self._location):
+            yield
+
+    def insert_one(self, document: Document) -> None:
+        """Insert. Raises pymongo's DuplicateKeyError."""
+        with self._writing():
+            self._raw.insert_one(document)
+
+    def insert_new(self, documents: Sequence[Document]) -> dict[int, str]:
+        """Insert all that break no unique index, in one round trip. Returns the places of those
+        that do, each with the name of that index.
+
+        Raises:
+            StoreError: a document was refused for another reason.
+        """
+        if not documents:
+            return {}
+        try:
+            with self._writing():
+                self._raw.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            return self._duplicates(error)
+        return {}
+
+    def update_one(
+        self, filter: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
+    ) -> int:
+        """How many documents matched or were made. Raises pymongo's DuplicateKeyError."""
+        with self._writing():
+            result = self._raw.update_one(filter, update, upsert=upsert)
+        return int(result.matched_count) + (result.upserted_id is not None)
+
+    def update_many(self, filter: Mapping[str, Any], update: Mapping[str, Any]) -> int:
+        """How many documents matched."""
+        with self._writing():
+            return int(self._raw.update_many(filter, update).matched_count)
+
+    def find_and_update(
+        self,
+        filter: Mapping[str, Any],
+        update: Mapping[str, Any],
+        *,
+        projection: Mapping[str, Any] | None = None,
+        upsert: bool = False,
+    ) -> Document | None:
+        """Change one document in one step; it as it is afterwards, or None if none matched."""
+        with self._writing():
+            found: Document | None = self._raw.find_one_and_update(
+                filter,
+                update,
+                projection=projection,
+                upsert=upsert,
+                return_document=ReturnDocument.AFTER,
+            )
+        return found
+
+    def delete_one(self, filter: Mapping[str, Any]) -> bool:
+        """Whether there was one."""
+        with self._writing():
+            return int(self._raw.delete_one(filter).deleted_count) > 0
+
+    def delete_many(self, filter: Mapping[str, Any]) -> int:
+        """How many there were."""
+        with self._writing():
+            return int(self._raw.delete_many(filter).deleted_count)
+
+    def bulk(self, operations: Sequence[UpdateOne | UpdateMany]) -> tuple[int, set[int]]:
+        """Updates in one round trip, in any order: how many documents matched or were made, and
+        the places of those that broke a unique index (two upserts of one document at once)."""
+        if not operations:
+            return 0, set()
+        try:
+            with self._writing():
+                result = self._raw.bulk_write(list(operations), ordered=False)
+        except BulkWriteError as error:
+            failed = set(self._duplicates(error))
+            return int(error.details.get("nMatched", 0)), failed
+        return int(result.matched_count) + int(result.upserted_count), set()
+
+    def _duplicates(self, error: BulkWriteError) -> dict[int, str]:
+        failures = error.details.get("writeErrors") or []
+        others = [f for f in failures if f.get("code") != _DUPLICATE_KEY]
+        if others or error.details.get("writeConcernErrors") or not failures:
+            reason = str(others[0].get("errmsg", "")) if others else "not acknowledged"
+            raise StoreError(
+                f"MongoDB at {self._location} refused a part of a bulk write: {reason}",
+                hint="apply the same changes again; what was written is recognised",
+            ) from error
+        return {int(failure["index"]): index_in(failure) for failure in failures}
+
+    # -- indexes -----------------------------------------------------------------------------
+
+    def create_index(self, keys: Sort, **options: Any) -> None:
+        """Create an index.
+
+        Raises:
+            DuplicateKeyError: pymongo's; stored documents break a unique index.
+            ConflictError: an index with this name or these fields exists and differs.
+            StoreError: the server refused, for example since a unique index does not fit the key
+                by which the collection is sharded.
+        """
+        with self._writing():
+            try:
+                self._raw.create_index(list(keys), **options)
+            except OperationFailure as error:
+                if error.code not in INDEX_CONFLICTS:
+                    raise
+                raise ConflictError(
+                    f"cannot create the index {options.get('name')}: {reason_of(error)}",
+                    hint="'edenmem index list' shows the indexes that exist",
+                ) from error
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index; one that is gone already is no error."""
+        with self._writing():
+            try:
+                self._raw.drop_index(name)
+            except OperationFailure as error:
+                if error.code != INDEX_NOT_FOUND:
+                    raise
+
+    # -- search indexes ----------------------------------------------------------------------
+
+    def search_indexes(self) -> list[Document]:
+        """What ``$listSearchIndexes`` says of each."""
+        return list(self.aggregate([{"$listSearchIndexes": {}}]))
+
+    def create_search_index(self, name: str, type: str, definition: Mapping[str, Any]) -> None:
+        """Begin to build a search index."""
+        model = SearchIndexModel(definition=definition, name=name, type=type)
+        with self._writing():
+            self._raw.create_search_index(model)
+
+    def update_search_index(self, name: str, definition: Mapping[str, Any]) -> None:
+        """Begin to build it anew; the old one answers until the new one stands."""
+        with self._writing():
+            self._raw.update_search_index(name, definition)
+
+    def drop_search_index(self, name: str) -> None:
+        """Drop a search index."""
+        with self._writing():
+            self._raw.drop_search_index(name)
+
+    # -- the collection itself ---------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the collection, which must not be there."""
+        with self._writing():
+            self._raw.database.create_collection(self._raw.name)
+
+    def drop(self) -> None:
+        """Drop the collection with its documents and indexes."""
+        with self._writing():
+            self._raw.drop()

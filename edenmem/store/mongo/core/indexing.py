@@ -1,0 +1,387 @@
+"""Indexes on request: what there is, and making, changing and dropping it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import ConflictError, NotFoundError, StoreError
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.integrity import Finding
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collections import (
+    BESIDE,
+    FACT_KEY,
+    PLATFORM_FILTERS,
+    TEMPORARY_FACT_KEY,
+    Index,
+    SearchIndex,
+)
+from edenmem.store.mongo.core.schema import (
+    USERNAME_NOTE,
+    SchemaPart,
+    foreign_note,
+    is_unique,
+    key_note,
+)
+from edenmem.store.mongo.indexes.fact_key import REPLACE, FactKeys, fact_keys, has_keys
+from edenmem.store.mongo.indexes.search_definitions import served_by, state_of
+from edenmem.store.mongo.search.slots import SlotPart
+from edenmem.store.mongo.search.trial import Trial
+from edenmem.store.mongo.walk.records import readable_fact
+
+_CREATES_OWN = "'edenmem index create' with its name creates it"
+NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is an exact scan"
+
+
+class IndexPart(SlotPart, SchemaPart):
+    """Tells of indexes and changes them, one at a time."""
+
+    def indexes(self, wish: IndexWish) -> list[IndexState]:
+        """See `edenmem.store.protocol.indexes.Indexes.indexes`."""
+        return [*self._ordinary_states(), *self._search_states(wish)]
+
+    def create_index(self, name: str, wish: IndexWish) -> None:
+        """See `edenmem.store.protocol.indexes.Indexes.create_index`."""
+        ordinary = self._ordinary().get(name)
+        if ordinary is not None:
+            if ordinary is FACT_KEY and self._fact_keys().obsolete:
+                raise _to_replace(name)
+            self._demand_shard_key(ordinary)
+            self._build(ordinary)
+            return
+        wanted = self._search_index(name, wish)
+        if self._found(wanted) is None:
+            self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
+
+    def update_index(self, name: str, wish: IndexWish) -> None:
+        """See `edenmem.store.protocol.indexes.Indexes.update_index`."""
+        ordinary = self._ordinary().get(name)
+        if ordinary is not None:
+            self._rebuild(ordinary)
+            return
+        self._demand_own(name)
+        wanted = self._search_index(name, wish)
+        found = self._found(wanted)
+        if found is None:
+            raise _no_such(name)
+        if str(found.get("type") or "search") != wanted.type:
+            raise ConflictError(
+                f"the search index {name} is of another type, which cannot be changed",
+                hint=f"'edenmem index drop {name}', then 'edenmem index create'",
+            )
+        self._facts.update_search_index(wanted.name, wanted.definition)
+
+    def drop_index(self, name: str, *, dry_run: bool = False) -> None:
+        """See `edenmem.store.protocol.indexes.Indexes.drop_index`."""
+        ordinary = self._ordinary().get(name)
+        if ordinary is not None:
+            if ordinary.unique:
+                raise ConflictError(
+                    f"{name} keeps {ordinary.collection} free of duplicates and is not dropped"
+                )
+            if ordinary.background:
+                raise ConflictError(f"{name} is an index of the platform too and is not dropped")
+            collection = self._collection(ordinary.collection)
+            if name not in collection.indexes():
+                raise _no_such(name)
+            if not dry_run:
+                collection.drop_index(name)
+            return
+        if name == BESIDE.index and self._beside_wish() is not None:
+            raise ConflictError(
+                f"{name} belongs to the switch of the embedding model that is under way",
+                hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
+            )
+        configured = (self._settings.vector_index, self._settings.text_index)
+        if name in (names.VECTOR_INDEX, names.TEXT_INDEX, *configured):
+            self._need_search()
+        elif not self._facts.answers_search():
+            raise _no_such(name)
+        if name not in {index.get("name") for index in self._facts.search_indexes()}:
+            raise _no_such(name)
+        self._demand_own(name)
+        if not dry_run:
+            self._facts.drop_search_index(name)
+
+    def platform_conflicts(self) -> Iterator[Finding]:
+        """See `edenmem.store.protocol.indexes.Indexes.platform_conflicts`."""
+        # The platform's own pipeline, so that the order within a group is the same.
+        pipeline: list[dict[str, Any]] = [
+            {
+                "$group": {
+                    "_id": {"hash": "$hash", "agent_id": "$agent_id"},
+                    "count": {"$sum": 1},
+                    "ids": {"$push": "$_id"},
+                }
+            },
+            {"$match": {"count": {"$gt": 1}}},
+        ]
+        for group in self._facts.aggregate(pipeline):
+            kept, *ids = group["ids"]
+            for document in self._facts.find({"_id": {"$in": ids}}, codec.NO_VECTOR):
+                fact = readable_fact(document)
+                yield Finding(
+                    target_type="fact",
+                    target_id=str(document["_id"]),
+                    detail=f"the platform keeps {kept}, which has the same text",
+                    agent_id=str(document.get("agent_id") or ""),
+                    scope=fact.home if fact else None,
+                    text=str(document.get("content") or ""),
+                    related=(str(kept),),
+                )
+
+    def search_trial(self) -> Trial:
+        """See `edenmem.store.protocol.indexes.Indexes.search_trial`."""
+        self._need_search()
+        return Trial(
+            self._collection, self._together, max_seconds=self._settings.search_timeout_seconds
+        )
+
+    # -- ordinary ones -----------------------------------------------------------------------
+
+    def _ordinary(self) -> dict[str, Index]:
+        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._settings))
+        return {index.name: index for index in every}
+
+    def _ordinary_states(self) -> Iterator[IndexState]:
+        ordinary = self._ordinary().values()
+        collections = dict.fromkeys(index.collection for index in ordinary)
+        existing = dict(
+            zip(
+                collections,
+                self._together([self._collection(name).indexes for name in collections]),
+                strict=True,
+            )
+        )
+        for index in ordinary:
+            there = existing[index.collection]
+            state = _ordinary_state(index, there)
+            if index is FACT_KEY:
+                state = _fact_key_state(state, fact_keys(there), there)
+            elif is_unique(there, index):
+                note = {"replaces": (index.name,), "note": USERNAME_NOTE}
+                state = _replaced(state, status="outdated", differences=(), **note)
+            if state.status == "missing" and (problem := self._shard_problem(index)):
+                state = _replaced(state, status="unavailable", note=problem)
+            yield state
+        for name in fact_keys(existing[names.FACTS]).other:
+            found = existing[names.FACTS][name]
+            yield IndexState(
+                name=name,
+                kind="ordinary",
+                collection=names.FACTS,
+                status="foreign",
+                queryable=True,
+                unique=True,
+                found=_described(found["key"], True, found.get("partialFilterExpression")),
+                note=foreign_note(name),
+            )
+
+    def _rebuild(self, index: Index) -> None:
+        """Drop and make anew; a unique one stands under another name before the old one goes."""
+        collection = self._collection(index.collection)
+        existing = collection.indexes()
+        if index is FACT_KEY and fact_keys(existing).obsolete:
+            raise _to_replace(index.name)
+        if index.name not in existing:
+            raise _no_such(index.name)
+        if tuple(existing[index.name]["key"]) == index.keys and index.unique:
+            raise ConflictError(
+                f"{index.name} keeps {index.collection} free of duplicates, and a second index of "
+                "the same fields cannot stand beside it; it stays as it is"
+            )
+        if index.unique:
+            self._build(index, f"{index.name}_2")
+            collection.drop_index(index.name)
+        else:
+            collection.drop_index(index.name)
+            self._build(index)
+
+    # -- those for search --------------------------------------------------------------------
+
+    def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
+        answers = self._facts.answers_search()
+        there = {str(i.get("name")): i for i in self._facts.search_indexes()} if answers else {}
+        for wanted, is_needed in self._search_wishes(wish, answers):
+            found = there.pop(wanted.name, None)
+            state = state_of(wanted, found)
+            if not answers:
+                yield _replaced(state, status="unavailable", wanted=None, note=NO_SEARCH)
+                continue
+            if found is not None and self._is_foreign(wanted.name):
+                # What such an index cannot filter by is told, and is no fault of it.
+                enough = self._wish_for(wanted.type, wish, PLATFORM_FILTERS)
+                least = state_of(enough, found, fatal_only=True)
+                note = "; ".join(filter(None, (served_by(found), least.note)))
+                state = _replaced(least, wanted=None, note=note)
+            elif found is None and not is_needed:
+                note = f"not needed while the settings name another; {_CREATES_OWN}"
+                state = _replaced(state, status="unwanted", note=note)
+            if (
+                wanted.type == "vectorSearch"
+                and wish.dimensions is None
+                and state.name != (BESIDE.index)
+            ):
+                # Without a model nothing is known of what it should be.
+                status = "unwanted" if state.found is None or state.differences else state.status
+                note = "there is no embedding model"
+                state = _replaced(state, status=status, wanted=None, differences=(), note=note)
+            yield state
+        for found in there.values():
+            yield IndexState(
+                name=str(found.get("name")),
+                kind="vector" if found.get("type") == "vectorSearch" else "text",
+                collection=names.FACTS,
+                status="foreign",
+                queryable=found.get("queryable") is True,
+                found=found.get("latestDefinition"),
+                note=f"not used by edenmem; {served_by(found)}",
+            )
+
+    def _search_wishes(self, wish: IndexWish, answers: bool) -> Iterator[tuple[SearchIndex, bool]]:
+        """The search indexes that are wanted, and whether each is needed: edenmem's own is not
+        where the settings name another."""
+        for type, own in (("vectorSearch", names.VECTOR_INDEX), ("search", names.TEXT_INDEX)):
+            configured = self._wish_for(type, wish)
+            yield configured, True
+            if configured.name != own and answers:
+                yield self._wish_for(type, wish, name=own), False
+            if type == "vectorSearch" and answers and (beside := self._beside_wish()):
+                yield beside, True
+
+    def _wish_for(
+        self, type: str, wish: IndexWish, filters: Sequence[str] | None = None, name: str = ""
+    ) -> SearchIndex:
+        """The search index of a type, under its configured name or another."""
+        if type == "search":
+            return names.text_index(
+                analyzer=wish.analyzer,
+                name=name or self._settings.text_index,
+                filters=tuple(names.TEXT_FILTERS) if filters is None else filters,
+            )
+        return names.vector_index(
+            dimensions=wish.dimensions or 1,
+            similarity=wish.similarity,
+            name=name or self._settings.vector_index,
+            filters=names.VECTOR_FILTERS if filters is None else filters,
+        )
+
+    @staticmethod
+    def _is_foreign(name: str) -> bool:
+        """Whether edenmem does not define the index by itself, and so is a guest there."""
+        return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, BESIDE.index)
+
+    def _demand_own(self, name: str) -> None:
+        if self._is_foreign(name):
+            raise ConflictError(
+                f"the search index {name} is not edenmem's own, and is neither changed nor dropped",
+                hint="change it where it was created, or let store.vector_index and "
+                f"store.text_index name {names.VECTOR_INDEX} and {names.TEXT_INDEX}",
+            )
+
+    def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
+        if name in (names.TEXT_INDEX, self._settings.text_index):
+            self._need_search()
+            return self._wish_for("search", wish, name=name)
+        beside = self._beside_wish() if name == BESIDE.index else None
+        if beside is not None:
+            return beside
+        if name not in (names.VECTOR_INDEX, self._settings.vector_index):
+            raise _no_such(name)
+        self._need_search()
+        if wish.dimensions is None:
+            raise StoreError(
+                f"without an embedding model the dimensions of {name} are not known",
+                hint="set one up (see 'edenmem config show'), or leave this index out",
+            )
+        return self._wish_for("vectorSearch", wish, name=name)
+
+    def _beside_wish(self) -> SearchIndex | None:
+        """The index that the new vectors of a switch need."""
+        switch = self.vector_switch()
+        if switch is None or not switch.is_beside(switch.model):
+            return None
+        return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
+
+    def _found(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
+        for index in self._facts.search_indexes():
+            if index.get("name") == wanted.name:
+                return index
+        return None
+
+    def _need_search(self) -> None:
+        if not self._facts.answers_search():
+            raise StoreError(NO_SEARCH, hint="there are no search indexes to work on here")
+
+
+def _to_replace(name: str) -> ConflictError:
+    return ConflictError(
+        f"an older unique index blocks {name}", hint=f"replace it with '{REPLACE}'"
+    )
+
+
+def _no_such(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
+
+
+def _replaced(state: IndexState, **fields: Any) -> IndexState:
+    return msgspec.structs.replace(state, **fields)
+
+
+def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
+    """The state of `FACT_KEY`, with the older indexes that it replaces."""
+    temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
+    replaces = (*keys.obsolete, *temporary)
+    if not replaces:
+        return state
+    found = existing[replaces[0]]
+    return _replaced(
+        state,
+        status="conflicting" if keys.narrow else "outdated",
+        queryable=True,
+        found=_described(found["key"], bool(found.get("unique")), None),
+        differences=(),
+        replaces=replaces,
+        note=key_note(keys),
+    )
+
+
+def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
+    state = IndexState(
+        name=index.name,
+        kind="ordinary",
+        collection=index.collection,
+        status="missing",
+        unique=index.unique,
+        wanted=_described(index.keys, index.unique, index.partial),
+    )
+    found = existing.get(index.name)
+    if found is None:
+        if not has_keys(existing, index):
+            return state
+        return _replaced(state, status="ready", queryable=True, note="under another name")
+    there = _described(
+        found["key"], bool(found.get("unique")), found.get("partialFilterExpression")
+    )
+    wanted = state.wanted or {}
+    differences = tuple(
+        f"{field}: is {there[field]}, wanted {wanted[field]}"
+        for field in wanted
+        if there[field] != wanted[field]
+    )
+    return _replaced(
+        state,
+        status="different" if differences else "ready",
+        queryable=True,
+        found=there,
+        differences=differences,
+    )
+
+
+def _described(keys: Any, unique: bool, partial: Any) -> dict[str, Any]:
+    shown = {field: int(order) for field, order in keys}
+    return {"keys": shown, "unique": unique, "partial": dict(partial) if partial else None}

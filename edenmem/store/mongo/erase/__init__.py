@@ -1,0 +1,1 @@
+"""Erasing the traces of a subject from MongoDB."""

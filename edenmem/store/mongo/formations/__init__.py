@@ -1,0 +1,1 @@
+"""Claims, formations, quiet sessions and usage in MongoDB."""

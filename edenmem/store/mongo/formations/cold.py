@@ -1,0 +1,243 @@
+"""Which quiet sessions the cold run has to look at.
+
+The platform writes messages without telling us, and rewrites whole sessions, so what we know of a
+session stands in a collection of our own: ``activity`` (the time of its newest message), ``seen``
+(how many messages it had, and the id of the newest) and ``settled`` (the rules by which it was
+found to have nothing to do; null: it is to be looked at). A note falls
+
+- with messages that the platform wrote: ids tell when they were made, so each run reads those made
+  since the last one (and an hour before that, for what was made early and written late), and
+  compares ``seen``;
+- with messages that came through `Store.add_messages`, whose ids may say any time;
+- with an unfinished formation, which a retry by hand makes too;
+- after a week: each run looks the share of all sessions over again that the time since the last
+  one is of a week, and so finds whatever else may have happened to them (an agent that joined, a
+  restored backup).
+
+The first run looks all sessions over. A note that is lost costs a look, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from heapq import merge
+from typing import Any
+
+from bson import ObjectId
+from pymongo import UpdateOne
+
+from edenmem.models.ids import as_utc, utc_now
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Collection, Document
+from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
+from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.host.host_codec import session_from
+from edenmem.store.protocol.store import QuietSession, batched
+
+#: How long before its message is written an id may have been made, and how far clocks may differ.
+_LATE = timedelta(hours=1)
+#: In this time all sessions are looked over again.
+_ROUND = timedelta(days=7)
+_PAGE = 100
+_SWEEP = 500
+_MESSAGES = 5000
+
+_LOWEST = ObjectId("0" * 24)
+#: The document that says how far the sweeps have come.
+_PROGRESS = "progress"
+_UNFINISHED = ("claimed", "released", "recorded")
+
+
+def stir(notes: Collection, session_id: str, latest: datetime) -> None:
+    """Take back what is noted of a session, to which messages were added."""
+    change = {"$set": {"settled": None, "seen": None}, "$max": {"activity": as_utc(latest)}}
+    notes.update_one({"_id": object_id(session_id)}, change, upsert=True)
+
+
+class ColdPart(Connected):
+    """Notes of its own about sessions; the platform's documents are only read."""
+
+    def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
+        """See `edenmem.store.protocol.store.Store.quiet_sessions`."""
+        if rules is None:
+            yield from self._all_quiet(before)
+            return
+        self._notice()
+        names = {None, *self._cold.distinct("settled")} - {rules}
+        walks = [self._walk(name, before) for name in names]
+        for page in batched(merge(*walks, key=_age), _PAGE):
+            yield from self._look_up(page, before, rules)
+
+    def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
+        """See `edenmem.store.protocol.store.Store.settle`."""
+        key = {"_id": object_id(session_id), "seen": seen}
+        return self._cold.update_one(key, {"$set": {"settled": rules}}) > 0
+
+    # -- walking the notes -------------------------------------------------------------------
+
+    def _walk(self, settled: str | None, before: datetime) -> Iterator[Document]:
+        """Notes of this kind, oldest activity first, in pages without a cursor between them."""
+        order = (("activity", 1), ("_id", 1))
+        after: Filter = {"activity": {"$gt": EPOCH, "$lt": before}}
+        while True:
+            page = list(self._cold.find({"settled": settled, **after}, sort=order, limit=_PAGE))
+            yield from page
+            if len(page) < _PAGE:
+                return
+            last = page[-1]
+            same = {"activity": last["activity"], "_id": {"$gt": last["_id"]}}
+            yield from self._same_time(settled, same)
+            after = {"activity": {"$gt": last["activity"], "$lt": before}}
+
+    def _same_time(self, settled: str | None, same: Filter) -> Iterator[Document]:
+        """The rest of the notes of one moment, such as an import makes."""
+        while True:
+            order = (("_id", 1),)
+            page = list(self._cold.find({"settled": settled, **same}, sort=order, limit=_PAGE))
+            yield from page
+            if len(page) < _PAGE:
+                return
+            same = {**same, "_id": {"$gt": page[-1]["_id"]}}
+
+    def _look_up(
+        self, notes: Sequence[Document], before: datetime, rules: str
+    ) -> Iterator[QuietSession]:
+        """The sessions of these notes as they are now; what is gone or incognito is settled."""
+        keys = [note["_id"] for note in notes]
+        found = {
+            document["_id"]: document
+            for document in self._sessions.find({"_id": {"$in": keys}})
+            if document.get("deleted") is not True
+        }
+        sessions = {key: session_from(document) for key, document in found.items()}
+        sessions = {key: session for key, session in sessions.items() if not session.incognito}
+        idle = [key for key in keys if key not in sessions]
+        if idle:
+            self._cold.update_many({"_id": {"$in": idle}}, {"$set": {"settled": rules}})
+        states = dict(zip(sessions, self._states(list(sessions)), strict=True))
+        changed = [
+            UpdateOne({"_id": note["_id"]}, {"$set": _unsettled(*states[note["_id"]])})
+            for note in notes
+            if note["_id"] in states and note.get("seen") != states[note["_id"]][0]
+        ]
+        self._cold.bulk(changed)
+        for key in keys:
+            if key in sessions:
+                seen, activity = states[key]
+                if activity is not None and activity < before:
+                    yield QuietSession(session=sessions[key], seen=seen)
+
+    def _all_quiet(self, before: datetime) -> Iterator[QuietSession]:
+        """Every quiet session from the platform's documents alone."""
+        activity = "memory_context.last_activity"
+        living = {"deleted": {"$ne": True}}
+        recorded = self._sessions.find(
+            {activity: at_or_after(EPOCH), **living}, sort=[(activity, 1)]
+        )
+        silent = self._sessions.find({activity: None, **living}, sort=[("updatedAt", 1)])
+        both = merge(
+            map(session_from, recorded),
+            map(session_from, silent),
+            key=lambda session: session.last_activity or EPOCH,
+        )
+        for page in batched((session for session in both if not session.incognito), _PAGE):
+            states = self._states([object_id(session.id) for session in page])
+            for session, (seen, newest) in zip(page, states, strict=True):
+                if newest is not None and newest < before:
+                    yield QuietSession(session=session, seen=seen)
+
+    # -- keeping the notes true --------------------------------------------------------------
+
+    def _notice(self) -> None:
+        """Take back the notes of sessions in which something may have happened."""
+        progress = self._cold.find_one({"_id": _PROGRESS}) or {}
+        now = utc_now()
+        noticed = codec.moment(progress.get("noticed"))
+        if noticed is not None:
+            self._notice_messages(noticed - _LATE, now + _LATE)
+        open_ones = self._formations.find({"status": {"$in": [*_UNFINISHED]}}, {"session_id": 1})
+        for page in batched(open_ones, _SWEEP):
+            self._refresh(list({document["session_id"] for document in page}), always=True)
+        self._sweep(progress, now)
+        self._note_progress({"$max": {"noticed": now}})
+
+    def _notice_messages(self, since: datetime, until: datetime) -> None:
+        made = {"$gt": ObjectId.from_datetime(since), "$lt": ObjectId.from_datetime(until)}
+        recent = self._messages.find({"_id": made}, {"session": 1}, sort=(("_id", 1),))
+        for batch in batched(recent, _MESSAGES):
+            sessions = {key for message in batch for key in _session_keys(message)}
+            for page in batched(sessions, _SWEEP):
+                self._refresh(page, always=False)
+
+    def _sweep(self, progress: Document, now: datetime) -> None:
+        """Look over the next share of all sessions; all, until that came to an end once."""
+        swept_at = codec.moment(progress.get("swept_at"))
+        share: float = float("inf")
+        if swept_at is not None:
+            share = self._sessions.estimated_count() * ((now - swept_at) / _ROUND) // 1
+        last = progress.get("sweeping") or _LOWEST
+        while share > 0:
+            limit = int(min(share, _SWEEP))
+            later = {"_id": {"$gt": last}}
+            found = self._sessions.find(later, {"_id": 1}, sort=(("_id", 1),), limit=limit)
+            page = [document["_id"] for document in found]
+            self._refresh(page, always=True)
+            share -= limit
+            if len(page) < limit:
+                last, share = _LOWEST, 0
+            else:
+                last = page[-1]
+            at = {"swept_at": now} if share <= 0 else {}
+            self._note_progress({"$set": {"sweeping": last, **at}})
+
+    def _note_progress(self, change: Filter) -> None:
+        self._cold.update_one({"_id": _PROGRESS}, change, upsert=True)
+
+    def _refresh(self, keys: Sequence[Any], *, always: bool) -> None:
+        """Take back the notes of these sessions, or (not ``always``) of those that changed."""
+        known: dict[Any, Any] = {}
+        for part in id_parts(str(key) for key in keys):
+            for note in self._cold.find({"_id": {"$in": part}}, {"seen": 1}):
+                known[note["_id"]] = note.get("seen")
+        changes = [
+            UpdateOne({"_id": key}, {"$set": _unsettled(seen, at)}, upsert=True)
+            for key, (seen, at) in zip(keys, self._states(keys), strict=True)
+            if at is not None and (always or known.get(key) != seen)
+        ]
+        self._cold.bulk(changes)
+
+    def _states(self, keys: Sequence[Any]) -> list[tuple[str, datetime | None]]:
+        """Of each session: its number of messages with the newest one's id, and that one's time.
+
+        The newest is read after the count: a message that comes between makes a state that never
+        was, which only means one more look.
+        """
+
+        def state(key: Any) -> tuple[str, datetime | None]:
+            count = self._messages.count({"session": key})
+            backwards = (("createdAt", -1), ("_id", -1))
+            newest = self._messages.find_one({"session": key}, {"createdAt": 1}, sort=backwards)
+            if newest is None:
+                return "0", None
+            at = codec.moment(newest.get("createdAt")) or newest["_id"].generation_time
+            return f"{count}:{newest['_id']}", as_utc(at)
+
+        return self._together([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
+
+
+def _unsettled(seen: str, activity: datetime | None) -> Document:
+    # What was seen and that it is unsettled are written together: a note that another run settles
+    # between our reading and our writing must not stand beside what only we have seen.
+    return {"seen": seen, "activity": activity, "settled": None}
+
+
+def _session_keys(message: Document) -> list[Any]:
+    """The sessions that a message is in: a list, or in old documents one id."""
+    sessions = message.get("session")
+    return sessions if isinstance(sessions, list) else [sessions] if sessions else []
+
+
+def _age(note: Document) -> tuple[datetime, str]:
+    return codec.required_moment(note, "activity"), str(note["_id"])

@@ -1,0 +1,368 @@
+"""Formations: who works on which messages, what came of it, and the session's progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from bson.binary import Binary
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.changes import ChangeResult, ChangeSet
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Trigger,
+)
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids, optional_id
+from edenmem.store.mongo.core.prepared import CLAIM_KEYS
+from edenmem.store.mongo.formations.cold import stir
+from edenmem.store.mongo.formations.progress import UNFINISHED, ProgressPart, moves_of
+from edenmem.store.mongo.host.host_codec import sub_document
+
+#: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
+#: 2,000 facts with vectors of 1,536 dimensions fit.
+RECORD_LIMIT = 15 * 1024 * 1024
+
+_LATEST = (("created_at", -1), ("_id", -1))
+#: Of one session and agent: numbers are given in order, by workers whose clocks may disagree.
+_LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
+_FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
+
+
+class FormationsPart(ProgressPart):
+    """Moves formations from state to state, each time by one compare-and-set.
+
+    Three unique indexes keep the promises of `Store.claim`: on ``seq``, on each of the messages,
+    and on ``unfinished``, a field that only a claimed, recorded or released formation has.
+    """
+
+    # -- states ------------------------------------------------------------------------------
+
+    def claim(self, formation: Formation) -> bool:
+        """See `edenmem.store.protocol.store.Store.claim`."""
+        self._demand_keys(CLAIM_KEYS)
+        self._storage()  # before a model is paid
+        pair = _pair(formation.session_id, formation.agent_id)
+        for part in id_parts(formation.message_ids):
+            taken = {**pair, "message_ids": {"$in": part}}
+            if self._formations.find_one(taken, {"_id": 1}) is not None:
+                return False
+        try:
+            self._formations.insert_one(formation_document(formation))
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def reclaim(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        lease_until: datetime,
+        forced: bool = False,
+    ) -> Formation | None:
+        """See `edenmem.store.protocol.store.Store.reclaim`."""
+        held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
+        free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
+        due: list[Filter] = (
+            [{}] if forced else [{"not_before": None}, {"not_before": {"$lte": now}}]
+        )
+        takeovers: list[tuple[Filter, Filter]] = [
+            *(({"status": "claimed", **f}, {}) for f in free),
+            *(({"status": "recorded", **f}, {}) for f in free),
+            *(({"status": "released", **f}, {"status": "claimed"}) for f in due),
+        ]
+        for condition, fields in takeovers:
+            found = self._move(formation_id, condition, {**held, **fields}, unset=("not_before",))
+            if found is not None:
+                return formation_from(found)
+        return None
+
+    def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
+        """See `edenmem.store.protocol.store.Store.renew`."""
+        held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
+        return self._move(formation_id, held, {"lease_until": lease_until}) is not None
+
+    def record(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        changes: ChangeSet,
+        decisions: Sequence[Decision],
+        usage: Sequence[CallUsage],
+        counts: Mapping[str, Any],
+        now: datetime,
+    ) -> bool:
+        """See `edenmem.store.protocol.store.Store.record`.
+
+        Raises:
+            StoreError: the changes are larger than one document can be.
+        """
+        packed = msgspec.msgpack.encode(changes)
+        if len(packed) > RECORD_LIMIT:
+            raise StoreError(
+                f"the outcome of formation {formation_id} has {len(packed):,} bytes; one document "
+                f"holds {RECORD_LIMIT:,}",
+                hint="lower formation.max_messages, so that one range brings less",
+            )
+        fields = {
+            "status": "recorded",
+            "changes": Binary(packed),
+            "decisions": msgspec.to_builtins(list(decisions)),
+            "counts": dict(counts),
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        return self._end(formation_id, worker, fields, usage) is not None
+
+    def release(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        not_before: datetime | None = None,
+        error: str | None = None,
+        count: bool = True,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """See `edenmem.store.protocol.store.Store.release`."""
+        fields = {
+            "status": "released",
+            "worker": None,
+            "lease_until": None,
+            "not_before": not_before,
+            "error": error,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        return self._end(formation_id, worker, fields, usage, attempts=int(count)) is not None
+
+    def fail(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        now: datetime,
+        error: str,
+        usage: Sequence[CallUsage] = (),
+    ) -> bool:
+        """See `edenmem.store.protocol.store.Store.fail`."""
+        fields = {
+            "status": "failed",
+            "worker": None,
+            "lease_until": None,
+            "not_before": None,
+            "error": error,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        ended = self._end(formation_id, worker, fields, usage, attempts=1, unset=("unfinished",))
+        return ended is not None
+
+    def retry(self, formation_id: str, *, now: datetime) -> bool:
+        """See `edenmem.store.protocol.store.Store.retry`."""
+        fields = {
+            "status": "released",
+            "unfinished": True,
+            "attempts": 0,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        try:
+            return self._move(formation_id, {"status": "failed"}, fields) is not None
+        except DuplicateKeyError:  # the session and agent have an unfinished one
+            return False
+
+    def _end(
+        self,
+        formation_id: str,
+        worker: str,
+        fields: Document,
+        usage: Sequence[CallUsage],
+        *,
+        attempts: int = 0,
+        unset: Sequence[str] = (),
+    ) -> Document | None:
+        """End the worker's claim with these fields; its calls are added to earlier tries'."""
+        update: Document = {
+            "$set": fields,
+            "$push": {"usage": {"$each": msgspec.to_builtins(list(usage))}},
+            "$inc": {"attempts": attempts},
+        }
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        key = {"_id": object_id(formation_id), "status": "claimed", "worker": worker}
+        return self._formations.find_and_update(key, update, projection={"_id": 1})
+
+    def _move(
+        self,
+        formation_id: str,
+        condition: Filter,
+        fields: Document,
+        *,
+        unset: Sequence[str] = (),
+    ) -> Document | None:
+        update: Document = {"$set": fields}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        return self._formations.find_and_update(
+            {"_id": object_id(formation_id), **condition}, update
+        )
+
+    # -- the outcome -------------------------------------------------------------------------
+
+    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+        """See `edenmem.store.protocol.store.Store.apply_formation`."""
+        formation = self.formation(formation_id)
+        if formation is None or formation.status is not FormationStatus.RECORDED:
+            return []
+        try:
+            results = self.apply(formation.changes) if formation.changes is not None else []
+        except ConflictError as error:
+            reason = {"error": error.message, "updated_at": now, "updatedAt": now}
+            self._move(formation_id, {"status": "recorded"}, reason)
+            raise
+        self._advance_session(formation)
+        self._move(
+            formation_id,
+            {"status": "recorded"},
+            {"status": "applied", "updated_at": now, "updatedAt": now},
+            unset=("unfinished", "changes", "worker", "lease_until", "error"),
+        )
+        return results
+
+    def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
+        """See `edenmem.store.protocol.store.Store.supersede`."""
+        key = {"_id": object_id(formation_id)}
+        found = self._formations.find_one(key, {"changes": 0})
+        if found is None or found.get("status") not in _FINISHED:
+            return False
+        ids = found.get("message_ids") or []
+        kept = [each for each in ids if str(each) in set(keep)]
+        if len(kept) == len(ids):
+            return False
+        fields = {
+            "status": "superseded",
+            # Its own id stands for no message: a unique index takes no second empty list.
+            "message_ids": kept or [key["_id"]],
+            "superseded_message_ids": ids,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        session_id = str(found["session_id"])
+        same = {**key, "status": found["status"], "message_ids": ids}
+        superseded = self._formations.update_one(same, {"$set": fields}) > 0
+        stir(self._cold, session_id, codec.required_moment(found, "last_message_at"))
+        return superseded
+
+    # -- looking at them ---------------------------------------------------------------------
+
+    def formation(self, formation_id: str) -> Formation | None:
+        """See `edenmem.store.protocol.store.Store.formation`."""
+        found = self._formations.find_one({"_id": object_id(formation_id)})
+        return None if found is None else formation_from(found)
+
+    def formations(
+        self,
+        *,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        statuses: Sequence[FormationStatus] = (),
+        limit: int | None = None,
+    ) -> Iterator[Formation]:
+        """See `edenmem.store.protocol.store.Store.formations`."""
+        filter: Filter = {}
+        if session_id is not None:
+            filter["session_id"] = object_id(session_id)
+        if agent_id is not None:
+            filter["agent_id"] = object_id(agent_id)
+        if statuses:
+            filter["status"] = {"$in": [status.value for status in statuses]}
+        one_pair = session_id is not None and agent_id is not None
+        order = _LATEST_OF_PAIR if one_pair else _LATEST
+        found = self._formations.find(filter, {"changes": 0}, sort=order)
+        return islice(map(formation_from, found), limit)
+
+
+def _pair(session_id: str, agent_id: str) -> Filter:
+    return {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
+
+
+def formation_document(formation: Formation) -> Document:
+    """A new document for a formation."""
+    document: Document = {
+        "_id": object_id(formation.id),
+        **_pair(formation.session_id, formation.agent_id),
+        "seq": formation.seq,
+        "status": formation.status.value,
+        "trigger": formation.trigger.value,
+        "message_ids": object_ids(formation.message_ids),
+        "last_message_at": formation.last_message_at,
+        "created_at": formation.created_at,
+        "updated_at": formation.updated_at,
+        "worker": formation.worker,
+        "lease_until": formation.lease_until,
+        "not_before": formation.not_before,
+        "attempts": formation.attempts,
+        "error": formation.error,
+        "decisions": msgspec.to_builtins(list(formation.decisions)),
+        "usage": msgspec.to_builtins(list(formation.usage)),
+        "counts": dict(formation.counts),
+        "createdAt": formation.created_at,
+        "updatedAt": formation.updated_at,
+    }
+    if formation.status.value in UNFINISHED:
+        document["unfinished"] = True
+    if formation.cursor_moves is not None:
+        document["cursor_moves"] = [
+            {"to": object_id(move.to), "replaced": optional_id(move.replaced)}
+            for move in formation.cursor_moves
+        ]
+    if formation.superseded_message_ids:
+        document["superseded_message_ids"] = object_ids(formation.superseded_message_ids)
+        document["message_ids"] = document["message_ids"] or [document["_id"]]
+    if formation.changes is not None:
+        document["changes"] = Binary(msgspec.msgpack.encode(formation.changes))
+    return document
+
+
+def formation_from(document: Document) -> Formation:
+    """The formation that a document holds."""
+    changes = document.get("changes")
+    return Formation(
+        id=str(document["_id"]),
+        session_id=str(document["session_id"]),
+        agent_id=str(document["agent_id"]),
+        seq=codec.number(document.get("seq")),
+        status=FormationStatus(document["status"]),
+        trigger=Trigger(document["trigger"]),
+        message_ids=tuple(
+            id for id in codec.text_ids(document.get("message_ids")) if id != str(document["_id"])
+        ),
+        last_message_at=codec.required_moment(document, "last_message_at"),
+        created_at=codec.required_moment(document, "created_at"),
+        updated_at=codec.required_moment(document, "updated_at"),
+        worker=codec.optional_text(document.get("worker")),
+        lease_until=codec.moment(document.get("lease_until")),
+        not_before=codec.moment(document.get("not_before")),
+        attempts=codec.number(document.get("attempts")),
+        error=codec.optional_text(document.get("error")),
+        decisions=msgspec.convert(tuple(document.get("decisions") or ()), tuple[Decision, ...]),
+        usage=msgspec.convert(tuple(document.get("usage") or ()), tuple[CallUsage, ...]),
+        counts=sub_document(document.get("counts")),
+        changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
+        cursor_moves=moves_of(document),
+        superseded_message_ids=codec.text_ids(document.get("superseded_message_ids")),
+    )

@@ -1,0 +1,180 @@
+"""What is left to form of a session, and the platform's cursor, which edenmem moves along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from edenmem.models.formation import CursorMove, Formation, FormationStatus, Reach
+from edenmem.models.ids import is_id
+from edenmem.store.common.progress import (
+    Past,
+    Place,
+    Span,
+    ids_to_place,
+    place_by_id,
+    platform_spans,
+)
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
+from edenmem.store.mongo.host.contexts import ContextsPart
+from edenmem.store.mongo.host.host_codec import message_from, sub_document
+from edenmem.store.protocol.store import Backlog
+
+#: States in which a formation stands in the way of a new one.
+UNFINISHED = ("claimed", "released", "recorded")
+_PROGRESS = {
+    "agent_id": 1,
+    "status": 1,
+    "message_ids": 1,
+    "superseded_message_ids": 1,
+    "last_message_at": 1,
+    "cursor_moves": 1,
+}
+_CURSOR_AND_AGENTS = {"agents": 1, "memory_context.last_memory_message_id": 1}
+#: Times that a move of the platform's cursor is tried while the platform moves it.
+_TRIES = 5
+
+
+class ProgressPart(ContextsPart):
+    """Reads and moves progress; see `edenmem.store.common.progress`."""
+
+    def backlog(
+        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+    ) -> Backlog:
+        """See `edenmem.store.protocol.store.Store.backlog`."""
+        taken: set[Any] = set()
+        ours: set[Any] = set()  # given up, or to be taken again: not the platform's
+        pasts: list[Past] = []
+        for document in self._formations.find({"session_id": object_id(session_id)}, _PROGRESS):
+            pasts.append(_past(document))
+            if str(document["agent_id"]) == agent_id:
+                free = reach.own and document.get("status") not in UNFINISHED
+                (ours if free else taken).update(document.get("message_ids") or ())
+                ours.update(document.get("superseded_message_ids") or ())
+        spans = self._platform_spans(session_id, pasts)
+        # Ids and times alone, in order and from the index: exact for messages that came late with
+        # an old time, and for those that were deleted, which no count would be.
+        order = (("createdAt", 1), ("_id", 1))
+        rows = self._messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
+        waiting, by_platform = [], 0
+        for row in rows:
+            if row["_id"] in taken:
+                continue
+            covered = row["_id"] not in ours and any(span.covers(_place(row)) for span in spans)
+            by_platform += covered
+            if not covered or reach.platform:
+                waiting.append(row["_id"])
+        filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
+        found = {
+            document["_id"]: message_from(document, session_id)
+            for document in self._find_all(self._messages, filters)
+        }
+        messages = tuple(found[key] for key in waiting[:limit] if key in found)
+        return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+
+    def _platform_spans(self, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
+        """What the platform formed of a session."""
+        session = self._sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
+        cursor = _cursor_of(session)
+        places: dict[str, Place] = {}
+        for part in id_parts(ids_to_place(cursor, pasts)):
+            here = {"_id": {"$in": part}, "session": object_id(session_id)}
+            for row in self._messages.find(here, {"createdAt": 1}):
+                places[str(row["_id"])] = _place(row)
+        first = next(iter(codec.text_ids(session.get("agents"))), None)
+        return platform_spans(cursor, first, pasts, places)
+
+    def _advance_session(self, formation: Formation) -> None:
+        """Move the platform's own progress of the session, which follows its first agent.
+
+        What is replaced is noted before, and the move made only if that is still there: the
+        platform moves it at the same time. Only forwards, since an older range may be retried.
+        """
+        key = {"_id": object_id(formation.session_id)}
+        noted = False
+        for _ in range(_TRIES):
+            session = self._sessions.find_one(key, _CURSOR_AND_AGENTS)
+            if session is None or not formation.message_ids:
+                break
+            if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
+                break
+            seen = sub_document(session.get("memory_context")).get("last_memory_message_id")
+            end = Place(formation.last_message_at, formation.message_ids[-1])
+            if self._is_beyond(_cursor_of(session), end, formation.session_id):
+                break
+            self._note_moves(formation, {}, [{"to": object_id(end.id), "replaced": seen}])
+            noted = True
+            fields = {
+                "last_memory_message_id": object_id(end.id),
+                "messages_since_memory_formation": self._count_after(formation.session_id, end.at),
+                "weighted_tokens_since_memory_formation": 0,
+            }
+            same = {"memory_context.last_memory_message_id": seen}
+            if self._set_in_context(formation.session_id, "$set", fields, where=same):
+                return
+        # What an earlier call noted stays: it moved the cursor and was cut off.
+        self._note_moves(formation, {} if noted else {"cursor_moves": None}, [])
+
+    def _note_moves(self, formation: Formation, where: Filter, moves: list[Document]) -> None:
+        key = {"_id": object_id(formation.id), **where}
+        self._formations.update_one(key, {"$set": {"cursor_moves": moves}})
+
+    def note_cursor_move(self, session_id: str, message_id: str, to: Any, replaced: Any) -> None:
+        """Note a move of the platform's cursor with a formation that has the message."""
+        of_session = self._formations.find({"session_id": object_id(session_id)}, _PROGRESS)
+        key = object_id(message_id)
+        found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
+        if found is None:
+            return
+        moves = found.get("cursor_moves")
+        if not isinstance(moves, list):  # one from before moves were noted may have made one
+            moves = [{"to": found["message_ids"][-1], "replaced": None}]
+        moves = [*moves, {"to": to, "replaced": replaced}]
+        self._formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
+
+    def _is_beyond(self, cursor: str | None, end: Place, session_id: str) -> bool:
+        """Whether the platform's cursor is at or after a place."""
+        if cursor is None:
+            return False
+        here = {"_id": object_id(cursor), "session": object_id(session_id)}
+        row = self._messages.find_one(here, {"createdAt": 1})
+        return (place_by_id(cursor) if row is None else _place(row)) >= end
+
+    def _count_after(self, session_id: str, at: datetime) -> int:
+        later: Filter = {"session": object_id(session_id), "createdAt": {"$gt": at}}
+        return self._messages.count(later)
+
+
+def moves_of(document: Document) -> tuple[CursorMove, ...] | None:
+    """How a formation moved the platform's cursor; None if that was not noted."""
+    moves = document.get("cursor_moves")
+    if not isinstance(moves, list):
+        return None
+    pairs = [(codec.text_id(move["to"]), codec.text_id(move.get("replaced"))) for move in moves]
+    return tuple(CursorMove(to=to, replaced=replaced) for to, replaced in pairs if to)
+
+
+def _past(document: Document) -> Past:
+    ids = document.get("superseded_message_ids") or document.get("message_ids")
+    return Past(
+        agent_id=str(document["agent_id"]),
+        status=FormationStatus(document["status"]),
+        end=Place(codec.required_moment(document, "last_message_at"), str(ids[-1]))
+        if ids
+        else None,
+        moves=moves_of(document),
+    )
+
+
+def _place(message: Document) -> Place:
+    return Place(codec.created(message), str(message["_id"]))
+
+
+def _cursor_of(session: Document) -> str | None:
+    """The platform's cursor, None for one that is no id."""
+    context = sub_document(session.get("memory_context"))
+    cursor = codec.text_id(context.get("last_memory_message_id"))
+    return cursor if cursor is not None and is_id(cursor) else None

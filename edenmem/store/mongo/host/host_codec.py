@@ -1,0 +1,248 @@
+"""Documents of the platform to models and back: agents, users, sessions, messages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import UsageError
+from edenmem.models.backup import StoredUser
+from edenmem.models.host import Agent, Message, Role, Session, ToolCall, User
+from edenmem.models.ids import derived_id, utc_now
+from edenmem.store.mongo.core.codec import (
+    moment,
+    number,
+    optional_text,
+    text,
+    text_id,
+    text_ids,
+)
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.extended import from_json, to_json
+from edenmem.store.mongo.core.filters import object_id, object_ids, optional_id
+
+_ROLES: frozenset[str] = frozenset({"user", "assistant", "system", "tool", "eden"})
+#: What the platform's model of a session allows.
+_STATUSES = frozenset({"active", "paused", "running", "archived", "finished"})
+_PLATFORMS = frozenset({"discord", "telegram", "twitter", "farcaster", "gmail", "app"})
+#: Our field for a platform that is not one of them.
+_PLATFORM = "edenmem_platform"
+#: Marks an imported session beside ``extras.edenmem``, which the platform drops when it writes the
+#: whole session back: it keeps unknown fields of the document, not those inside ``extras``.
+IMPORTED = "edenmem_imported"
+_CALL_FIELDS = frozenset({"id", "tool", "args", "status", "result"})
+OWNER_HINT = "name the user who owns it: --owner USER"
+
+
+def agent_from(document: Document) -> Agent:
+    """Read an agent; a switch that is missing or null is off, as on the platform."""
+    return Agent(
+        id=str(document["_id"]),
+        username=text(document.get("username")),
+        name=text(document.get("name")),
+        persona=text(document.get("persona")),
+        owner=text_id(document.get("owner")),
+        user_memory_enabled=document.get("user_memory_enabled") == 1,
+        agent_memory_enabled=document.get("agent_memory_enabled") == 1,
+        created_at=moment(document.get("createdAt")),
+    )
+
+
+def agent_document(agent: Agent) -> Document:
+    """Make a new agent's document.
+
+    Raises:
+        UsageError: it has no owner, so that the platform could not load it.
+    """
+    if agent.owner is None:
+        raise UsageError(f"agent has no owner: {agent.label}", hint=OWNER_HINT)
+    return _dated(
+        {
+            "_id": object_id(agent.id),
+            "type": "agent",
+            "username": agent.username,
+            "name": agent.name,
+            "persona": agent.persona,
+            "owner": optional_id(agent.owner),
+            "user_memory_enabled": agent.user_memory_enabled,
+            "agent_memory_enabled": agent.agent_memory_enabled,
+            "deleted": False,
+        },
+        agent.created_at,
+    )
+
+
+def user_from(document: Document) -> User:
+    """A person's account."""
+    flags = document.get("featureFlags")
+    return User(
+        id=str(document["_id"]),
+        username=text(document.get("username")),
+        eden_user_id=text_id(document.get("eden_user_id")),
+        subscription_tier=number(document.get("subscriptionTier")),
+        feature_flags=tuple(str(flag) for flag in flags) if isinstance(flags, list) else (),
+        created_at=moment(document.get("createdAt")),
+    )
+
+
+def stored_user_from(document: Document) -> StoredUser:
+    """An account with its mark of deletion."""
+    fields = msgspec.structs.asdict(user_from(document))
+    return StoredUser(**fields, deleted=document.get("deleted") is True)
+
+
+def user_document(user: User) -> Document:
+    """A new account's document."""
+    return _dated(
+        {
+            "_id": object_id(user.id),
+            "type": "user",
+            "username": user.username,
+            "eden_user_id": optional_id(user.eden_user_id),
+            "subscriptionTier": user.subscription_tier,
+            "featureFlags": list(user.feature_flags),
+            "deleted": False,
+        },
+        user.created_at,
+    )
+
+
+def sub_document(value: Any) -> Document:
+    """A sub-document; empty for null and for what is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def session_from(document: Document) -> Session:
+    """A session. One without a recorded activity was last active when it was last written."""
+    context = sub_document(document.get("memory_context"))
+    extras = sub_document(document.get("extras"))
+    return Session(
+        id=str(document["_id"]),
+        agents=text_ids(document.get("agents")),
+        users=text_ids(document.get("users")),
+        owner=text_id(document.get("owner")),
+        group_id=text_id(document.get("group_id")),
+        name=optional_text(document.get("name")),
+        title=optional_text(document.get("title")),
+        status=text(document.get("status")) or "active",
+        platform=optional_text(document.get("platform") or document.get(_PLATFORM)),
+        incognito=bool(extras.get("incognito")),
+        imported=document.get(IMPORTED) is True
+        or sub_document(extras.get("edenmem")).get("imported") is True,
+        deleted=document.get("deleted") is True,
+        last_activity=moment(context.get("last_activity"))
+        or moment(document.get("updatedAt"))
+        or moment(document.get("createdAt")),
+        created_at=moment(document.get("createdAt")),
+    )
+
+
+def session_document(session: Session) -> Document:
+    """Make a new session's document.
+
+    Raises:
+        UsageError: it has no owner, so that the platform could not load it.
+    """
+    if session.owner is None:
+        raise UsageError(f"session has no owner: {session.label}", hint=OWNER_HINT)
+    platform = session.platform if session.platform in _PLATFORMS else None
+    document: Document = {
+        "_id": object_id(session.id),
+        "owner": optional_id(session.owner),
+        "users": object_ids(session.users),
+        "agents": object_ids(session.agents),
+        "status": session.status if session.status in _STATUSES else "finished",
+        "deleted": session.deleted,
+        "title": session.title,
+        "platform": platform,
+        "extras": {
+            "incognito": session.incognito,
+            **({"edenmem": {"imported": True}} if session.imported else {}),
+        },
+        "memory_context": {},
+    }
+    if session.last_activity is not None:
+        document["memory_context"]["last_activity"] = session.last_activity
+    if platform != session.platform:
+        document[_PLATFORM] = session.platform
+    if session.imported:
+        document[IMPORTED] = True
+    if session.group_id is not None:
+        document["group_id"] = session.group_id
+    if session.name is not None:
+        document["name"] = session.name
+    return _dated(document, session.created_at)
+
+
+def message_from(document: Document, session_id: str) -> Message:
+    """A message as the given session has it; one may be in several sessions."""
+    role = text(document.get("role"))
+    calls = document.get("tool_calls")
+    return Message(
+        id=str(document["_id"]),
+        session_id=session_id,
+        role=msgspec.convert(role, Role) if role in _ROLES else "system",
+        content=text(document.get("content")),
+        created_at=moment(document.get("createdAt"))
+        or moment(document["_id"].generation_time)
+        or utc_now(),
+        sender=text_id(document.get("sender")),
+        name=optional_text(document.get("name")),
+        tool_calls=tuple(_tool_call(call) for call in calls if isinstance(call, dict))
+        if isinstance(calls, list)
+        else (),
+        trigger=bool(document.get("trigger")),
+    )
+
+
+def message_document(message: Message) -> Document:
+    """Make a new message's document."""
+    calls = enumerate(message.tool_calls)
+    return _dated(
+        {
+            "_id": object_id(message.id),
+            "session": [object_id(message.session_id)],
+            "sender": optional_id(message.sender),
+            "role": message.role,
+            "name": message.name,
+            "content": message.content,
+            "tool_calls": [_call_document(call, message.id, place) for place, call in calls],
+            "trigger": object_id(derived_id("trigger", message.id)) if message.trigger else None,
+        },
+        message.created_at,
+    )
+
+
+def _tool_call(call: Document) -> ToolCall:
+    return ToolCall(
+        tool=text(call.get("tool")),
+        args=to_json(call.get("args")),
+        status=optional_text(call.get("status")),
+        result=to_json(call.get("result")),
+        id=text(call.get("id")),
+        other={
+            str(name): to_json(value)
+            for name, value in call.items()
+            if name not in _CALL_FIELDS or (value is None and name != "id")
+        },
+    )
+
+
+def _call_document(call: ToolCall, message_id: str, place: int) -> Document:
+    """A call that has an id is in the platform's form already, and stays exactly as it is."""
+    if not call.id:
+        call = call.loadable(message_id, place)
+    known = {"args": from_json(call.args), "status": call.status, "result": from_json(call.result)}
+    return {
+        "id": call.id,
+        "tool": call.tool,
+        **{name: from_json(value) for name, value in call.other.items()},
+        **{name: value for name, value in known.items() if value is not None},
+    }
+
+
+def _dated(document: Document, created_at: datetime | None) -> Document:
+    now = utc_now()
+    return {**document, "createdAt": created_at or now, "updatedAt": now}

@@ -1,0 +1,1 @@
+"""The definitions of indexes on MongoDB, and the unique key of facts."""

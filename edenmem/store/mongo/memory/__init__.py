@@ -1,0 +1,1 @@
+"""Reading facts, reflections, texts, history and audit in MongoDB."""

@@ -1,0 +1,104 @@
+"""Reading the log: audit entries by whatever they are looked for, from an index each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from edenmem.models.changes import AuditEntry
+from edenmem.models.scope import Scope
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
+from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.memory.history import VOID, audit_from
+from edenmem.store.protocol.audit import AuditKey, command_beginnings
+
+_NEWEST = (("at", -1), ("_id", -1))
+_INDEXED = {"target_id", "agent_id", "scope_key", "actor.run_id", "actor.name"}
+_FIELDS: dict[AuditKey, str] = {"entry": "_id", "target": "target_id", "run": "actor.run_id"}
+_PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
+
+
+class AuditPart(Connected):
+    """Reads what was done."""
+
+    def audit(
+        self,
+        *,
+        agent_id: str | None = None,
+        target_id: str | None = None,
+        scope: Scope | None = None,
+        run_id: str | None = None,
+        actor: str | None = None,
+        command: str | None = None,
+        actions: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AuditEntry]:
+        """See `edenmem.store.protocol.audit.Audits.audit`."""
+        wanted = {
+            "target_id": None if target_id is None else object_id(target_id),
+            "agent_id": None if agent_id is None else object_id(agent_id),
+            "scope_key": None if scope is None else scope.key,
+            "actor.run_id": run_id,
+            "actor.name": actor,
+            "actor.command": None if command is None else {"$regex": _beginning(command)},
+            "action": {"$in": list(actions)} if actions else None,
+        }
+        filter: Filter = {name: value for name, value in wanted.items() if value is not None}
+        if since is not None or until is not None or not filter.keys() & _INDEXED:
+            # Bounds on the time let those go along its index who name nothing that has one.
+            first = at_or_after(since or EPOCH)
+            filter["at"] = {**first, **({"$lt": until} if until is not None else {})}
+        found = self._audit.find(filter, sort=_NEWEST)
+        shown = (entry for entry in map(audit_from, found) if entry.status != VOID)
+        return islice(shown, limit)
+
+    def audit_entry(self, entry_id: str) -> AuditEntry | None:
+        """See `edenmem.store.protocol.audit.Audits.audit_entry`."""
+        return self.audit_entries([entry_id]).get(entry_id)
+
+    def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
+        """See `edenmem.store.protocol.audit.Audits.audit_entries`."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(entry_ids)]
+        found = map(audit_from, self._find_all(self._audit, filters))
+        return {entry.id: entry for entry in found if entry.status != VOID}
+
+    def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
+        """See `edenmem.store.protocol.audit.Audits.find_audited`."""
+        if not _PREFIX.match(prefix):
+            return []
+        low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")
+        field, found = _FIELDS[key], list[str]()
+        stored = str if key == "run" else object_id
+        begins: Filter = {"$gte": stored(low)}
+        # One step for each id, however many entries each has.
+        while len(found) < limit:
+            document = self._audit.find_one(
+                {field: {**begins, "$lte": stored(high)}},
+                {"target_id": 1, "actor.run_id": 1, "status": 1},
+                sort=((field, 1),),
+            )
+            if document is None:
+                break
+            value = _value(document, key)
+            begins = {"$gt": stored(value)}
+            if key != "entry" or document.get("status") != VOID:
+                found.append(value)
+        return found
+
+
+def _value(document: Document, key: AuditKey) -> str:
+    if key == "run":
+        return str(document["actor"]["run_id"])
+    return str(document["_id" if key == "entry" else "target_id"])
+
+
+def _beginning(command: str) -> str:
+    """An expression for how a command begins, whole words only."""
+    texts = (re.escape(text.rstrip()) for text in command_beginnings(command))
+    return f"^(?:{'|'.join(texts)})(?: |$)"

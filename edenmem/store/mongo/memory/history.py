@@ -1,0 +1,348 @@
+"""History and audit: every version, every change, and memory as it was at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from bson.binary import Binary
+
+from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.common.buffer_past import REWRITING, buffer_at
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    consolidated_key,
+    id_parts,
+    object_id,
+    object_ids,
+    optional_id,
+)
+from edenmem.store.mongo.memory.overview import OverviewPart
+
+#: The action of a fact's tombstone.
+DELETED = "delete"
+#: The action of a fact that was removed and is there again.
+RESTORED = "restore"
+
+#: The status of an entry that is not shown: a change that met with a duplicate, whose id is
+#: ``target_id``. It is kept, so that applying the set again gives the same answer when the
+#: duplicate has changed.
+VOID = "void"
+
+_TYPES = {"fact", "consolidation"}
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A version in history. ``life`` counts how often a fact was restored before it: a removal
+    and a restoration leave the number of the version as it is."""
+
+    entry: HistoryEntry
+    life: int = 0
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it says that the fact was removed."""
+        return self.entry.action == DELETED
+
+    @property
+    def place(self) -> tuple[int, int, bool]:
+        """Where it stands among the versions of its target."""
+        return self.entry.version, self.life, self.is_tombstone
+
+
+def kept(life: int, **fields: Any) -> Kept:
+    """A version with an id of its own, so that writing it twice is writing it once."""
+    parts = (fields["target_type"], fields["target_id"], str(fields["version"]), str(life))
+    end = (DELETED,) if fields["action"] == DELETED else ()
+    return Kept(HistoryEntry(id=derived_id("history", *parts, *end), **fields), life)
+
+
+def history_document(version: Kept) -> Document:
+    """The stored form of a version. A fact's snapshot is kept whole, in MessagePack."""
+    entry = version.entry
+    document: Document = {
+        "_id": object_id(entry.id),
+        "target_type": entry.target_type,
+        "target_id": object_id(entry.target_id),
+        "agent_id": object_id(entry.scope.agent_id),
+        **_scope_fields(entry.scope),
+        "version": entry.version,
+        "life": version.life,
+        "content": entry.content,
+        "at": entry.at,
+        "action": entry.action,
+        "actor": entry.actor,
+        "change_id": optional_id(entry.change_id),
+        "absorbed_ids": object_ids(entry.absorbed_ids),
+        "createdAt": entry.at,
+        "updatedAt": entry.at,
+    }
+    if entry.snapshot is not None:
+        document["snapshot"] = Binary(msgspec.msgpack.encode(entry.snapshot))
+    return document
+
+
+def history_from(document: Document) -> Kept:
+    """A version as it is stored."""
+    snapshot = document.get("snapshot")
+    entry = HistoryEntry(
+        id=str(document["_id"]),
+        target_type=codec.text(document.get("target_type")),
+        target_id=str(document["target_id"]),
+        scope=_scope_from(document),
+        version=codec.number(document.get("version")),
+        content=codec.text(document.get("content")),
+        at=codec.required_moment(document, "at"),
+        action=codec.text(document.get("action")),
+        actor=codec.text(document.get("actor")),
+        change_id=codec.text_id(document.get("change_id")),
+        absorbed_ids=codec.text_ids(document.get("absorbed_ids")),
+        snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
+    )
+    return Kept(entry, codec.number(document.get("life")))
+
+
+def audit_document(entry: AuditEntry) -> Document:
+    """The stored form of an audit entry."""
+    return {
+        "_id": object_id(entry.id),
+        "change_set_id": object_id(entry.change_set_id),
+        "at": entry.at,
+        "actor": msgspec.to_builtins(entry.actor),
+        "action": entry.action,
+        "target_type": entry.target_type,
+        "target_id": object_id(entry.target_id),
+        "agent_id": optional_id(entry.agent_id or None),
+        **({} if entry.scope is None else _scope_fields(entry.scope)),
+        "before": entry.before,
+        "after": entry.after,
+        "reason": entry.reason,
+        "status": entry.status,
+        "undoes": optional_id(entry.undoes),
+        "createdAt": entry.at,
+        "updatedAt": entry.at,
+    }
+
+
+def audit_from(document: Document) -> AuditEntry:
+    """An audit entry as it is stored."""
+    return AuditEntry(
+        id=str(document["_id"]),
+        change_set_id=str(document["change_set_id"]),
+        at=codec.required_moment(document, "at"),
+        actor=msgspec.convert(document.get("actor"), Actor),
+        action=codec.text(document.get("action")),
+        target_type=codec.text(document.get("target_type")),
+        target_id=str(document["target_id"]),
+        agent_id=codec.text_id(document.get("agent_id")) or "",
+        scope=_scope_from(document) if document.get("scope_key") else None,
+        before=document.get("before"),
+        after=document.get("after"),
+        reason=codec.text(document.get("reason")),
+        status=codec.text(document.get("status")),
+        undoes=codec.text_id(document.get("undoes")),
+    )
+
+
+def plain(model: Any) -> dict[str, Any]:
+    """A whole model as an audit entry keeps it: stored field names, JSON values, no vector."""
+    document: dict[str, Any] = msgspec.to_builtins(model)
+    document.pop("embedding", None)
+    return document
+
+
+def _scope_fields(scope: Scope) -> Document:
+    return {"scope_key": scope.key, "scope": scope.kind.value, "owner": scope.owner}
+
+
+def _scope_from(document: Document) -> Scope:
+    owner = codec.text(document.get("owner"))
+    return Scope(ScopeKind(document["scope"]), str(document["agent_id"]), owner)
+
+
+class HistoryPart(OverviewPart):
+    """Reads what was, and what was done."""
+
+    def history(
+        self, target_type: str, target_id: str, *, scope: Scope | None = None
+    ) -> list[HistoryEntry]:
+        """See `edenmem.store.protocol.store.Store.history`."""
+        if target_type not in _TYPES:
+            return []
+        key: Filter = {"target_type": target_type}
+        if target_type == "consolidation" and scope is not None:
+            key = {"scope_key": scope.key, **key}
+        else:
+            key["target_id"] = object_id(target_id)
+        versions = {v.place: v for v in map(history_from, self._history.find(key))}
+        current = self._current_version(target_type, target_id, scope)
+        if current is not None:
+            versions.setdefault(current.place, current)
+        entries = (version.entry for version in in_order(versions.values(), current))
+        return [entry for entry in entries if scope is None or entry.scope == scope]
+
+    def _current_version(
+        self, target_type: str, target_id: str, scope: Scope | None
+    ) -> Kept | None:
+        """What history would say of the version that is, had it been written down."""
+        if target_type == "fact":
+            found = self._facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
+            return None if found is None else fact_version(found)
+        filter = consolidated_key(scope) if scope else {"_id": object_id(target_id)}
+        found = self._consolidated.find_one(filter)
+        if found is None or codec.stored_version(found) == 0:
+            return None
+        return text_version(found)
+
+    def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
+        """See `edenmem.store.protocol.store.Store.consolidation_at`."""
+        past = [e for e in self.history("consolidation", "", scope=scope) if e.at <= moment]
+        return past[-1] if past else None
+
+    def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
+        """See `edenmem.store.protocol.store.Store.facts_at`."""
+        if limit < 1:
+            return []
+        then: dict[str, Fact] = {}
+        # What was changed later, or ever removed, is looked up in history.
+        changed = {
+            entry.target_id: entry.snapshot
+            for entry in self._removals(scopes)
+            if entry.snapshot is not None and entry.snapshot.formed_at <= moment
+        }
+        for fact in self.facts(FactFilter(scopes=tuple(scopes))):
+            if fact.formed_at <= moment < fact.recent_at:
+                changed[fact.id] = fact
+            elif fact.recent_at <= moment and fact.id not in changed:
+                then[fact.id] = fact
+                if len(then) == limit:
+                    break
+        then.update((fact.id, fact) for fact in self._versions_at(changed, moment))
+        newest = sorted(then.values(), key=lambda fact: (-fact.recent_at.timestamp(), fact.id))
+        return newest[:limit]
+
+    def _removals(self, scopes: Sequence[Scope]) -> Iterator[HistoryEntry]:
+        filters = [
+            {"scope_key": scope.key, "target_type": "fact", "action": DELETED}
+            for scope in dict.fromkeys(scopes)
+        ]
+        versions = map(history_from, self._find_all(self._history, filters))
+        return (version.entry for version in versions)
+
+    def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
+        """Each fact as it was; those that were gone at the moment are left out."""
+        latest: dict[str, Kept] = {}
+        filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
+        for version in map(history_from, self._find_all(self._history, filters)):
+            known = latest.get(version.entry.target_id)
+            if version.entry.at <= moment and (known is None or version.place > known.place):
+                latest[version.entry.target_id] = version
+        for fact_id, fact in facts.items():
+            then = latest.get(fact_id)
+            if then is None:
+                yield _before_history(fact)
+            elif not then.is_tombstone:
+                yield _fact_as(fact, then.entry)
+
+    def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
+        """See `edenmem.store.protocol.store.Store.pending_at`."""
+        entries = self._rewriting(scope, moment)
+        versions = self.history("consolidation", "", scope=scope) if entries else ()
+        return buffer_at(moment, self.reflections((scope,)), entries, versions)
+
+    def _rewriting(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
+        """What the buffer went through after a moment that the flags do not tell, latest first."""
+        filters = [
+            {"scope_key": scope.key, "action": action, "at": {"$gt": moment}}
+            for action in REWRITING
+        ]
+        found = map(audit_from, self._find_all(self._audit, filters))
+        done = (entry for entry in found if entry.status == "done")
+        return sorted(done, key=lambda entry: entry.at, reverse=True)
+
+
+def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
+    """Versions as they followed each other, without tombstones of removals that never were.
+
+    A tombstone is written before its fact goes. If the removal then lost to another write, or was
+    cut off, the fact is in the same life still, or ended that life at a later version.
+    """
+    ordered = sorted(versions, key=lambda version: version.place)
+    ends = {version.life: version.place for version in ordered if version.is_tombstone}
+    if current is not None:
+        ends = {life: place for life, place in ends.items() if life < current.life}
+    return [v for v in ordered if not v.is_tombstone or ends.get(v.life) == v.place]
+
+
+def fact_version(document: Document) -> Kept:
+    """The version that a fact's document holds, as history would have it."""
+    fact = codec.fact_from(document)
+    made = codec.made_by(document, fact.version)
+    return kept(
+        codec.number(document.get("life")),
+        target_type="fact",
+        target_id=fact.id,
+        scope=fact.home,
+        version=fact.version,
+        content=fact.content,
+        at=codec.moment(made.get("at")) or fact.recent_at,
+        action=codec.text(made.get("action")) or action_of_new_fact(fact),
+        actor=codec.text(made.get("actor")),
+        change_id=codec.text_id(made.get("change_id")),
+    )
+
+
+def text_version(document: Document) -> Kept:
+    """The version that a consolidated document holds, as history would have it."""
+    text = codec.consolidation_from(document)
+    made = codec.made_by(document, text.version)
+    return kept(
+        0,
+        target_type="consolidation",
+        target_id=text.id,
+        scope=text.home,
+        version=text.version,
+        content=text.consolidated_content,
+        at=codec.moment(made.get("at")) or text.last_consolidated_at or codec.created(document),
+        action=codec.text(made.get("action")) or "consolidate",
+        actor=codec.text(made.get("actor")),
+        change_id=codec.text_id(made.get("change_id")),
+        absorbed_ids=text.absorbed_ids,
+    )
+
+
+def _fact_as(fact: Fact, entry: HistoryEntry) -> Fact:
+    """``fact`` with the text of an older version."""
+    return msgspec.structs.replace(
+        fact,
+        content=entry.content,
+        hash=content_hash(entry.content),
+        version=entry.version,
+        previous_content=None,
+        updated_at=entry.at if entry.at > fact.formed_at else None,
+        embedding=None,
+        embedding_model=None,
+    )
+
+
+def _before_history(fact: Fact) -> Fact:
+    """The best that is known of a fact which others than edenmem changed since."""
+    content = fact.previous_content or fact.content
+    return msgspec.structs.replace(
+        fact,
+        content=content,
+        hash=content_hash(content),
+        version=max(fact.version - 1, 1),
+        previous_content=None,
+        updated_at=None,
+        embedding=None,
+        embedding_model=None,
+    )

@@ -1,0 +1,206 @@
+"""Reading memory: facts, reflections, consolidated texts, policies, and which scopes there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.mongo.apply.absorbing import AbsorbingPart
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document, Sort
+from edenmem.store.mongo.core.filters import (
+    IN_LIMIT,
+    Filter,
+    at_or_after,
+    consolidated_filters,
+    consolidated_key,
+    fact_fields,
+    fact_filters,
+    grouped,
+    id_parts,
+    object_id,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.core.merging import EPOCH, newest_first
+from edenmem.store.protocol.store import batched
+
+_BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
+_BY_ID = (("_id", 1),)
+_BY_FORMED = (("formed_at", -1), ("_id", 1))
+
+
+class MemoryPart(AbsorbingPart):
+    """Reads what is remembered, always for exact scopes."""
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def facts(
+        self,
+        filter: FactFilter,
+        *,
+        limit: int | None = None,
+        with_vectors: bool = False,
+    ) -> Iterator[Fact]:
+        """See `edenmem.store.protocol.store.Store.facts`."""
+        walks: list[Iterator[Fact]] = []
+        for owner in fact_filters(filter):
+            walks.append(self._facts_by(owner, with_vectors, corrected_since=EPOCH))
+            walks.append(self._facts_by(owner, with_vectors, corrected_since=None))
+        return islice(_recent_first(walks), limit)
+
+    def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+        """See `edenmem.store.protocol.store.Store.recent_facts`."""
+        if limit < 1:
+            return []
+        calls = [
+            partial(walk, owner, since, limit)
+            for owner in grouped(scopes, fact_fields)
+            for walk in (self._newest_corrected, self._newest_formed)
+        ]
+        walks = (iter(facts) for facts in self._together(calls))
+        return list(islice(_recent_first(walks), limit))
+
+    def _newest_formed(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
+        formed = {**owner, "updated_at": None, "formed_at": at_or_after(since)}
+        return self._newest_facts(formed, _BY_FORMED, limit)
+
+    def _newest_corrected(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
+        corrected = {**owner, "updated_at": at_or_after(since)}
+        facts = self._newest_facts(corrected, _BY_UPDATED, limit)
+        if len(facts) < limit:
+            return facts
+        # The index orders facts of one time otherwise than by id, so the last ones are asked for
+        # once more.
+        last = facts[-1].recent_at
+        ties = self._newest_facts({**owner, "updated_at": last}, _BY_ID, limit)
+        return [fact for fact in facts if fact.recent_at > last] + ties
+
+    def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
+        found = self._facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
+        return [codec.fact_from(document) for document in found]
+
+    def _facts_by(
+        self, owner: Filter, with_vectors: bool, *, corrected_since: datetime | None
+    ) -> Iterator[Fact]:
+        """Newest first: those ever corrected, or, with None, those never."""
+        updated = None if corrected_since is None else at_or_after(corrected_since)
+        documents = self._facts.find(
+            {**owner, "updated_at": updated},
+            None if with_vectors else codec.NO_VECTOR,
+            sort=_BY_FORMED if corrected_since is None else _BY_UPDATED,
+        )
+        return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
+
+    def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
+        """See `edenmem.store.protocol.store.Store.fact`."""
+        found = self._facts.find_one(
+            {"_id": object_id(fact_id)}, None if with_vector else codec.NO_VECTOR
+        )
+        return None if found is None else codec.fact_from(found, with_vector=with_vector)
+
+    def facts_by_ids(
+        self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
+    ) -> dict[str, Fact]:
+        """See `edenmem.store.protocol.store.Store.facts_by_ids`."""
+        filters = [
+            {"_id": {"$in": part}, **owner}
+            for part in id_parts(fact_ids)
+            for owner in grouped(scopes, fact_fields)
+        ]
+        found = self._find_all(self._facts, filters, None if with_vectors else codec.NO_VECTOR)
+        facts = (codec.fact_from(document, with_vector=with_vectors) for document in found)
+        return {fact.id: fact for fact in facts}
+
+    def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
+        """See `edenmem.store.protocol.store.Store.facts_by_hashes`."""
+        filters = [
+            {**fact_fields(scope), "hash": {"$in": part}}
+            for part in batched(dict.fromkeys(hashes), IN_LIMIT)
+        ]
+        found = self._find_all(self._facts, filters, codec.NO_VECTOR)
+        return {fact.hash: fact for fact in map(codec.fact_from, found)}
+
+    # -- reflections -------------------------------------------------------------------------
+
+    def reflections(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        absorbed: bool | None = None,
+        limit: int | None = None,
+        before: datetime | None = None,
+    ) -> Iterator[Reflection]:
+        """See `edenmem.store.protocol.store.Store.reflections`."""
+        # One walk for each value that the flag may have: old documents lack it.
+        flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
+        time: Filter = {} if before is None else {"formed_at": {"$lt": before}}
+        walks = [
+            self._reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
+            for owner in grouped(scopes)
+            for flag in flags
+        ]
+        merged = newest_first(
+            (map(codec.reflection_from, walk) for walk in walks),
+            at=lambda reflection: reflection.formed_at,
+            id_of=lambda reflection: reflection.id,
+        )
+        return islice(merged, limit)
+
+    def reflection(self, reflection_id: str) -> Reflection | None:
+        """See `edenmem.store.protocol.store.Store.reflection`."""
+        found = self._reflections.find_one({"_id": object_id(reflection_id)})
+        return None if found is None else codec.reflection_from(found)
+
+    def pending(self, scope: Scope) -> list[Reflection]:
+        """See `edenmem.store.protocol.store.Store.pending`."""
+        document = self._consolidated.find_one(consolidated_key(scope))
+        if document is None:
+            return []
+        self._finish_absorbing(document)
+        ids = codec.text_ids(document.get("unabsorbed_ids"))
+        filters = [{"_id": {"$in": part}, **owner_fields(scope)} for part in id_parts(ids)]
+        found = map(codec.reflection_from, self._find_all(self._reflections, filters))
+        return sorted(found, key=lambda reflection: (reflection.formed_at, reflection.id))
+
+    # -- texts and policies ------------------------------------------------------------------
+
+    def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
+        """See `edenmem.store.protocol.store.Store.consolidations`."""
+        wanted = frozenset(scopes)
+        documents = self._find_all(self._consolidated, consolidated_filters(scopes))
+        found: dict[Scope, Consolidation] = {}
+        for document in documents:
+            self._finish_absorbing(document)
+            text = codec.consolidation_from(document)
+            if text.home in wanted:
+                found[text.home] = text
+        return found
+
+    def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
+        """See `edenmem.store.protocol.store.Store.policies`."""
+        documents = self._policy_documents(scopes)
+        policies = (codec.policy_from(document) for document in documents)
+        return {policy.home: policy for policy in policies if policy is not None}
+
+    def _policy_documents(self, scopes: Sequence[Scope]) -> Iterator[Document]:
+        ids = [policy_id(scope) for scope in dict.fromkeys(scopes)]
+        filters = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
+        return self._find_all(self._policies, filters)
+
+    def shards(self, agent_id: str) -> list[Policy]:
+        """See `edenmem.store.protocol.store.Store.shards`."""
+        documents = self._policies.find(
+            {"agent_id": object_id(agent_id), "scope": "shard"}, sort=[("shard", 1)]
+        )
+        policies = (codec.policy_from(document) for document in documents)
+        return [policy for policy in policies if policy is not None]
+
+
+def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:
+    return newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)

@@ -1,0 +1,1 @@
+"""Candidates from Atlas Search or an exact scan, and the vectors behind them."""

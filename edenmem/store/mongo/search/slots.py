@@ -1,0 +1,196 @@
+"""The two places that a fact's document has for vectors, and which model is in which.
+
+A vector beside the fact's own says by a hash which text it is of: whoever changes the text and
+knows nothing of it, as the platform, makes it worthless by that.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any, Literal
+
+from edenmem.errors import ConfigError
+from edenmem.models.switch import VectorSwitch
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.collections import BESIDE, BESIDE_HASH, OWN, VectorSlot
+from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.filters import Filter
+from edenmem.store.mongo.search import vectors
+
+#: The switch's document; there is one at most.
+SWITCH_ID = "vectors"
+#: Seconds for which what was read of the switch is believed. A reader or writer that is late finds
+#: what it needs all the same, or is found by the next backfill: see `_vector_update`.
+_BELIEVED = 5.0
+
+#: Indexes that the platform makes in each of its processes, and edenmem never.
+_PLATFORM_INDEXES = frozenset(
+    {"reflection_unabsorbed_idx", "reflection_user_idx", "reflection_session_idx"}
+)
+#: The platform embeds facts and queries by this model and no other.
+_PLATFORM_MODEL = "text-embedding-3-small"
+#: Documents at each end of a collection that are looked at.
+_SAMPLE = 20
+
+OWN_FIELDS = {OWN.field: "", OWN.model: ""}
+BESIDE_FIELDS = {BESIDE.field: "", BESIDE.model: "", BESIDE_HASH: ""}
+
+
+class SlotPart(Connected):
+    """Knows the switch that is under way, and by it where vectors of a model are."""
+
+    _known_switch: tuple[float, VectorSwitch | None] | None = None
+    _is_alone: bool | None = None
+
+    @cached_property
+    def _last_written(self) -> dict[str, list[Any]]:
+        """Search index → ids of facts whose vectors in it this process wrote last."""
+        return {}
+
+    def vector_switch(self) -> VectorSwitch | None:
+        """See `edenmem.store.protocol.switch.ModelSwitches.vector_switch`."""
+        found = self._collection(names.SWITCH).find_one({"_id": SWITCH_ID})
+        switch = None if found is None else _switch_from(found)
+        self._known_switch = (time.monotonic(), switch)
+        return switch
+
+    def _switch(self) -> VectorSwitch | None:
+        """The switch, as it was at most a few seconds ago."""
+        known = self._known_switch
+        if known is None or time.monotonic() - known[0] > _BELIEVED:
+            return self.vector_switch()
+        return known[1]
+
+    def _vector_update(
+        self, vector: bytes | None, model: str | None, digest: str
+    ) -> tuple[Document, Document]:
+        """What to set and what to unset in the document of a fact that gets a text with this hash
+        and this vector: no vector of another text is left.
+
+        Should the switch have moved on since it was looked at, the vector is where nobody looks,
+        and the fact is stale until a backfill.
+        """
+        unset = {**OWN_FIELDS, **BESIDE_FIELDS}
+        fields = codec.vector_fields(vector, model, self._storage() if vector else "array")
+        if fields:
+            fields = placed(fields, digest, self._switch())
+        return fields, {name: "" for name in unset if name not in fields}
+
+    def _storage(self) -> Literal["array", "bindata"]:
+        """The form in which vectors are written.
+
+        Raises:
+            ConfigError: it is "bindata", in a database that the platform uses.
+        """
+        settings = self._settings
+        if settings.embedding_storage == "array" or settings.bindata_beside_platform:
+            return settings.embedding_storage
+        if self._is_beside_platform():
+            raise ConfigError(
+                f"store.embedding_storage is not readable by the platform, which uses "
+                f"{self._database.name}: {settings.embedding_storage}",
+                hint='edenmem config show; set store.embedding_storage = "array", or '
+                "store.bindata_beside_platform = true if the platform's memory is off",
+            )
+        return settings.embedding_storage
+
+    def platform_model(self, model: str) -> str:
+        """See `edenmem.store.protocol.switch.ModelSwitches.platform_model`."""
+        if self._settings.other_model_beside_platform or model == _PLATFORM_MODEL:
+            return ""
+        if not self._is_beside_platform():
+            return ""
+        for order in (1, -1):
+            found = self._facts.find(
+                {OWN.model: {"$gt": ""}}, {OWN.model: 1}, sort=[("_id", order)], limit=_SAMPLE
+            )
+            others = {str(one[OWN.model]) for one in found} - {model}
+            if others:
+                return _PLATFORM_MODEL if _PLATFORM_MODEL in others else min(others)
+        return ""
+
+    def _is_beside_platform(self) -> bool:
+        if self._is_alone is None:
+            self._is_alone = not self._has_platform()
+        return not self._is_alone
+
+    def _has_platform(self) -> bool:
+        """Whether the platform has made its indexes here, or documents that are not ours."""
+        if _PLATFORM_INDEXES & self._reflections.indexes().keys():
+            return True
+        for collection, fields, is_theirs in (
+            (self._sessions, ("budget", "session_type"), bool),
+            (self._facts, ("private",), lambda found: not found),
+        ):
+            for order in (1, -1):
+                found = collection.find(
+                    {"_id": {"$exists": True}},
+                    dict.fromkeys(fields, 1),
+                    sort=[("_id", order)],
+                    limit=_SAMPLE,
+                )
+                if any(is_theirs(one.keys() & set(fields)) for one in found):
+                    return True
+        return False
+
+
+def placed(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
+    """The fields of a vector, which are given as those of the fact's own, where they belong now."""
+    model = own.get(OWN.model)
+    if switch is None or not isinstance(model, str) or not switch.is_beside(model):
+        return own
+    beside = {BESIDE.field: own[OWN.field], BESIDE.model: model, BESIDE_HASH: digest}
+    return {**own, **beside} if switch.phase == "settling" else beside
+
+
+def slot_of(switch: VectorSwitch | None, model: str) -> VectorSlot:
+    """Where to look for vectors of a model."""
+    return BESIDE if switch is not None and switch.is_beside(model) else OWN
+
+
+def of_this_text(model: str) -> Filter:
+    """A filter for facts that have a vector of a model, of their present text, beside their own."""
+    return {BESIDE.model: model, "$expr": {"$eq": [f"${BESIDE_HASH}", "$hash"]}}
+
+
+def not_of_this_text(model: str) -> list[Filter]:
+    """Filters, no two of which have a fact in common, for all other facts."""
+    of_another_text = {"$expr": {"$ne": [f"${BESIDE_HASH}", "$hash"]}}
+    return [{BESIDE.model: {"$ne": model}}, {BESIDE.model: model, **of_another_text}]
+
+
+def vector_in(document: Document, model: str) -> bytes | None:
+    """A document's vector of a model, in whichever place."""
+    is_of_text = document.get(BESIDE_HASH) == document.get("hash")
+    if document.get(BESIDE.model) == model and is_of_text:
+        return vectors.decode(document.get(BESIDE.field))
+    if document.get(OWN.model) == model:
+        return vectors.decode(document.get(OWN.field))
+    return None
+
+
+def switch_document(switch: VectorSwitch) -> Document:
+    """The document of a switch that begins."""
+    return {
+        "_id": SWITCH_ID,
+        "model": switch.model,
+        "dimensions": switch.dimensions,
+        "previous": switch.previous,
+        "phase": switch.phase,
+        "begun_at": switch.begun_at,
+        "switched_at": switch.switched_at,
+    }
+
+
+def _switch_from(document: Document) -> VectorSwitch:
+    fields: dict[str, Any] = {
+        name: document[name] for name in ("model", "dimensions", "previous", "phase")
+    }
+    return VectorSwitch(
+        **fields,
+        begun_at=codec.required_moment(document, "begun_at"),
+        switched_at=codec.moment(document.get("switched_at")),
+    )

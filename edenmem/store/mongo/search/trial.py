@@ -1,0 +1,134 @@
+"""A scratch collection with search indexes of its own, to try what search relies on.
+
+What is tried is the code that searches facts, on another collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from pymongo.errors import OperationFailure
+
+from edenmem.errors import StoreError
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.memory import Fact
+from edenmem.models.search import Candidate, FactFilter
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.indexes.search_definitions import state_of
+from edenmem.store.mongo.search.atlas_search import AtlasSearch, Together
+
+_PREFIX = "edenmem_trial_"
+
+
+class Trial:
+    """Implements `edenmem.store.protocol.indexes.SearchTrial`."""
+
+    def __init__(
+        self,
+        collection: Callable[[str], Collection],
+        together: Together,
+        *,
+        max_seconds: float,
+    ) -> None:
+        self._name = _PREFIX + new_id()
+        self._collection = collection(self._name)
+        forms: tuple[Literal["array", "bindata"], ...] = ("array", "bindata")
+        self._searches = {
+            form: AtlasSearch(self._collection, together, storage=form, max_seconds=max_seconds)
+            for form in forms
+        }
+        self._made = False
+        self._dimensions = 1
+
+    @property
+    def name(self) -> str:
+        """See `SearchTrial.name`."""
+        return self._name
+
+    def prepare(self, wish: IndexWish) -> None:
+        """See `SearchTrial.prepare`."""
+        self._made = True
+        self._dimensions = wish.dimensions or 1
+        self._collection.create()
+        for index in self._wanted(wish):
+            self._collection.create_search_index(index.name, index.type, index.definition)
+
+    def states(self, wish: IndexWish) -> list[IndexState]:
+        """See `SearchTrial.states`."""
+        there = {index.get("name"): index for index in self._collection.search_indexes()}
+        return [state_of(index, there.get(index.name)) for index in self._wanted(wish)]
+
+    def _wanted(self, wish: IndexWish) -> tuple[names.SearchIndex, names.SearchIndex]:
+        return (
+            names.vector_index(
+                dimensions=wish.dimensions or 1,
+                similarity=wish.similarity,
+                collection=self._name,
+            ),
+            names.text_index(analyzer=wish.analyzer, collection=self._name),
+        )
+
+    def add(self, facts: Sequence[Fact], *, storage: Literal["array", "bindata"]) -> None:
+        """See `SearchTrial.add`."""
+        now = utc_now()
+        documents = [codec.fact_document(fact, at=now, storage=storage) for fact in facts]
+        self._collection.insert_new(documents)
+
+    def semantic(
+        self,
+        filter: FactFilter,
+        vectors: Sequence[bytes],
+        *,
+        model: str,
+        limit: int,
+        exact: bool = False,
+        storage: Literal["array", "bindata"] = "array",
+    ) -> list[list[Candidate]]:
+        """See `SearchTrial.semantic`."""
+        search = self._searches[storage]
+        return search.semantic(filter, vectors, model=model, limit=limit, exact=exact)
+
+    def text(
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+    ) -> list[list[Candidate]]:
+        """See `SearchTrial.text`."""
+        return self._searches["array"].text(filter, queries, limit=limit)
+
+    def refusal(self, stage: Literal["vector", "text"]) -> str:
+        """See `SearchTrial.refusal`."""
+        asked: dict[str, Any] = (
+            {
+                "$search": {
+                    "index": names.TEXT_INDEX,
+                    "compound": {"must": [{"text": {"query": "any", "path": "content"}}]},
+                    "noSuchOption": 1,
+                }
+            }
+            if stage == "text"
+            else {
+                "$vectorSearch": {
+                    "index": names.VECTOR_INDEX,
+                    "path": "embedding",
+                    "queryVector": [1.0] * self._dimensions,
+                    "limit": 1,
+                    "numCandidates": 1,
+                    "noSuchOption": 1,
+                }
+            }
+        )
+        try:
+            list(self._collection.aggregate([asked, {"$project": {"_id": 1}}]))
+        except StoreError as error:
+            if isinstance(error.__cause__, OperationFailure):
+                return error.message
+            raise  # an outage is no refusal
+        return ""
+
+    def remove(self) -> None:
+        """See `SearchTrial.remove`."""
+        if self._made:
+            self._collection.drop()

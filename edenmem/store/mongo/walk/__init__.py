@@ -1,0 +1,1 @@
+"""Walks over everything stored in MongoDB: backups, integrity, statistics, traces."""

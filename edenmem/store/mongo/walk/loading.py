@@ -1,0 +1,452 @@
+"""Writing the records of a backup as they are.
+
+Each document is inserted whole. What else follows from it (a place in a buffer, the revision of a
+scope) is written after it, and again by the next load of the same records, should this one be cut
+off in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pymongo import UpdateOne
+
+from edenmem.models.backup import (
+    Loaded,
+    LoadStatus,
+    Record,
+    RecordKind,
+    StoredAgent,
+    StoredSession,
+    StoredUser,
+    compared,
+)
+from edenmem.models.changes import AddReflection, AuditEntry
+from edenmem.models.formation import UsageEntry
+from edenmem.models.host import Message
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Collection, Document
+from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY
+from edenmem.store.mongo.core.filters import (
+    consolidated_filters,
+    consolidated_key,
+    id_parts,
+    object_id,
+    object_ids,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.core.prepared import CLAIM_KEYS
+from edenmem.store.mongo.formations.formations import (
+    FormationsPart,
+    formation_document,
+    formation_from,
+)
+from edenmem.store.mongo.formations.usage import usage_document, usage_from
+from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.memory.history import audit_document, audit_from
+from edenmem.store.mongo.walk.dumping import (
+    DumpingPart,
+    agent_record,
+    session_record,
+    text_record,
+)
+
+ADDED = Loaded(status=LoadStatus.ADDED)
+SAME = Loaded(status=LoadStatus.SAME)
+Answers = dict[int, Loaded]
+
+
+def refused(detail: str) -> Loaded:
+    """The store cannot have it."""
+    return Loaded(status=LoadStatus.REFUSED, detail=detail)
+
+
+class LoadingPart(DumpingPart, FormationsPart):
+    """See `edenmem.store.protocol.backup.Backups`. Each kind has a method of its name, which gives
+    an answer for the place of each record."""
+
+    def load(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
+    ) -> list[Loaded]:
+        """See `edenmem.store.protocol.backup.Backups.load`."""
+        put: Callable[[Sequence[Record], bool], Answers] = getattr(self, f"_load_{kind.value}")
+        answers = put(records, dry_run)
+        return [answers[place] for place in range(len(records))]
+
+    def _put(
+        self,
+        kind: RecordKind,
+        collection: Collection,
+        records: Sequence[Any],
+        dry_run: bool,
+        *,
+        write: Callable[[Any], Document],
+        read: Callable[[Document], Record],
+        why_not: str,
+        fit: Callable[[Any], Loaded | None] = lambda record: None,
+    ) -> Answers:
+        """Insert what is new by its id; ``fit`` may have an answer of its own to a new record."""
+        answers = self._compared(kind, collection, records, read)
+        for place, record in enumerate(records):
+            if place not in answers and (found := fit(record)):
+                answers[place] = found
+        places = [place for place in range(len(records)) if place not in answers]
+        taken: dict[int, str] = {}
+        if not dry_run:
+            taken = collection.insert_new([write(records[place]) for place in places])
+        for order, place in enumerate(places):
+            answers[place] = refused(why_not) if order in taken else ADDED
+        return answers
+
+    def _compared(
+        self,
+        kind: RecordKind,
+        collection: Collection,
+        records: Sequence[Any],
+        read: Callable[[Document], Record],
+    ) -> Answers:
+        """The answers to those whose id is there."""
+        projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
+        filters = [{"_id": {"$in": part}} for part in id_parts(record.id for record in records)]
+        documents = self._find_all(collection, filters, projection)
+        stored = {str(document["_id"]): document for document in documents}
+        return {
+            place: compared(kind, read(stored[record.id]), record)
+            for place, record in enumerate(records)
+            if record.id in stored
+        }
+
+    # -- what the platform owns --------------------------------------------------------------
+
+    def _load_agent(self, records: Sequence[StoredAgent], dry_run: bool) -> Answers:
+        def write(agent: StoredAgent) -> Document:
+            return _account(host_codec.agent_document(agent), agent)
+
+        return self._load_accounts(RecordKind.AGENT, records, dry_run, write, agent_record)
+
+    def _load_user(self, records: Sequence[StoredUser], dry_run: bool) -> Answers:
+        def write(user: StoredUser) -> Document:
+            return _account(host_codec.user_document(user), user)
+
+        return self._load_accounts(
+            RecordKind.USER, records, dry_run, write, host_codec.stored_user_from
+        )
+
+    def _load_accounts(
+        self,
+        kind: RecordKind,
+        records: Sequence[Any],
+        dry_run: bool,
+        write: Callable[[Any], Document],
+        read: Callable[[Document], Record],
+    ) -> Answers:
+        taken = f"another {kind} has this username or id"
+        named: set[str] = set()  # in this batch
+
+        def fit(account: StoredAgent | StoredUser) -> Loaded | None:
+            if reason := self.refusal(account):
+                return refused(reason)
+            key = {"type": kind.value, "username": account.username}
+            if account.username in named or self._users.find_one(key, {"_id": 1}):
+                return refused(taken)
+            named.add(account.username)
+            return None
+
+        return self._put(
+            kind, self._users, records, dry_run, write=write, read=read, why_not=taken, fit=fit
+        )
+
+    def _load_session(self, records: Sequence[StoredSession], dry_run: bool) -> Answers:
+        answers = self._put(
+            RecordKind.SESSION,
+            self._sessions,
+            records,
+            dry_run,
+            write=lambda session: _session_document(self._owned(session)),
+            read=session_record,
+            why_not="another session has this id",
+            fit=lambda session: refused(reason) if (reason := self.refusal(session)) else None,
+        )
+        if not dry_run:  # the cold run is to look at them, old as they may be
+            self._cold.bulk(
+                [
+                    UpdateOne(
+                        {"_id": object_id(session.id)},
+                        {
+                            "$set": {"settled": None, "seen": None},
+                            "$max": {"activity": session.last_activity},
+                        },
+                        upsert=True,
+                    )
+                    for session, answer in _with_answers(records, answers)
+                    if answer is ADDED and session.last_activity is not None
+                ]
+            )
+        return answers
+
+    def _load_message(self, records: Sequence[Message], dry_run: bool) -> Answers:
+        """A message that is there for another session only joins this one too."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(message.id for message in records)]
+        stored = {str(one["_id"]): one for one in self._find_all(self._messages, filters)}
+        known = set() if dry_run else self._known_sessions(records)
+        answers: Answers = {}
+        new: dict[str, int] = {}
+        for place, message in enumerate(records):
+            document = stored.get(message.id)
+            if document is not None:
+                answers[place] = self._joined(document, message, dry_run)
+            elif not dry_run and message.session_id not in known:
+                answers[place] = refused(f"there is no session {message.session_id}")
+            elif reason := self.refusal(message):
+                answers[place] = refused(reason)
+            elif message.id in new:  # twice in one batch: of two sessions
+                answers[place] = ADDED
+            else:
+                new[message.id] = place
+        if not dry_run:
+            places = list(new.values())
+            documents = [host_codec.message_document(records[place]) for place in places]
+            taken = self._messages.insert_new(documents)
+            answers |= {
+                place: refused("another message has this id") if order in taken else ADDED
+                for order, place in enumerate(places)
+            }
+            for place, message in enumerate(records):
+                if message.id in new and place != new[message.id]:
+                    self._join(message)
+        return {**answers, **dict.fromkeys(set(new.values()) - answers.keys(), ADDED)}
+
+    def _known_sessions(self, messages: Iterable[Message]) -> set[str]:
+        ids = id_parts(message.session_id for message in messages)
+        filters = [{"_id": {"$in": part}} for part in ids]
+        return {str(one["_id"]) for one in self._find_all(self._sessions, filters, {"_id": 1})}
+
+    def _joined(self, document: Document, message: Message, dry_run: bool) -> Loaded:
+        stored = host_codec.message_from(document, message.session_id)
+        answer = compared(RecordKind.MESSAGE, stored, message)
+        if answer.status is not LoadStatus.SAME:
+            return answer
+        if message.session_id in codec.text_ids(document.get("session")):
+            return answer
+        if not dry_run:
+            self._join(message)
+        return ADDED
+
+    def _join(self, message: Message) -> None:
+        joined = {"$addToSet": {"session": object_id(message.session_id)}}
+        self._messages.update_one({"_id": object_id(message.id)}, joined)
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _load_policy(self, records: Sequence[Policy], dry_run: bool) -> Answers:
+        stored = self.policies([policy.home for policy in records])
+        answers: Answers = {}
+        for place, policy in enumerate(records):
+            if policy.home in stored:
+                answers[place] = compared(RecordKind.POLICY, stored[policy.home], policy)
+        places = [place for place in range(len(records)) if place not in answers]
+        failed: set[int] = set()
+        if not dry_run:
+            _, failed = self._policies.bulk([_policy_update(records[place]) for place in places])
+            self._touch({records[place].home for place in places})
+        for order, place in enumerate(places):
+            answers[place] = refused("it was written meanwhile") if order in failed else ADDED
+        return answers
+
+    def _load_consolidation(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
+        self._demand_keys((CONSOLIDATED_KEY,))
+        stored: dict[Scope, Consolidation] = {}
+        scopes = [text.home for text in records]
+        for document in self._find_all(self._consolidated, consolidated_filters(scopes)):
+            text = text_record(document)
+            stored[text.home] = text
+        answers: Answers = {}
+        buffers: list[int] = []
+        for place, text in enumerate(records):
+            if text.home in stored and (stored[text.home].version or not text.version):
+                answers[place] = compared(RecordKind.CONSOLIDATION, stored[text.home], text)
+            elif text.home in stored:
+                buffers.append(place)
+        new = [p for p in range(len(records)) if p not in answers and p not in buffers]
+        taken: dict[int, str] = {}
+        if not dry_run:
+            taken = self._consolidated.insert_new([_text_document(records[p]) for p in new])
+            self._consolidated.bulk([_first_text(records[p]) for p in buffers])
+            self._touch({records[place].home for place in (*new, *buffers)})
+        for order, place in enumerate(new):
+            answers[place] = refused("another text has this id") if order in taken else ADDED
+        return {**answers, **dict.fromkeys(buffers, ADDED)}
+
+    def _load_reflection(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
+        now = utc_now()
+        answers = self._put(
+            RecordKind.REFLECTION,
+            self._reflections,
+            records,
+            dry_run,
+            write=lambda reflection: codec.reflection_document(reflection, at=now),
+            read=codec.reflection_from,
+            why_not="another reflection has this id",
+        )
+        if not dry_run:
+            there = (LoadStatus.ADDED, LoadStatus.SAME)
+            self._fill(one for one, a in _with_answers(records, answers) if a.status in there)
+            self._touch({one.home for one, a in _with_answers(records, answers) if a is ADDED})
+        return answers
+
+    def _fill(self, reflections: Iterable[Reflection]) -> None:
+        """Put those that are pending and in no buffer into theirs."""
+        waiting = [one for one in reflections if not one.absorbed]
+        filters = consolidated_filters({one.home for one in waiting})
+        placed: set[str] = set()
+        for document in self._find_all(self._consolidated, filters):
+            for field in ("unabsorbed_ids", "absorbed_ids"):
+                placed.update(codec.text_ids(document.get(field)))
+        self._fill_buffers(
+            [AddReflection(reflection=one, word_limit=0) for one in waiting if one.id not in placed]
+        )
+
+    def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
+        self._demand_fact_key()
+        now = utc_now()
+        storage = self._storage() if any(fact.embedding for fact in records) else "array"
+        twins = self._twins(records)
+        answers = self._put(
+            RecordKind.FACT,
+            self._facts,
+            records,
+            dry_run,
+            write=lambda fact: codec.fact_document(fact, at=now, storage=storage),
+            read=codec.fact_from,
+            why_not="the scope has the same fact since a moment ago",
+            fit=lambda fact: twins.get((fact.home, fact.hash)),
+        )
+        if not dry_run:
+            self._touch({one.home for one, a in _with_answers(records, answers) if a is ADDED})
+        return answers
+
+    def _twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], Loaded]:
+        """The answer to facts that their scope has under another id."""
+        hashes: dict[Scope, list[str]] = {}
+        for fact in facts:
+            hashes.setdefault(fact.home, []).append(fact.hash)
+        return {
+            (scope, hash): Loaded(
+                status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin.id}"
+            )
+            for scope, wanted in hashes.items()
+            for hash, twin in self.facts_by_hashes(scope, wanted).items()
+        }
+
+    # -- what happened -----------------------------------------------------------------------
+
+    def _load_formation(self, records: Sequence[Any], dry_run: bool) -> Answers:
+        self._demand_keys(CLAIM_KEYS)
+        return self._put(
+            RecordKind.FORMATION,
+            self._formations,
+            records,
+            dry_run,
+            write=formation_document,
+            read=formation_from,
+            why_not="another formation has its place in the session, or its messages",
+        )
+
+    def _load_usage(self, records: Sequence[UsageEntry], dry_run: bool) -> Answers:
+        return self._put(
+            RecordKind.USAGE,
+            self._usage,
+            records,
+            dry_run,
+            write=usage_document,
+            read=usage_from,
+            why_not="another entry has this id",
+        )
+
+    def _load_audit(self, records: Sequence[AuditEntry], dry_run: bool) -> Answers:
+        return self._put(
+            RecordKind.AUDIT,
+            self._audit,
+            records,
+            dry_run,
+            write=audit_document,
+            read=audit_from,
+            why_not="another entry has this id",
+        )
+
+
+def _with_answers(records: Sequence[Any], answers: Answers) -> Iterator[tuple[Any, Loaded]]:
+    return ((record, answers[place]) for place, record in enumerate(records))
+
+
+# -- documents -----------------------------------------------------------------------------------
+
+
+def _account(document: Document, account: StoredAgent | StoredUser) -> Document:
+    return {**document, "deleted": account.deleted, "createdAt": account.created_at}
+
+
+def _session_document(session: Any) -> Document:
+    document = host_codec.session_document(session)
+    document["createdAt"] = session.created_at
+    if session.last_memory_message_id is not None:
+        last = object_id(session.last_memory_message_id)
+        document["memory_context"]["last_memory_message_id"] = last
+    return document
+
+
+def _policy_update(policy: Policy) -> UpdateOne:
+    """A scope without a policy may have a document all the same, which keeps its revision."""
+    now = utc_now()
+    fields = {
+        **owner_fields(policy.home),
+        **{name: getattr(policy, name) for name in codec.POLICY_FIELDS},
+        "policy_id": object_id(policy.id),
+        "version": policy.version,
+        "updated_at": policy.updated_at,
+        "updatedAt": now,
+    }
+    key = {"_id": policy_id(policy.home), "version": None}
+    return UpdateOne(key, {"$set": fields, "$setOnInsert": {"createdAt": now}}, upsert=True)
+
+
+def _text_document(text: Consolidation) -> Document:
+    now = utc_now()
+    document: Document = {
+        **consolidated_key(text.home),
+        "_id": object_id(text.id),
+        "consolidated_content": "",
+        "word_limit": text.word_limit,
+        "unabsorbed_ids": [],
+        "last_consolidated_at": text.last_consolidated_at,
+        "createdAt": now,
+        "updatedAt": now,
+    }
+    if text.version:
+        content = codec.with_version_line(text.consolidated_content, text.version)
+        document |= {
+            "consolidated_content": content,
+            "version": text.version,
+            "absorbed_ids": object_ids(text.absorbed_ids),
+            "updated_at": text.updated_at,
+        }
+    if text.unpropagated_versions:
+        document["unpropagated_versions"] = list(text.unpropagated_versions)
+    if text.version and text.updated_at is not None:  # it is of ours; who wrote it comes later
+        at = text.updated_at
+        made = {"version": text.version, "at": at, "action": "consolidate", "actor": ""}
+        document["last_version"] = made
+    return document
+
+
+def _first_text(text: Consolidation) -> UpdateOne:
+    """The text of a scope whose document holds a buffer only."""
+    fields = _text_document(text)
+    kept = {*consolidated_key(text.home), "_id", "unabsorbed_ids", "createdAt"}
+    new = {name: value for name, value in fields.items() if name not in kept}
+    return UpdateOne({**consolidated_key(text.home), "version": None}, {"$set": new})

@@ -1,0 +1,197 @@
+"""Numbers about memory, agent by agent, so that each is counted from an index."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from edenmem.models.ids import as_utc
+from edenmem.models.memory import Fact
+from edenmem.models.scope import ScopeKind
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import Filter, object_id
+from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.sums import counted
+from edenmem.store.mongo.memory.overview import OverviewPart, scope_of
+
+#: What a model's calls are added up to.
+_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
+
+
+class StatisticsPart(OverviewPart):
+    """See `edenmem.store.protocol.statistics.Statistics`."""
+
+    def formed_by_day(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Sequence[FormedOnDay]:
+        """See `Statistics.formed_by_day`."""
+        counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
+        for match in self._agent_kinds(agent_id):
+            for name, collection in (("facts", self._facts), ("reflections", self._reflections)):
+                rows = collection.aggregate(
+                    [
+                        {"$match": {**match, "formed_at": {"$gte": since or EPOCH}}},
+                        {"$group": {"_id": _day("$formed_at"), "count": {"$sum": 1}}},
+                    ]
+                )
+                for row in rows:
+                    counts[name][str(row["_id"])] += int(row["count"])
+        return [
+            FormedOnDay(day=day, **{name: counts[name][day] for name in counts})
+            for day in sorted({day for each in counts.values() for day in each})
+        ]
+
+    def usage_by_day(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Sequence[UsageOnDay]:
+        """See `Statistics.usage_by_day`."""
+        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        totals: dict[tuple[str, str], Counter[str]] = {}
+        for collection, at, calls in (
+            (self._formations, "created_at", "usage"),
+            (self._usage, "at", "calls"),
+        ):
+            match = {**owner, at: {"$gte": since or EPOCH}}
+            for row in collection.aggregate(_usage_pipeline(match, at, calls)):
+                key = str(row["_id"]["day"]), str(row["_id"].get("model"))
+                total = totals.setdefault(key, Counter())
+                for name in _SUMS:
+                    total[name] += row[name] or 0
+        return [_usage_of(day, model, totals[day, model]) for day, model in sorted(totals)]
+
+    def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
+        """See `Statistics.counts_by_kind`."""
+        facts: Counter[str] = Counter()
+        reflections: Counter[str] = Counter()
+        pending: Counter[str] = Counter()
+        for match in self._agent_kinds(agent_id):
+            kind = match["scope"]
+            facts[kind] += self._facts.count(match)
+            reflections[kind] += self._reflections.count(match)
+            pending[kind] += self._reflections.count({**match, "absorbed": False})
+        return [
+            KindCount(
+                kind=kind, facts=facts[kind], reflections=reflections[kind], pending=pending[kind]
+            )
+            for kind in ScopeKind
+        ]
+
+    def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
+        """See `Statistics.buffer_ages`."""
+        return heapq.nsmallest(
+            limit,
+            (age for match in self._agent_kinds(agent_id) for age in self._ages(match)),
+            key=lambda age: (age.oldest_at, age.scope),
+        )
+
+    def fact_use(self, *, agent_id: str | None = None) -> FactUse:
+        """See `Statistics.fact_use`."""
+        facts = never = accesses = repeated = 0
+        for agent in self._agents_named(agent_id):
+            match: Filter = {"agent_id": object_id(agent)}
+            accessed = counted("$access_count")
+            group = {
+                "_id": None,
+                "facts": {"$sum": 1},
+                "never": {"$sum": {"$cond": [{"$gt": [accessed, 0]}, 0, 1]}},
+                "accesses": {"$sum": accessed},
+            }
+            for row in self._facts.aggregate([{"$match": match}, {"$group": group}]):
+                facts += int(row["facts"])
+                never += int(row["never"])
+                accesses += int(row["accesses"])
+            twice = [
+                {"$match": {**match, "hash": {"$type": "string"}}},
+                {"$group": {"_id": "$hash", "count": {"$sum": 1}}},
+                {"$match": {"count": {"$gt": 1}}},
+                {"$group": {"_id": None, "count": {"$sum": "$count"}}},
+            ]
+            repeated += sum(int(row["count"]) for row in self._facts.aggregate(twice))
+        return FactUse(facts=facts, never=never, accesses=accesses, repeated=repeated)
+
+    def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
+        """See `Statistics.most_retrieved`."""
+        order = [("access_count", -1), ("_id", 1)]
+        found = (
+            fact
+            for agent in self._agents_named(agent_id)
+            for document in self._facts.find(
+                {"agent_id": object_id(agent), "access_count": {"$gt": 0}},
+                {"embedding": 0},
+                sort=order,
+                limit=limit,
+            )
+            if (fact := codec.fact_from(document)) is not None
+        )
+        return heapq.nsmallest(limit, found, key=lambda fact: (-fact.access_count, fact.id))
+
+    def _agents_named(self, agent_id: str | None) -> list[str]:
+        return self._agents_with_memory() if agent_id is None else [agent_id]
+
+    def _agent_kinds(self, agent_id: str | None) -> Iterator[Filter]:
+        for agent in self._agents_named(agent_id):
+            for kind in ScopeKind:
+                yield {"agent_id": object_id(agent), "scope": kind.value}
+
+    def _ages(self, match: Filter) -> Iterator[BufferAge]:
+        names = ["user_id", "group_id", "shard"]
+        if match["scope"] == ScopeKind.SESSION:
+            names.append("session_id")
+        rows = self._reflections.aggregate(
+            [
+                {"$match": {**match, "absorbed": False}},
+                {
+                    "$group": {
+                        "_id": {name: f"${name}" for name in names},
+                        "pending": {"$sum": 1},
+                        "oldest": {"$min": "$formed_at"},
+                    }
+                },
+            ]
+        )
+        for row in rows:
+            scope = scope_of({**match, **row["_id"]})
+            if scope is not None and isinstance(row["oldest"], datetime):
+                yield BufferAge(
+                    scope=scope, pending=int(row["pending"]), oldest_at=as_utc(row["oldest"])
+                )
+
+
+def _day(field: str) -> dict[str, Any]:
+    return {"$dateToString": {"format": "%Y-%m-%d", "date": field}}
+
+
+def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
+    cost = {"$ifNull": [f"${calls}.cost", None]}
+    return [
+        {"$match": match},
+        {"$project": {calls: 1, at: 1}},
+        {"$unwind": f"${calls}"},
+        {
+            "$group": {
+                "_id": {"day": _day(f"${at}"), "model": f"${calls}.model"},
+                "calls": {"$sum": 1},
+                "input_tokens": {"$sum": counted(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": counted(f"${calls}.output_tokens")},
+                "cost": {"$sum": counted(f"${calls}.cost")},
+                "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
+            }
+        },
+    ]
+
+
+def _usage_of(day: str, model: str, total: Counter[str]) -> UsageOnDay:
+    return UsageOnDay(
+        day=day,
+        model=model,
+        calls=int(total["calls"]),
+        input_tokens=int(total["input_tokens"]),
+        output_tokens=int(total["output_tokens"]),
+        cost=float(total["cost"]),
+        unpriced=int(total["unpriced"]),
+    )
