@@ -1,0 +1,25 @@
+"""What a change does to memory: the rules, written once, for every store.
+
+Pure functions over the changes of `edenmem.models.changes`. A store loads what `needs` names into a
+`State`, once for a batch; `plan` says what each change does, as an `Effect`, and `fold` lets the
+next one see it; the store writes the effects. A dry run is the same without the write. May import
+models, errors and text, and nothing else.
+"""
+
+from edenmem.memory.effect import Effect as Effect
+from edenmem.memory.effect import Model as Model
+from edenmem.memory.effect import Touch as Touch
+from edenmem.memory.effect import Write as Write
+from edenmem.memory.planner import batches as batches
+from edenmem.memory.planner import fold as fold
+from edenmem.memory.planner import plan as plan
+from edenmem.memory.planner import plan_all as plan_all
+from edenmem.memory.planner import preview as preview
+from edenmem.memory.requirements import Needs as Needs
+from edenmem.memory.requirements import needs as needs
+from edenmem.memory.state import Answer as Answer
+from edenmem.memory.state import Disorder as Disorder
+from edenmem.memory.state import Head as Head
+from edenmem.memory.state import Origin as Origin
+from edenmem.memory.state import State as State
+from edenmem.memory.state import Use as Use

@@ -1,0 +1,174 @@
+"""What changes to facts do."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from edenmem.errors import ScopeError
+from edenmem.memory.effect import Effect, Touch, Write
+from edenmem.memory.outcome import (
+    audit,
+    conflict,
+    duplicate,
+    history_entry,
+    missing,
+    plain,
+    result,
+    stale,
+)
+from edenmem.memory.requirements import home_of
+from edenmem.memory.state import Origin, State
+from edenmem.models.changes import (
+    AddFact,
+    ChangeSet,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+    action_of_new_fact,
+    version_action,
+)
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.records import HistoryEntry
+from edenmem.models.scope import Scope
+
+
+def add(change: AddFact, state: State, context: ChangeSet) -> Effect:
+    """Plan an addition."""
+    return _insert(change, change.fact, ChangeStatus.APPLIED, state, context)
+
+
+def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
+    """Plan a new text: in place, beside a target that changed, or in favour of a twin."""
+    old = fact_in(state, change.scope, change.fact_id)
+    if old is None or old.version != change.expected_version:
+        if change.or_add is not None:
+            return _insert(change, change.or_add, ChangeStatus.ADDED_INSTEAD, state, context)
+        if old is None:
+            return missing(change, change.fact_id)
+        return stale(change, old.id, old.version, change.expected_version, change.scope)
+    twin = state.owners.get((change.scope, content_hash(change.content)))
+    if twin is not None and twin != old.id:
+        answer = result(
+            change, ChangeStatus.DUPLICATE, twin, "another fact of the scope has this text"
+        )
+        gone = _take_away(change, old, change.at, state, context)
+        return msgspec.structs.replace(gone, result=answer)
+    new = change.revised(old)
+    origin = Origin(
+        action=version_action(change, context.actor),
+        actor=context.actor.name,
+        change_id=change.id,
+        at=change.at,
+    )
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, new),),
+        versions=(*_replaced(old, state), _version(new, origin, change.at)),
+        life=_life(old, state),
+        origin=origin,
+        entry=audit(change, context, "fact", old.id, change.scope, plain(old), plain(new)),
+        touches=(Touch(change.scope),),
+    )
+
+
+def remove(change: RemoveFact, state: State, context: ChangeSet) -> Effect:
+    """Plan a removal."""
+    old = fact_in(state, change.scope, change.fact_id)
+    if old is None:
+        return missing(change, change.fact_id)
+    if old.version != change.expected_version:
+        return stale(change, old.id, old.version, change.expected_version, change.scope)
+    return _take_away(change, old, change.at, state, context)
+
+
+def fact_in(state: State, scope: Scope, fact_id: str) -> Fact | None:
+    """Return the fact, if it is in the scope that the change names."""
+    found = state.facts.get(fact_id)
+    return found if found is not None and home_of(found) == scope else None
+
+
+def _insert(
+    change: AddFact | ReviseFact,
+    fact: Fact,
+    status: ChangeStatus,
+    state: State,
+    context: ChangeSet,
+) -> Effect:
+    try:
+        scope = fact.home
+    except ScopeError as error:
+        return conflict(change, fact.id, error.message)
+    twin = state.owners.get((scope, fact.hash))
+    if twin is not None:
+        return duplicate(change, context, "fact", twin, scope, "the scope has the same fact")
+    if state.facts.get(fact.id) is not None:
+        return conflict(change, fact.id, "another fact has this id", scope)
+    head = state.heads.get(("fact", fact.id))
+    actor = context.actor
+    if head is None:
+        life, versions = 0, tuple[HistoryEntry, ...]()
+        action = version_action(change, actor)
+        origin = Origin(action=action, actor=actor.name, change_id=change.id)
+    else:  # it was removed: its versions go on
+        life = head.life + 1
+        fact = msgspec.structs.replace(fact, version=max(fact.version, head.version))
+        origin = Origin(action="restore", actor=actor.name, change_id=change.id, at=context.at)
+        versions = (_version(fact, origin, context.at),)
+    return Effect(
+        change=change,
+        result=result(change, status, fact.id),
+        writes=(Write(None, fact),),
+        versions=versions,
+        life=life,
+        origin=origin,
+        entry=audit(change, context, "fact", fact.id, scope, None, plain(fact)),
+        touches=(Touch(scope, facts=1),),
+    )
+
+
+def _take_away(
+    change: RemoveFact | ReviseFact, old: Fact, at: datetime, state: State, context: ChangeSet
+) -> Effect:
+    origin = Origin(action="delete", actor=context.actor.name, change_id=change.id, at=at)
+    tombstone = msgspec.structs.replace(_version(old, origin, at), snapshot=old)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, None),),
+        versions=(*_replaced(old, state), tombstone),
+        life=_life(old, state),
+        entry=audit(change, context, "fact", old.id, change.scope, plain(old), None),
+        touches=(Touch(change.scope, facts=-1),),
+    )
+
+
+def _replaced(old: Fact, state: State) -> tuple[HistoryEntry, ...]:
+    """The version that is there, if history does not have it."""
+    key = ("fact", old.id)
+    head = state.heads.get(key)
+    if head is not None and head.version == old.version:
+        return ()
+    origin = state.origins.get(key) or Origin(action=action_of_new_fact(old))
+    return (_version(old, origin, origin.at or old.recent_at),)
+
+
+def _version(fact: Fact, origin: Origin, at: datetime) -> HistoryEntry:
+    return history_entry(
+        "fact",
+        fact.id,
+        fact.home,
+        fact.version,
+        content=fact.content,
+        at=at,
+        action=origin.action,
+        actor=origin.actor,
+        change_id=origin.change_id,
+    )
+
+
+def _life(fact: Fact, state: State) -> int:
+    head = state.heads.get(("fact", fact.id))
+    return 0 if head is None else head.life

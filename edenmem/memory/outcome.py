@@ -1,0 +1,126 @@
+"""What the plans of all kinds of changes share: answers in words, and the audit entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from edenmem.memory.effect import Effect, Model, Write
+from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact
+from edenmem.models.records import AuditEntry, HistoryEntry
+from edenmem.models.scope import Scope
+
+#: The status of an audit entry that is not shown: an addition that met with a duplicate. Applying
+#: the change again has the same end, whatever became of the duplicate since.
+VOID = "void"
+
+NOT_THERE = "it is not there, or not in this scope"
+
+
+def result(change: Change, status: ChangeStatus, target_id: str, detail: str = "") -> ChangeResult:
+    """Say what became of a change."""
+    return ChangeResult(change_id=change.id, status=status, target_id=target_id, detail=detail)
+
+
+def conflict(change: Change, target_id: str, detail: str, *reads: Scope) -> Effect:
+    """Refuse a change; the answer depends on what is in ``reads``."""
+    answer = result(change, ChangeStatus.CONFLICT, target_id, detail)
+    return Effect(change=change, result=answer, reads=reads)
+
+
+def stale(change: Change, target_id: str, found: int, expected: int, *reads: Scope) -> Effect:
+    """Refuse a change whose target is not of the version that it was decided on."""
+    detail = f"it is at version {found} now, not {expected}"
+    return conflict(change, target_id, f"somebody changed it: {detail}", *reads)
+
+
+def missing(change: Change, target_id: str, detail: str = NOT_THERE, *reads: Scope) -> Effect:
+    """Say that the target is not there."""
+    answer = result(change, ChangeStatus.MISSING, target_id, detail)
+    return Effect(change=change, result=answer, reads=reads)
+
+
+def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
+    """Return a document as audit entries keep it: JSON values, without the vector."""
+    if model is None:
+        return None
+    if isinstance(model, Fact) and model.embedding is not None:
+        model = msgspec.structs.replace(model, embedding=None)
+    fields: dict[str, Any] = msgspec.to_builtins(model)
+    fields.pop("embedding", None)
+    return fields
+
+
+def audit(
+    change: Change,
+    context: ChangeSet,
+    target_type: str,
+    target_id: str,
+    scope: Scope | None,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    *,
+    status: str = "done",
+) -> AuditEntry:
+    """Write down a change."""
+    return AuditEntry(
+        id=change.id,
+        change_set_id=context.id,
+        at=context.at,
+        actor=context.actor,
+        action=str(type(change).__struct_config__.tag),
+        target_type=target_type,
+        target_id=target_id,
+        agent_id=_agent_of(scope, target_type, target_id),
+        scope=scope,
+        before=before,
+        after=after,
+        reason=change.reason,
+        status=status,
+        undoes=change.undoes,
+    )
+
+
+def _agent_of(scope: Scope | None, target_type: str, target_id: str) -> str:
+    if scope is not None:
+        return scope.agent_id
+    return target_id if target_type == "agent" else ""
+
+
+def duplicate(
+    change: Change, context: ChangeSet, target_type: str, target_id: str, scope: Scope, detail: str
+) -> Effect:
+    """Answer an addition that meets with what the scope has already."""
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.DUPLICATE, target_id, detail),
+        entry=audit(change, context, target_type, target_id, scope, status=VOID),
+        reads=(scope,),
+    )
+
+
+def version_id(target_type: str, target_id: str, version: int, change_id: str | None) -> str:
+    """Return the id of a version's history entry: the same however often it is asked for."""
+    return derived_id("history", target_type, target_id, str(version), change_id or "")
+
+
+def history_entry(
+    target_type: str, target_id: str, scope: Scope, version: int, **fields: Any
+) -> HistoryEntry:
+    """Write down a version."""
+    return HistoryEntry(
+        id=version_id(target_type, target_id, version, fields.get("change_id")),
+        target_type=target_type,
+        target_id=target_id,
+        scope=scope,
+        version=version,
+        **fields,
+    )
+
+
+def rewrite(old: Model, **fields: Any) -> Write:
+    """Write some fields of a document that is there."""
+    return Write(old, msgspec.structs.replace(old, **fields))

@@ -1,0 +1,211 @@
+"""Judging changes in order, each on what the ones before it leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from edenmem.memory import accounts, facts, reflections, settings, texts
+from edenmem.memory.effect import Effect, Write
+from edenmem.memory.outcome import VOID, conflict, result
+from edenmem.memory.requirements import Needs, blocks_of, home_of, needs
+from edenmem.memory.state import Answer, Head, State
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    AddReflection,
+    AddUser,
+    Change,
+    ChangeSet,
+    ChangeStatus,
+    RemoveAgent,
+    RemoveFact,
+    RemovePolicy,
+    RemoveReflection,
+    RemoveUser,
+    RepairBuffer,
+    RestoreReflection,
+    RevertConsolidation,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.host import Agent, User
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+
+#: Changes for which a store loads what they need at once.
+BATCH = 1000
+
+_PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
+    AddFact: facts.add,
+    ReviseFact: facts.revise,
+    RemoveFact: facts.remove,
+    SetPrivacy: settings.set_privacy,
+    AddReflection: reflections.insert,
+    RestoreReflection: reflections.insert,
+    ReviseReflection: reflections.revise,
+    RemoveReflection: reflections.remove,
+    WriteConsolidation: texts.write,
+    RevertConsolidation: texts.revert,
+    RepairBuffer: texts.repair,
+    WritePolicy: settings.write_policy,
+    RemovePolicy: settings.remove_policy,
+    SetAgentToggles: settings.set_toggles,
+    AddAgent: accounts.add,
+    AddUser: accounts.add,
+    RemoveAgent: accounts.remove,
+    RemoveUser: accounts.remove,
+}
+
+
+def plan(change: Change, state: State, context: ChangeSet) -> Effect:
+    """Judge one change: what it does to memory as ``state`` has it.
+
+    Args:
+        change: The change.
+        state: What is known; it must have what `needs` names of the change. It stays as it is.
+        context: The set that the change is of: its id, actor and time.
+    """
+    known = state.answers.get(change.id)
+    if known is not None:
+        status = ChangeStatus.DUPLICATE if known.void else ChangeStatus.ALREADY
+        return Effect(change=change, result=result(change, status, known.target_id))
+    if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
+        return conflict(change, "", "whose it is was forgotten meanwhile")
+    return _PLANS[type(change)](change, state, context)
+
+
+def fold(state: State, effect: Effect) -> State:
+    """Bring ``state`` up to date with an effect. It is changed in place, and returned."""
+    entry = effect.entry
+    if entry is None:
+        return state
+    state.answers[entry.id] = Answer(target_id=entry.target_id, void=entry.status == VOID)
+    for write in effect.writes:
+        _fold_write(state, write)
+    for version in effect.versions:
+        key = (version.target_type, version.target_id)
+        state.heads[key] = Head(version=version.version, action=version.action, life=effect.life)
+    if effect.origin is not None:
+        state.origins[(entry.target_type, entry.target_id)] = effect.origin
+    if effect.repairs is not None:
+        state.repairs[effect.repairs] = None
+    return state
+
+
+def plan_all(
+    context: ChangeSet, state: State, changes: Sequence[Change] | None = None
+) -> list[Effect]:
+    """Judge changes in order, later ones seeing earlier ones; ``state`` is folded.
+
+    Args:
+        context: The set.
+        state: What is known of all that the changes need.
+        changes: Some of the set's changes; None: all.
+    """
+    effects = []
+    for change in context.changes if changes is None else changes:
+        effect = plan(change, state, context)
+        fold(state, effect)
+        effects.append(effect)
+    return effects
+
+
+def batches(changes: Sequence[Change], size: int = BATCH) -> Iterator[Sequence[Change]]:
+    """Cut the changes of a set into parts that are loaded and planned at once."""
+    for start in range(0, len(changes), size):
+        yield changes[start : start + size]
+
+
+def preview(
+    context: ChangeSet, load: Callable[[Needs], State], state: State | None = None
+) -> Iterator[Effect]:
+    """Say what a set would do, without doing it.
+
+    Args:
+        context: The set.
+        load: Reads what is needed from a store.
+        state: What is known, folded, from earlier sets of the same dry run.
+    """
+    known = State() if state is None else state
+    for batch in batches(context.changes):
+        left = known.missing(needs(batch))
+        if left:
+            known.take(load(left))
+        yield from plan_all(context, known, batch)
+
+
+# -- folding -------------------------------------------------------------------------------------
+
+
+def _fold_write(state: State, write: Write) -> None:
+    model, new = write.model, write.new
+    match model:
+        case Fact():
+            _fold_fact(state, write)
+        case Reflection():
+            state.reflections[model.id] = new if isinstance(new, Reflection) else None
+            _fold_reflection(state, write)
+        case Consolidation():
+            state.texts[model.home] = new if isinstance(new, Consolidation) else None
+            grown = _has_text(write.new) - _has_text(write.old)
+            _grow(state, model.home, "texts", grown)
+        case Policy():
+            state.policies[model.home] = new if isinstance(new, Policy) else None
+            _grow(state, model.home, "policies", (new is not None) - (write.old is not None))
+        case Agent():
+            state.agents[model.id] = new if isinstance(new, Agent) else None
+            _fold_account(state, "agent", write)
+            if model.owner:
+                by = (new is not None) - (write.old is not None)
+                _add(state, ("user", model.owner), "agents", by)
+        case User():
+            state.users[model.id] = new if isinstance(new, User) else None
+            _fold_account(state, "user", write)
+
+
+def _fold_fact(state: State, write: Write) -> None:
+    for fact in (write.old, write.new):
+        home = home_of(fact) if isinstance(fact, Fact) else None
+        if isinstance(fact, Fact) and home is not None:
+            state.facts[fact.id] = fact if fact is write.new else None
+            state.owners[(home, fact.hash)] = fact.id if fact is write.new else None
+            _grow(state, home, "facts", 1 if fact is write.new else -1)
+
+
+def _fold_reflection(state: State, write: Write) -> None:
+    model = write.model
+    assert isinstance(model, Reflection)
+    waited, waits = write.waits
+    if waited != waits:
+        moved = state.moved.setdefault(model.home, {})
+        moved[model.id] = model.formed_at if waits else None
+    _grow(state, model.home, "reflections", (write.new is not None) - (write.old is not None))
+
+
+def _fold_account(state: State, kind: str, write: Write) -> None:
+    account = write.model
+    assert isinstance(account, Agent | User)
+    state.ids[account.id] = write.new is not None
+    state.names[(kind, account.username)] = write.new is not None
+
+
+def _has_text(model: object) -> bool:
+    return isinstance(model, Consolidation) and bool(model.consolidated_content)
+
+
+def _grow(state: State, scope: Scope, what: str, by: int) -> None:
+    """Count what there is of the agent and of the account of a scope."""
+    _add(state, ("agent", scope.agent_id), what, by)
+    if scope.kind is ScopeKind.USER:
+        _add(state, ("user", scope.owner), what, by)
+
+
+def _add(state: State, key: tuple[str, str], what: str, by: int) -> None:
+    if by:
+        grown = state.grown.setdefault(key, {})
+        grown[what] = grown.get(what, 0) + by

@@ -1,0 +1,90 @@
+"""What changes to reflections do, and thereby to buffers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edenmem.errors import ScopeError
+from edenmem.memory.effect import Effect, Touch, Write
+from edenmem.memory.outcome import audit, conflict, duplicate, missing, plain, result, stale
+from edenmem.memory.requirements import home_of
+from edenmem.memory.state import State
+from edenmem.memory.texts import new_text
+from edenmem.models.changes import (
+    AddReflection,
+    ChangeSet,
+    ChangeStatus,
+    RemoveReflection,
+    RestoreReflection,
+    ReviseReflection,
+)
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
+
+
+def insert(change: AddReflection | RestoreReflection, state: State, context: ChangeSet) -> Effect:
+    """Plan an addition or a restoration, and the scope's document if it is the first to wait."""
+    new = change.reflection
+    try:
+        scope = new.home
+    except ScopeError as error:
+        return conflict(change, new.id, error.message)
+    known = state.reflections.get(new.id)
+    if known is not None:
+        if home_of(known) == scope and known.content == new.content:
+            return duplicate(change, context, "reflection", new.id, scope, "it is there already")
+        return conflict(change, new.id, "another reflection has this id", scope)
+    writes = [Write(None, new)]
+    if not new.absorbed and state.texts.get(scope) is None:
+        text = new_text(change.id, scope, word_limit=change.word_limit, updated_at=context.at)
+        writes.append(Write(None, text))
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, new.id),
+        writes=tuple(writes),
+        entry=audit(change, context, "reflection", new.id, scope, None, plain(new)),
+        touches=(Touch(scope, reflections=1, pending=0 if new.absorbed else 1),),
+    )
+
+
+def revise(change: ReviseReflection, state: State, context: ChangeSet) -> Effect:
+    """Plan a new text of one that waits."""
+    old = reflection_in(state, change.scope, change.reflection_id)
+    if old is None:
+        return missing(change, change.reflection_id)
+    if old.absorbed:
+        return conflict(change, old.id, "it has been consolidated meanwhile", change.scope)
+    if old.version != change.expected_version:
+        return stale(change, old.id, old.version, change.expected_version, change.scope)
+    new = msgspec.structs.replace(
+        old, content=change.content, version=old.version + 1, updated_at=change.at
+    )
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, new),),
+        entry=audit(change, context, "reflection", old.id, change.scope, plain(old), plain(new)),
+        touches=(Touch(change.scope),),
+    )
+
+
+def remove(change: RemoveReflection, state: State, context: ChangeSet) -> Effect:
+    """Plan a removal."""
+    old = reflection_in(state, change.scope, change.reflection_id)
+    if old is None:
+        return missing(change, change.reflection_id)
+    if old.version != change.expected_version:
+        return stale(change, old.id, old.version, change.expected_version, change.scope)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, None),),
+        entry=audit(change, context, "reflection", old.id, change.scope, plain(old), None),
+        touches=(Touch(change.scope, reflections=-1, pending=0 if old.absorbed else -1),),
+    )
+
+
+def reflection_in(state: State, scope: Scope, reflection_id: str) -> Reflection | None:
+    """Return the reflection, if it is in the scope that the change names."""
+    found = state.reflections.get(reflection_id)
+    return found if found is not None and home_of(found) == scope else None

@@ -1,0 +1,224 @@
+"""What has to be known of memory before a change can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import ScopeError
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    AddReflection,
+    AddUser,
+    Change,
+    RemoveAgent,
+    RemoveFact,
+    RemovePolicy,
+    RemoveReflection,
+    RemoveUser,
+    RepairBuffer,
+    RestoreReflection,
+    RevertConsolidation,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.forgetting import keys_of_change
+from edenmem.models.memory import Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import Scope
+
+
+class Needs(msgspec.Struct, kw_only=True):
+    """What a store has to load; each field is answered by the field of `State` of the same name.
+
+    Attributes:
+        facts: Ids, in whatever scope; whole, with the vector.
+        reflections: Ids, in whatever scope.
+        owners: Scopes with a content hash: which fact of the scope has that text.
+        heads: Target types with an id: what history says last of each, and how the version that is
+            there came to be, if history does not have it.
+        texts: Scopes: their consolidated documents, with or without what waits.
+        buffers: Scopes: their pending reflections, and of their texts what ``heads`` asks.
+        policies: Scopes.
+        agents: Ids of agents, unless they are deleted.
+        users: Ids of accounts, unless they are deleted.
+        ids: Ids: whether an agent or an account has it, a deleted one too.
+        names: Kinds ("agent", "user") with a username: whether one has it, a deleted one too.
+        used: Kinds with an id: what there is of an agent or an account.
+        repairs: Scopes: what is wrong with the buffer, as the store keeps it.
+        answers: Ids of changes: what became of them, if they were applied before.
+        blocks: Keys of forgettings: whether one of them refuses it.
+    """
+
+    facts: set[str] = msgspec.field(default_factory=set)
+    reflections: set[str] = msgspec.field(default_factory=set)
+    owners: set[tuple[Scope, str]] = msgspec.field(default_factory=set)
+    heads: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    texts: set[Scope] = msgspec.field(default_factory=set)
+    buffers: set[Scope] = msgspec.field(default_factory=set)
+    policies: set[Scope] = msgspec.field(default_factory=set)
+    agents: set[str] = msgspec.field(default_factory=set)
+    users: set[str] = msgspec.field(default_factory=set)
+    ids: set[str] = msgspec.field(default_factory=set)
+    names: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    used: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    repairs: set[Scope] = msgspec.field(default_factory=set)
+    answers: set[str] = msgspec.field(default_factory=set)
+    blocks: set[str] = msgspec.field(default_factory=set)
+
+    def __or__(self, other: Needs) -> Needs:
+        """Everything that either of them names."""
+        fields = self.__struct_fields__
+        return Needs(**{name: getattr(self, name) | getattr(other, name) for name in fields})
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to load."""
+        return any(getattr(self, name) for name in self.__struct_fields__)
+
+
+def needs(changes: Iterable[Change]) -> Needs:
+    """Name all that has to be known to judge these changes, in whatever order."""
+    found = Needs()
+    for change in changes:
+        found.answers.add(change.id)
+        found.blocks |= blocks_of(change)
+        _NAMED[type(change)](change, found)
+    return found
+
+
+def blocks_of(change: Change) -> set[str]:
+    """The keys by which a forgetting refuses the change."""
+    try:
+        return keys_of_change(change)
+    except ScopeError:  # it adds what belongs to nobody, and is refused for that
+        return set()
+
+
+def home_of(owned: Fact | Reflection | Policy) -> Scope | None:
+    """The scope of a document, or None where its fields name none."""
+    try:
+        return owned.home
+    except ScopeError:
+        return None
+
+
+def _name_fact(fact: Fact, found: Needs) -> None:
+    found.facts.add(fact.id)
+    found.heads.add(("fact", fact.id))
+    home = home_of(fact)
+    if home is not None:
+        found.owners.add((home, fact.hash))
+
+
+def _add_fact(change: AddFact, found: Needs) -> None:
+    _name_fact(change.fact, found)
+
+
+def _revise_fact(change: ReviseFact, found: Needs) -> None:
+    found.facts.add(change.fact_id)
+    found.heads.add(("fact", change.fact_id))
+    found.owners.add((change.scope, content_hash(change.content)))
+    if change.or_add is not None:
+        _name_fact(change.or_add, found)
+
+
+def _remove_fact(change: RemoveFact, found: Needs) -> None:
+    found.facts.add(change.fact_id)
+    found.heads.add(("fact", change.fact_id))
+
+
+def _set_privacy(change: SetPrivacy, found: Needs) -> None:
+    if change.target_type == "fact":
+        found.facts.add(change.target_id)
+    elif change.target_type == "reflection":
+        found.reflections.add(change.target_id)
+
+
+def _insert_reflection(change: AddReflection | RestoreReflection, found: Needs) -> None:
+    found.reflections.add(change.reflection.id)
+    home = home_of(change.reflection)
+    if home is not None:
+        found.texts.add(home)
+
+
+def _named_reflection(change: ReviseReflection | RemoveReflection, found: Needs) -> None:
+    found.reflections.add(change.reflection_id)
+
+
+def _write_consolidation(change: WriteConsolidation, found: Needs) -> None:
+    found.texts.add(change.scope)
+    found.buffers.add(change.scope)
+    found.reflections.update(change.absorbed_ids)
+
+
+def _revert_consolidation(change: RevertConsolidation, found: Needs) -> None:
+    found.texts.add(change.scope)
+    found.buffers.add(change.scope)
+    found.reflections.update(change.released_ids)
+
+
+def _repair_buffer(change: RepairBuffer, found: Needs) -> None:
+    found.texts.add(change.scope)
+    found.repairs.add(change.scope)
+
+
+def _write_policy(change: WritePolicy, found: Needs) -> None:
+    home = home_of(change.policy)
+    if home is not None:
+        found.policies.add(home)
+
+
+def _remove_policy(change: RemovePolicy, found: Needs) -> None:
+    found.policies.add(change.scope)
+
+
+def _set_agent_toggles(change: SetAgentToggles, found: Needs) -> None:
+    found.agents.add(change.agent_id)
+
+
+def _add_agent(change: AddAgent, found: Needs) -> None:
+    found.ids.add(change.agent.id)
+    found.names.add(("agent", change.agent.username))
+
+
+def _add_user(change: AddUser, found: Needs) -> None:
+    found.ids.add(change.user.id)
+    found.names.add(("user", change.user.username))
+
+
+def _remove_agent(change: RemoveAgent, found: Needs) -> None:
+    found.agents.add(change.agent_id)
+    found.used.add(("agent", change.agent_id))
+
+
+def _remove_user(change: RemoveUser, found: Needs) -> None:
+    found.users.add(change.user_id)
+    found.used.add(("user", change.user_id))
+
+
+_NAMED: dict[type, Callable[[Any, Needs], None]] = {
+    AddFact: _add_fact,
+    ReviseFact: _revise_fact,
+    RemoveFact: _remove_fact,
+    SetPrivacy: _set_privacy,
+    AddReflection: _insert_reflection,
+    RestoreReflection: _insert_reflection,
+    ReviseReflection: _named_reflection,
+    RemoveReflection: _named_reflection,
+    WriteConsolidation: _write_consolidation,
+    RevertConsolidation: _revert_consolidation,
+    RepairBuffer: _repair_buffer,
+    WritePolicy: _write_policy,
+    RemovePolicy: _remove_policy,
+    SetAgentToggles: _set_agent_toggles,
+    AddAgent: _add_agent,
+    AddUser: _add_user,
+    RemoveAgent: _remove_agent,
+    RemoveUser: _remove_user,
+}

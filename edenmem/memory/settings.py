@@ -1,0 +1,109 @@
+"""What changes to that which governs memory do: privacy, policies, the toggles of agents."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edenmem.errors import ScopeError
+from edenmem.memory.effect import Effect, Touch, Write
+from edenmem.memory.facts import fact_in
+from edenmem.memory.outcome import audit, conflict, missing, plain, result, rewrite, stale
+from edenmem.memory.reflections import reflection_in
+from edenmem.memory.state import State
+from edenmem.models.changes import (
+    ChangeSet,
+    ChangeStatus,
+    RemovePolicy,
+    SetAgentToggles,
+    SetPrivacy,
+    WritePolicy,
+)
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import Scope
+
+
+def set_privacy(change: SetPrivacy, state: State, context: ChangeSet) -> Effect:
+    """Plan whether a fact or reflection is private."""
+    old: Fact | Reflection | None
+    if change.target_type == "fact":
+        old = fact_in(state, change.scope, change.target_id)
+    elif change.target_type == "reflection":
+        old = reflection_in(state, change.scope, change.target_id)
+    else:
+        detail = f"a {change.target_type} cannot be marked as private"
+        return conflict(change, change.target_id, detail)
+    if old is None:
+        return missing(change, change.target_id)
+    write = rewrite(old, private=change.private)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(write,),
+        entry=audit(
+            change,
+            context,
+            change.target_type,
+            old.id,
+            change.scope,
+            plain(write.old),
+            plain(write.new),
+        ),
+        touches=(Touch(change.scope),),
+    )
+
+
+def write_policy(change: WritePolicy, state: State, context: ChangeSet) -> Effect:
+    """Plan a scope's policy."""
+    try:
+        scope = change.policy.home
+    except ScopeError as error:
+        return conflict(change, change.policy.id, error.message)
+    old = state.policies.get(scope)
+    version, target = (old.version, old.id) if old else (0, change.policy.id)
+    if version != change.expected_version:
+        return stale(change, target, version, change.expected_version, scope)
+    new = msgspec.structs.replace(
+        change.policy, id=target, version=version + 1, updated_at=change.at
+    )
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, target),
+        writes=(Write(old, new),),
+        entry=audit(change, context, "policy", target, scope, plain(old), plain(new)),
+        touches=(Touch(scope),),
+    )
+
+
+def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Effect:
+    """Plan the end of a scope's policy."""
+    old = state.policies.get(change.scope)
+    if old is None:
+        return missing(change, "", "there is no policy of this scope", change.scope)
+    if old.version != change.expected_version:
+        return stale(change, old.id, old.version, change.expected_version, change.scope)
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(Write(old, None),),
+        entry=audit(change, context, "policy", old.id, change.scope, plain(old), None),
+        touches=(Touch(change.scope),),
+    )
+
+
+def set_toggles(change: SetAgentToggles, state: State, context: ChangeSet) -> Effect:
+    """Plan the switches of an agent's memory."""
+    old = state.agents.get(change.agent_id)
+    if old is None:
+        return missing(change, change.agent_id, "there is no such agent")
+    wanted = {
+        "user_memory_enabled": change.user_memory_enabled,
+        "agent_memory_enabled": change.agent_memory_enabled,
+    }
+    write = rewrite(old, **{name: value for name, value in wanted.items() if value is not None})
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, old.id),
+        writes=(write,),
+        entry=audit(change, context, "agent", old.id, None, plain(write.old), plain(write.new)),
+        touches=(Touch(Scope.agent(old.id)),),
+    )

@@ -1,0 +1,215 @@
+"""What changes to consolidated texts do, and thereby to buffers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from edenmem.memory.effect import Effect, Touch, Write
+from edenmem.memory.outcome import audit, conflict, history_entry, missing, plain, result, stale
+from edenmem.memory.requirements import home_of
+from edenmem.memory.state import Origin, State
+from edenmem.models.changes import (
+    ChangeSet,
+    ChangeStatus,
+    RepairBuffer,
+    RevertConsolidation,
+    WriteConsolidation,
+    version_action,
+)
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Consolidation, Reflection
+from edenmem.models.records import HistoryEntry
+from edenmem.models.scope import Scope
+
+
+def write(change: WriteConsolidation, state: State, context: ChangeSet) -> Effect:
+    """Plan the next version, and the absorption of what went into it."""
+    scope, old = change.scope, _text(state, change.scope)
+    version, target = (old.version, old.id) if old else (0, "")
+    if version != change.expected_version:
+        return stale(change, target, version, change.expected_version, scope)
+    absorbed = tuple(dict.fromkeys(change.absorbed_ids))
+    waiting = _those(state, scope, absorbed, is_absorbed=False)
+    if len(waiting) < len(absorbed):
+        gone = len(absorbed) - len(waiting)
+        detail = f"{gone} of the reflections are not in the buffer any more"
+        return conflict(change, target, detail, scope)
+    new = _next(change, old, absorbed_ids=absorbed)
+    buffer = set(absorbed)
+    new = msgspec.structs.replace(
+        new, unabsorbed_ids=tuple(each for each in new.unabsorbed_ids if each not in buffer)
+    )
+    if absorbed:
+        new = msgspec.structs.replace(new, last_consolidated_at=change.at)
+    if change.propagate:
+        versions = (*new.unpropagated_versions, new.version)
+        new = msgspec.structs.replace(new, unpropagated_versions=versions)
+    flags = {"absorbed": True, "absorbed_at": change.at, "consolidated_into": new.id}
+    return _version(change, old, new, waiting, flags, -len(absorbed), state, context)
+
+
+def revert(change: RevertConsolidation, state: State, context: ChangeSet) -> Effect:
+    """Plan what was there before as the next version, and the release of what went into it."""
+    scope, old = change.scope, _text(state, change.scope)
+    version, target = (old.version, old.id) if old else (0, "")
+    if version != change.expected_version:
+        return stale(change, target, version, change.expected_version, scope)
+    if old is None:
+        return missing(change, "", "there is no text in this scope", scope)
+    released = tuple(dict.fromkeys(change.released_ids))
+    back = _those(state, scope, released, is_absorbed=True)
+    if len(back) < len(released):
+        gone = len(released) - len(back)
+        detail = f"{gone} of the reflections are not consolidated, or not there any more"
+        return conflict(change, target, detail, scope)
+    times = {**_times(state, scope), **{each.id: each.formed_at for each in back}}
+    left = tuple(v for v in old.unpropagated_versions if v not in change.reverted_versions)
+    new = msgspec.structs.replace(
+        _next(change, old, absorbed_ids=()),
+        unabsorbed_ids=tuple(sorted(times, key=lambda each: (times[each], each))),
+        unpropagated_versions=left,
+    )
+    flags = {"absorbed": False, "absorbed_at": None, "consolidated_into": None}
+    return _version(change, old, new, back, flags, len(back), state, context)
+
+
+def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
+    """Plan the repair of a buffer, which the store keeps in its own form."""
+    scope, old = change.scope, state.texts.get(change.scope)
+    target = old.id if old else ""
+    disorder = state.repairs.get(scope)
+    if disorder is None:
+        answer = result(change, ChangeStatus.ALREADY, target, "it is in order")
+        return Effect(change=change, result=answer, reads=(scope,))
+    text = old or new_text(change.id, scope)
+    before, after = ({**each, "id": text.id} for each in (disorder.before, disorder.after))
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, text.id),
+        writes=() if old else (Write(None, text),),
+        entry=audit(change, context, "consolidation", text.id, scope, before, after),
+        touches=(Touch(scope),),
+        repairs=scope,
+    )
+
+
+def new_text(
+    change_id: str, scope: Scope, *, word_limit: int = 0, updated_at: datetime | None = None
+) -> Consolidation:
+    """Return the document of a scope that has no text yet."""
+    return Consolidation(
+        id=derived_id(change_id, "consolidation"),
+        scope=scope.kind,
+        agent_id=scope.agent_id,
+        user_id=scope.user_id,
+        group_id=scope.group_id,
+        shard=scope.shard_name,
+        session_id=scope.session_id,
+        word_limit=word_limit,
+        updated_at=updated_at,
+    )
+
+
+def _text(state: State, scope: Scope) -> Consolidation | None:
+    """The scope's text with all that waits."""
+    found = state.texts.get(scope)
+    if found is None:
+        return None
+    return msgspec.structs.replace(found, unabsorbed_ids=state.buffer(scope))
+
+
+def _times(state: State, scope: Scope) -> dict[str, datetime]:
+    times: dict[str, datetime | None] = {
+        **state.buffers.get(scope, {}),
+        **state.moved.get(scope, {}),
+    }
+    return {each: at for each, at in times.items() if at is not None}
+
+
+def _those(
+    state: State, scope: Scope, ids: tuple[str, ...], *, is_absorbed: bool
+) -> list[Reflection]:
+    """The reflections of the scope among these that wait, or those that do not."""
+    found = (state.reflections.get(each) for each in ids)
+    return [
+        each
+        for each in found
+        if each is not None and each.absorbed is is_absorbed and home_of(each) == scope
+    ]
+
+
+def _next(
+    change: WriteConsolidation | RevertConsolidation,
+    old: Consolidation | None,
+    *,
+    absorbed_ids: tuple[str, ...],
+) -> Consolidation:
+    return msgspec.structs.replace(
+        old or new_text(change.id, change.scope),
+        consolidated_content=change.content,
+        version=change.next_version,
+        word_limit=change.word_limit,
+        absorbed_ids=absorbed_ids,
+        updated_at=change.at,
+    )
+
+
+def _version(
+    change: WriteConsolidation | RevertConsolidation,
+    old: Consolidation | None,
+    new: Consolidation,
+    moved: list[Reflection],
+    flags: dict[str, Any],
+    pending: int,
+    state: State,
+    context: ChangeSet,
+) -> Effect:
+    origin = Origin(
+        action=version_action(change, context.actor),
+        actor=context.actor.name,
+        change_id=change.id,
+        at=change.at,
+    )
+    return Effect(
+        change=change,
+        result=result(change, ChangeStatus.APPLIED, new.id),
+        writes=(
+            Write(old, new),
+            *(Write(each, msgspec.structs.replace(each, **flags)) for each in moved),
+        ),
+        versions=(*_replaced(old, state, change.at), _entry(new, origin, change.at)),
+        origin=origin,
+        entry=audit(change, context, "consolidation", new.id, change.scope, plain(old), plain(new)),
+        touches=(Touch(change.scope, pending=pending),),
+    )
+
+
+def _replaced(old: Consolidation | None, state: State, now: datetime) -> tuple[HistoryEntry, ...]:
+    """The version that is there, if history does not have it."""
+    if old is None or old.version == 0:
+        return ()
+    key = ("consolidation", old.id)
+    head = state.heads.get(key)
+    if head is not None and head.version == old.version:
+        return ()
+    origin = state.origins.get(key) or Origin(action="consolidate")
+    at = origin.at or old.last_consolidated_at or old.updated_at or now
+    return (_entry(old, origin, at),)
+
+
+def _entry(text: Consolidation, origin: Origin, at: datetime) -> HistoryEntry:
+    return history_entry(
+        "consolidation",
+        text.id,
+        text.home,
+        text.version,
+        content=text.consolidated_content,
+        at=at,
+        action=origin.action,
+        actor=origin.actor,
+        change_id=origin.change_id,
+        absorbed_ids=text.absorbed_ids,
+    )
