@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from edenmem.engine.editing import Editor
+    from edenmem.engine.edits.editor import Editor
     from edenmem.engine.factory import open_embedder, open_llm, open_reranker, open_store
-    from edenmem.engine.importing import import_sessions
-    from edenmem.engine.references import Resolver
     from edenmem.engine.reports import (
         ConsolidationReport,
         ContextReport,
@@ -23,7 +21,9 @@ if TYPE_CHECKING:
         FormationReport,
         SearchReport,
     )
+    from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
+    from edenmem.engine.sessions.importer import import_sessions
     from edenmem.errors import (
         ConfigError,
         ConflictError,
@@ -56,7 +56,7 @@ _HOMES = {
     "ContextReport": "engine.reports",
     "EdenmemError": "errors",
     "EditReport": "engine.reports",
-    "Editor": "engine.editing",
+    "Editor": "engine.edits.editor",
     "ExitCode": "errors",
     "Fact": "models.memory",
     "FormationReport": "engine.reports",
@@ -67,7 +67,7 @@ _HOMES = {
     "Policy": "models.memory",
     "ProviderError": "errors",
     "Reflection": "models.memory",
-    "Resolver": "engine.references",
+    "Resolver": "engine.scopes.references",
     "Scope": "models.scope",
     "ScopeError": "errors",
     "ScopeKind": "models.scope",
@@ -80,7 +80,7 @@ _HOMES = {
     "UnavailableError": "errors",
     "UsageError": "errors",
     "User": "models.host",
-    "import_sessions": "engine.importing",
+    "import_sessions": "engine.sessions.importer",
     "load_settings": "settings.load",
     "new_id": "models.ids",
     "open_embedder": "engine.factory",

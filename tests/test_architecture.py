@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edenmem"
 
 BASE = {"models", "settings", "errors", "text"}
-MIDDLE = {"llm", "embed", "rerank", "search", "store"}
+MIDDLE = {"llm", "embed", "rerank", "search", "store", "memory"}
 
 #: What each part of the package may import of the others.
 ARROWS = {
@@ -33,7 +33,8 @@ ARROWS = {
     "embed": BASE | {"endpoint", "onnx"},
     "rerank": BASE | {"endpoint", "onnx"},
     "search": BASE,
-    "store": BASE,
+    "memory": BASE - {"settings"},  # the rules of memory: pure
+    "store": BASE | {"memory"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "cli": BASE | {"engine"},
     "__main__": {"cli"},
@@ -254,8 +255,8 @@ def test_what_is_loaded_at_every_start_loads_nothing_heavy() -> None:
         "edenmem.store.protocol.store",
         "edenmem.store.sqlite",
         "edenmem.engine.factory",
-        "edenmem.engine.overview",
-        "edenmem.engine.references",
+        "edenmem.engine.scopes.overview",
+        "edenmem.engine.scopes.references",
         "edenmem.cli.app",
         "edenmem.cli.commands.scope",
         "edenmem.cli.commands.status",

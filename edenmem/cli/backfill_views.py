@@ -12,7 +12,7 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.progress import steps
 
 if TYPE_CHECKING:
-    from edenmem.engine.backfilling import BackfillPlan, BackfillReport
+    from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport
 
 
 def cost_of(cost: float | None) -> str:

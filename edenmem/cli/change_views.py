@@ -11,7 +11,7 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.times import iso
 from edenmem.cli.views import labelled
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
 

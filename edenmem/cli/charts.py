@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from edenmem.engine.statistics_bars import ticks_of
+from edenmem.engine.stats.page import ticks_of
 
 #: Marks of the series of one chart, told apart without colours.
 _MARKS = ("█", "░", "▒", "▓")

@@ -101,7 +101,7 @@ def chosen_accounts(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str, ...] | None:
     """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
-    from edenmem.engine.people import meant
+    from edenmem.engine.scopes.people import meant
 
     user_id, account_id = chosen_user(run, user, account, agent_id=agent_id)
     return meant(run.store, user_id, account_id).ids if user_id or account_id else None
@@ -118,7 +118,7 @@ def readable_scopes(
     shard: str | None,
 ) -> tuple[Scope, ...]:
     """The scopes that an operator's list of facts covers; a user's or group's only if named."""
-    from edenmem.engine.visibility import reader_scopes
+    from edenmem.engine.scopes.visibility import reader_scopes
 
     check_hold_facts(kinds or ())
     user_id, account_id = chosen_user(run, user, account, agent_id=agent.id)

@@ -1,4 +1,4 @@
-"""Runs of `edenmem.engine.cold.ColdRunner` as a process has them: signals, progress, pauses."""
+"""Runs of `ColdRunner` as a process has them: signals, progress, pauses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.cold import ColdOptions
+    from edenmem.engine.cold.runner import ColdOptions
     from edenmem.llm.protocol import LLM
 
 
@@ -22,7 +22,7 @@ def one_round(
     run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float
 ) -> ExitCode | None:
     """One run, and with ``watch`` the pause after it: then None if there is to be another."""
-    from edenmem.engine.cold import ColdRunner
+    from edenmem.engine.cold.runner import ColdRunner
 
     async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
         stop = asyncio.Event()

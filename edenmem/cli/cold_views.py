@@ -13,11 +13,11 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.output import OutputFormat
 from edenmem.cli.tables import Column
 from edenmem.cli.times import ago
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
-    from edenmem.engine.cold_report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
+    from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
 
 
 _RULES: dict[str, str] = {

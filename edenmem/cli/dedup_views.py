@@ -9,15 +9,15 @@ from edenmem.cli.asking import ask_choice, ask_text
 from edenmem.cli.data import to_data
 from edenmem.cli.editing import show_diff
 from edenmem.cli.tables import Column
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
     from edenmem.cli.invocation import Invocation
-    from edenmem.engine.merging import Merge, MergeReport, Proposal
-    from edenmem.engine.near_duplicates import FactGroup
+    from edenmem.engine.edits.merging import Merge, MergeReport, Proposal
+    from edenmem.engine.edits.near_duplicates import FactGroup
 
 _LEAVE, _WRITE = "leave", "write"
 
@@ -93,7 +93,7 @@ def show_merge(run: Invocation, merge: Merge, *, to_stdout: bool = False) -> Non
 
 def choose(run: Invocation, group: FactGroup, title: str) -> Merge | None:
     """What a person wants to become of a group; None: leave it."""
-    from edenmem.engine.merging import merge_by_hand
+    from edenmem.engine.edits.merging import merge_by_hand
 
     show_group(run, group, title)
     choices = [

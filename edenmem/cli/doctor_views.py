@@ -12,10 +12,10 @@ from edenmem.cli.data import to_data
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.output import OutputFormat
 from edenmem.cli.tables import Column, style
-from edenmem.engine.atlas_check import AtlasReport, CheckStep
 from edenmem.engine.doctor.catalogue import CATALOGUE, Check
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
-from edenmem.engine.overview import names
+from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
+from edenmem.engine.scopes.overview import names
 from edenmem.models.integrity import Finding
 from edenmem.text import one_line
 

@@ -11,8 +11,8 @@ from edenmem.cli.tables import Column
 
 if TYPE_CHECKING:
     from edenmem.cli.invocation import Invocation
-    from edenmem.engine.exchange.restoring import RestoreReport
-    from edenmem.engine.exchange.writing import ExportReport
+    from edenmem.engine.exchange.exporter import ExportReport
+    from edenmem.engine.exchange.importer import RestoreReport
 
 #: What a record may become, as columns, in this order.
 _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from edenmem.cli.asking import ask_choice, confirm
 from edenmem.cli.editing import Edited, show_diff
 from edenmem.cli.invocation import Invocation
-from edenmem.engine.factory import LLM_HINT
-from edenmem.engine.forgetting_reports import (
+from edenmem.engine.erasure.reports import (
     ForgetPlan,
     Mention,
     MentionDecision,
     MentionMode,
     RewritingRefused,
 )
+from edenmem.engine.factory import LLM_HINT
 from edenmem.errors import ProviderError, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.forgetting import Forgetter
+    from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.llm.protocol import LLM
 
 

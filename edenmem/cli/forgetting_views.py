@@ -12,14 +12,14 @@ from typing import Any
 from edenmem.cli.data import to_data
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
-from edenmem.engine.forgetting_reports import (
+from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
     Mention,
     MentionMode,
     receipt_of,
 )
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import UsageError
 from edenmem.models.forgetting import Subject
 

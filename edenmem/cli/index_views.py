@@ -18,7 +18,7 @@ from edenmem.models.indexes import INDEX_STEP, IndexState
 from edenmem.models.integrity import Finding
 
 if TYPE_CHECKING:
-    from edenmem.engine.indexes import IndexAction
+    from edenmem.engine.indexes.manager import IndexAction
 
 _OUTCOMES = {
     "made": "made",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import typer
 
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.editing import Editor
-    from edenmem.engine.references import Resolver
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
     from edenmem.llm.protocol import LLM
     from edenmem.rerank.protocol import Reranker
@@ -132,7 +132,7 @@ class Invocation:
     @cached_property
     def resolver(self) -> Resolver:
         """Turns names and beginnings of ids into things."""
-        from edenmem.engine.references import Resolver
+        from edenmem.engine.scopes.references import Resolver
 
         return Resolver(self.store)
 
@@ -208,7 +208,7 @@ class Invocation:
 
     def edit(self, work: Callable[[Editor], Awaitable[T]], *, embed: bool = False) -> T:
         """Run async work on the editor; with ``embed`` texts that are written get vectors."""
-        from edenmem.engine.editing import Editor
+        from edenmem.engine.edits.editor import Editor
         from edenmem.engine.factory import open_embedder
 
         async def main() -> T:

@@ -18,11 +18,10 @@ from edenmem.errors import ExitCode, UsageError
 from edenmem.text import one_line, printable
 
 if TYPE_CHECKING:
-    from edenmem.engine.editing import Editor
-    from edenmem.engine.exchange.applying import ApplyReport
-    from edenmem.engine.exchange.planning import Edit, Plan
-    from edenmem.engine.exchange.reading_folders import FileProblem
-    from edenmem.engine.exchange.writing import ExportRequest
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.exchange.edits import ApplyReport, Edit, Plan
+    from edenmem.engine.exchange.exporter import ExportRequest
+    from edenmem.engine.exchange.folders import FileProblem
 
 _SHOWN = 20
 
@@ -52,8 +51,7 @@ def import_folder(
     run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
 ) -> None:
     """Show what the edits in a folder mean, ask, and make them."""
-    from edenmem.engine.exchange.applying import applied
-    from edenmem.engine.exchange.planning import planned
+    from edenmem.engine.exchange.edits import applied, planned
 
     plan = planned(Path(source), run.store, delete=delete)
     _show(run, plan)

@@ -8,9 +8,9 @@ from edenmem.cli.charts import stacked_bars
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.views import dollars
-from edenmem.engine.overview import names
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.statistics import MemoryStatistics, daily
+from edenmem.engine.scopes.overview import names
+from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay

@@ -9,9 +9,9 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column
 
 if TYPE_CHECKING:
-    from edenmem.engine.model_comparison import Comparison, RecipePair
-    from edenmem.engine.switch_ending import SwitchEnding
-    from edenmem.engine.vector_status import VectorStatus
+    from edenmem.engine.embeddings.status import VectorStatus
+    from edenmem.engine.embeddings.switch import SwitchEnding
+    from edenmem.engine.evaluation.comparison import Comparison, RecipePair
     from edenmem.models.switch import VectorSwitch
 
 #: What each phase means to whoever looks.

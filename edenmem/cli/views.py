@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.tables import Column, shown
-from edenmem.engine.overview import (
+from edenmem.engine.reports import EditReport, ScopeStatus
+from edenmem.engine.scopes.overview import (
     consolidate_at_of,
     names,
     scope_statuses,
     word_limit_of,
 )
-from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.models.changes import (
     AddFact,
     AddReflection,

@@ -16,7 +16,7 @@ from edenmem.models.scope import ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.why_not import ListPlace, WhyNot
+    from edenmem.engine.search.why_not import ListPlace, WhyNot
     from edenmem.llm.protocol import LLM
     from edenmem.rerank.protocol import Reranker
 
@@ -49,8 +49,8 @@ def look(
     run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: Wanted
 ) -> WhyNot:
     """Ask why the search does not bring the fact."""
-    from edenmem.engine.visibility import reader_scopes
-    from edenmem.engine.why_not import Detective
+    from edenmem.engine.scopes.visibility import reader_scopes
+    from edenmem.engine.search.why_not import Detective
 
     scopes = reader_scopes(run.store, agent, **reader)
 

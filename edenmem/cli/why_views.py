@@ -9,12 +9,12 @@ from edenmem.cli.change_views import action_words
 from edenmem.cli.invocation import Invocation
 from edenmem.cli.times import ago, iso
 from edenmem.cli.views import agent_name, labelled, usage_line
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.models.formation import FormationStatus
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
-    from edenmem.engine.why import FactWhy, Source, TextWhy
+    from edenmem.engine.history.why import FactWhy, Source, TextWhy
     from edenmem.models.changes import AuditEntry, HistoryEntry
     from edenmem.models.host import Message
 

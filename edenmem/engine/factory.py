@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
-    from edenmem.engine.migration.reading import Progress, StagedPlan
+    from edenmem.engine.migration.source import Progress, StagedPlan
     from edenmem.llm.protocol import LLM
     from edenmem.models.host import User
     from edenmem.models.v1 import V1Options
@@ -225,7 +225,7 @@ def open_v1_plan(
         InputError: there is nothing of v1 in it.
         StoreError: the database cannot be reached, or there is no room for the file.
     """
-    from edenmem.engine.migration.reading import open_plan
+    from edenmem.engine.migration.source import open_plan
     from edenmem.store.sqlite.v1.v1_staging import SqliteV1Stage
     from edenmem.store.v1.opening import open_source
 

@@ -22,21 +22,20 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from edenmem.engine import lookups
-from edenmem.engine.acting import this_program
-from edenmem.engine.offload import in_thread
-from edenmem.engine.visibility import current_view, reader_scopes
+from edenmem.engine.runtime.actor import this_program
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes import lookups
+from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.consolidation import Consolidator
-    from edenmem.engine.context import ContextBuilder
-    from edenmem.engine.formation import Former
-    from edenmem.engine.query_vectors import QueryShelf
-    from edenmem.engine.recall import RecallMode
+    from edenmem.engine.consolidation.consolidator import Consolidator
+    from edenmem.engine.context.builder import ContextBuilder
+    from edenmem.engine.context.recall import RecallMode
+    from edenmem.engine.formation.former import Former
     from edenmem.engine.reports import (
         ConsolidationReport,
         ContextReport,
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
         ScopeStatus,
         SearchReport,
     )
-    from edenmem.engine.searching import Searcher
+    from edenmem.engine.search.query_vectors import QueryShelf
+    from edenmem.engine.search.searcher import Searcher
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class SearchOptions(TypedDict, total=False):
-    """How to search; `edenmem.engine.searching.Searcher.search` says what each one means."""
+    """How to search; `edenmem.engine.search.searcher.Searcher.search` says what each one means."""
 
     recipe: str | None
     top_k: int | None
@@ -586,7 +586,7 @@ class MemoryService:
 
     @cached_property
     def _former(self) -> Former:
-        from edenmem.engine.formation import Former
+        from edenmem.engine.formation.former import Former
 
         return Former(
             self._store,
@@ -599,7 +599,7 @@ class MemoryService:
 
     @cached_property
     def _consolidator(self) -> Consolidator:
-        from edenmem.engine.consolidation import Consolidator
+        from edenmem.engine.consolidation.consolidator import Consolidator
 
         return Consolidator(
             self._store, self._settings, llm=self._llm, actor=self._actor, clock=self._clock
@@ -607,7 +607,7 @@ class MemoryService:
 
     @cached_property
     def _searcher(self) -> Searcher:
-        from edenmem.engine.searching import Searcher
+        from edenmem.engine.search.searcher import Searcher
 
         return Searcher(
             self._store,
@@ -620,8 +620,8 @@ class MemoryService:
 
     @cached_property
     def _contexts(self) -> ContextBuilder:
-        from edenmem.engine.context import ContextBuilder
-        from edenmem.engine.recall import Recaller
+        from edenmem.engine.context.builder import ContextBuilder
+        from edenmem.engine.context.recall import Recaller
 
         recaller = Recaller(
             self._store,

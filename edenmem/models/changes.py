@@ -6,9 +6,9 @@ belong to, and says which version it was decided on; the store refuses it if tha
 does nothing if the change was applied before, and writes one audit entry with the change's id.
 So a set can be written down first and applied as often as needed.
 
-For every kind there is one that takes it back (see `edenmem.engine.undoing`): what was added is
-removed and what was removed is added with its id, texts and policies are written as they were, as
-new versions. Version numbers never go back, so that a version names one text for ever.
+For every kind there is one that takes it back (see `edenmem.engine.history.undo`): what was
+added is removed and what was removed is added with its id, texts and policies are written as they
+were, as new versions. Version numbers never go back, so that a version names one text for ever.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """All accounts of one person; `edenmem.engine.people` finds them.
+    """All accounts of one person; `edenmem.engine.scopes.people` finds them.
 
     ``id`` is the canonical ID: mostly that of an account, but memory may be stored under it
     although no such account exists. ``accounts`` are those that are not deleted. ``ids`` are the

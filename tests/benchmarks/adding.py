@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from edenmem.embed.protocol import Embedding
-from edenmem.engine.editing import Editor
+from edenmem.engine.edits.editor import Editor
 from edenmem.models.memory import Fact
 from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore

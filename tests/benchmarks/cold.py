@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from edenmem.engine.cold import ColdRunner
-from edenmem.engine.cold_report import ColdReport
+from edenmem.engine.cold.report import ColdReport
+from edenmem.engine.cold.runner import ColdRunner
 from edenmem.engine.factory import open_store
 from edenmem.settings.schema import Settings, StoreSettings
 from tests.benchmarks import cold_plain, cold_world, data, memory

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edenmem.embed.protocol import Embedding
-from edenmem.engine.answers import (
+from edenmem.engine.runtime.answers import (
     DedupAnswer,
     ExtractedFact,
     FactsAnswer,

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from edenmem.engine.answers import (
+from edenmem.engine.runtime.answers import (
     DedupAnswer,
     ExtractedFact,
     FactsAnswer,

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from edenmem.engine.searching import Searcher
+from edenmem.engine.search.searcher import Searcher
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore

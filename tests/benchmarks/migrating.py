@@ -107,7 +107,7 @@ class _Watch:
 def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     from edenmem.engine.factory import open_store, open_v1_plan
     from edenmem.engine.migration.reports import RunOptions
-    from edenmem.engine.migration.running import V1Runner
+    from edenmem.engine.migration.run import V1Runner
     from edenmem.models.changes import Actor
     from edenmem.settings.schema import Settings, StoreSettings
 

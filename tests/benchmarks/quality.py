@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from edenmem.engine.eval_queries import LabelledSet, read_queries
-from edenmem.engine.evaluation import Evaluation, Evaluator, RecipeScore
+from edenmem.engine.evaluation.evaluator import Evaluation, Evaluator, RecipeScore
+from edenmem.engine.evaluation.queries import LabelledSet, read_queries
+from edenmem.engine.evaluation.tuning import Tuning, tune
 from edenmem.engine.factory import open_embedder, open_reranker
-from edenmem.engine.tuning import Tuning, tune
 from edenmem.search.recipes import RECIPES
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edenmem.engine.searching import Searcher
+from edenmem.engine.search.searcher import Searcher
 from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import lancedb_table, plain

@@ -13,7 +13,7 @@ import pytest
 
 from edenmem.cli.commands.eval import tell_tuning
 from edenmem.cli.invocation import Invocation
-from edenmem.engine.tuning import Tuning
+from edenmem.engine.evaluation.tuning import Tuning
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope

@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from edenmem.engine.editing import Editor
-from edenmem.engine.offload import in_thread
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import Actor

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.answers import MergedFacts
-from edenmem.engine.merging import FactMerger, Merge, judged, merge_by_hand
-from edenmem.engine.near_duplicates import FactGroup, find_groups
+from edenmem.engine.edits.merging import FactMerger, Merge, judged, merge_by_hand
+from edenmem.engine.edits.near_duplicates import FactGroup, find_groups
+from edenmem.engine.runtime.answers import MergedFacts
 from edenmem.errors import ConflictError, ProviderTimeout
 from edenmem.models.changes import AddFact, SetPrivacy
 from edenmem.models.ids import new_id
@@ -88,7 +88,7 @@ class TestFinding:
     def test_more_facts_than_a_batch(
         self, cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("edenmem.engine.near_duplicates.BATCH", 2)
+        monkeypatch.setattr("edenmem.engine.edits.near_duplicates.BATCH", 2)
         put(cast.store, embedder, cast.anna_scope, TEA, OTHER, "One. Two.", "Three, four!", TEA_TOO)
         (group,) = groups(cast.store, cast.anna_scope)
         assert [fact.content for fact in group.facts] == [TEA, TEA_TOO]

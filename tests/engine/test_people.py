@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edenmem.engine.context import ContextBuilder, first_lines
-from edenmem.engine.people import meant, person_of, person_with
-from edenmem.engine.recall import Recaller
+from edenmem.engine.context.builder import ContextBuilder, first_lines
+from edenmem.engine.context.recall import Recaller
+from edenmem.engine.scopes.people import meant, person_of, person_with
+from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.engine.service import MemoryService
-from edenmem.engine.visibility import current_view, reader_scopes
 from edenmem.errors import UsageError
 from edenmem.models.backup import RecordKind, StoredUser
 from edenmem.models.ids import new_id

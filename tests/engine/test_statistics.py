@@ -10,9 +10,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.statistics import MemoryStatistics, daily, gather, weekly
-from edenmem.engine.statistics_bars import ticks_of
-from edenmem.engine.statistics_page import page
+from edenmem.engine.stats.page import page, ticks_of
+from edenmem.engine.stats.statistics import MemoryStatistics, daily, gather, weekly
 from edenmem.models.changes import WriteConsolidation
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.undoing import Undoer
-from edenmem.engine.user_merging import AccountMerge, UserMerger, pieces
+from edenmem.engine.edits.user_merging import AccountMerge, UserMerger, pieces
+from edenmem.engine.history.undo import Undoer
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edenmem.engine.editing import Editor
-from edenmem.engine.importing import import_sessions
-from edenmem.engine.offload import in_thread
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
+from edenmem.engine.sessions.importer import import_sessions
 from edenmem.models.changes import Actor, AddFact, AddReflection, WriteConsolidation
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from edenmem.engine.importing import import_sessions
 from edenmem.engine.reports import ContextReport, FormationReport
 from edenmem.engine.service import MemoryService
+from edenmem.engine.sessions.importer import import_sessions
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.changes import AddFact, AddReflection, Change, WriteConsolidation
 from edenmem.models.host import Message, Session

@@ -17,7 +17,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edenmem.engine.editing import Editor
+from edenmem.engine.edits.editor import Editor
 from edenmem.engine.reports import ContextReport, SearchReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import NotFoundError, ScopeError, UsageError

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from edenmem.engine import answers
+from edenmem.engine.runtime import answers
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.migration.shards import versioned
+from edenmem.engine.migration.agent_items import versioned
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import ScopeKind
 from edenmem.models.v1 import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edenmem.engine.factory import open_v1_plan
-from edenmem.engine.migration.reading import StagedPlan
+from edenmem.engine.migration.source import StagedPlan
 from edenmem.models.v1 import V1Item, V1Options
 from edenmem.settings.schema import Settings, StoreSettings
 from tests.support.v1_files import Database, write_dump

@@ -21,7 +21,7 @@ from edenmem.cli.schedule import (
 )
 from edenmem.cli.tables import Column
 from edenmem.cli.times import ago, parse_duration
-from edenmem.engine.overview import names
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
@@ -89,7 +89,7 @@ def run(
     _override(this, concurrency, session_timeout, max_tokens, max_cost)
     pause = parse_duration(every, "--every").total_seconds()
     age = parse_duration(max_age, "--max-age") if max_age else None
-    from edenmem.engine.cold import ColdOptions
+    from edenmem.engine.cold.runner import ColdOptions
 
     chosen = ColdOptions(
         agent_id=this.resolver.agent(agent).id if agent else None,

@@ -14,8 +14,8 @@ from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.views import usage_line
-from edenmem.engine.overview import names
 from edenmem.engine.reports import ConsolidationReport
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.scope import Scope, ScopeKind
 

@@ -22,8 +22,8 @@ from edenmem.cli.views import (
     labelled,
     tell_edit,
 )
-from edenmem.engine.overview import word_limit_of
 from edenmem.engine.reports import EditReport
+from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import HistoryEntry
 from edenmem.models.memory import Consolidation

@@ -14,8 +14,8 @@ from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column, plain_table
 from edenmem.cli.times import parse_when
-from edenmem.engine.overview import names
 from edenmem.engine.reports import ContextPart, ContextReport
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
 

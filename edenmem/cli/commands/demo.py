@@ -71,7 +71,7 @@ def demo(
     with _chapter(run, f"1. A new store: {file}"):
         run.store.initialise()
     with _chapter(run, "2. Conversations of a small community"):
-        from edenmem.engine.importing import import_sessions
+        from edenmem.engine.sessions.importer import import_sessions
 
         with (example / "sessions.jsonl").open("rb") as lines:
             tell_import(run, import_sessions(run.store, lines, add_missing=True, actor=run.actor))

@@ -94,7 +94,7 @@ def _examine(
 ) -> None:
     from edenmem.cli.doctor_views import looking, tell_health, tell_plan, tell_repairs
     from edenmem.engine.doctor.catalogue import chosen
-    from edenmem.engine.doctor.clinic import clinic
+    from edenmem.engine.doctor.session import clinic
 
     checks = chosen(names)
     agent_id = run.resolver.agent(agent).id if agent else None
@@ -148,7 +148,7 @@ def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     ):
         run.out.note("nothing was tried")
         return
-    from edenmem.engine.atlas_check import AtlasCheck
+    from edenmem.engine.indexes.atlas_trial import AtlasCheck
 
     report = AtlasCheck(
         run.store,

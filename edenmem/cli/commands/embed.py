@@ -22,8 +22,8 @@ from edenmem.errors import ConfigError, ConflictError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.backfilling import Backfiller, BackfillPlan, BackfillReport
-    from edenmem.engine.vector_status import VectorState
+    from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
+    from edenmem.engine.embeddings.status import VectorState
     from edenmem.llm.protocol import LLM
 
 
@@ -31,7 +31,7 @@ app = group("Vectors of facts: status, backfill, switch.")
 
 
 def _backfiller(run: Invocation, embedder: Embedder | None) -> Backfiller:
-    from edenmem.engine.backfilling import Backfiller
+    from edenmem.engine.embeddings.backfill import Backfiller
     from edenmem.engine.factory import EMBEDDER_HINT
 
     if embedder is None:
@@ -57,8 +57,8 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     chosen = _agent_id(run, agent)
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
-        from edenmem.engine.switch_ending import switch_status
-        from edenmem.engine.vector_status import vector_advice
+        from edenmem.engine.embeddings.status import vector_advice
+        from edenmem.engine.embeddings.switch import switch_status
 
         found = _backfiller(run, embedder).status(chosen)
         under_way = switch_status(run.store)
@@ -81,7 +81,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
 
 
 def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
-    from edenmem.engine.overview import names
+    from edenmem.engine.scopes.overview import names
 
     known = names(run.store, [state.agent_id for state in agents])
     return [

@@ -11,7 +11,7 @@ from edenmem.cli.invocation import Invocation
 from edenmem.cli.switch_views import standing_data, tell_ending, tell_standing
 
 if TYPE_CHECKING:
-    from edenmem.engine.switch_ending import SwitchEnder, SwitchEnding, Tell
+    from edenmem.engine.embeddings.switch import SwitchEnder, SwitchEnding, Tell
     from edenmem.models.switch import SwitchPhase
 #: Facts after which a person is told how far it is.
 _TOLD = 10_000
@@ -52,7 +52,7 @@ def end_switch(
     run: Invocation, action: SwitchAction, *, patience: float, yes: bool, dry_run: bool
 ) -> None:
     """Ask, and do it; ``patience`` is how many seconds a search index may take."""
-    from edenmem.engine.switch_ending import SwitchEnder, switch_status
+    from edenmem.engine.embeddings.switch import SwitchEnder, switch_status
 
     ender = SwitchEnder(run.store, run.settings, timeout=patience)
     way = _WAYS[action]

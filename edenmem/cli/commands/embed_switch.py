@@ -19,10 +19,10 @@ from edenmem.errors import ConfigError, EdenmemError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.backfilling import BackfillReport
-    from edenmem.engine.eval_queries import LabelledSet
-    from edenmem.engine.model_comparison import Comparison
-    from edenmem.engine.switching import ModelSwitcher, SwitchPlan
+    from edenmem.engine.embeddings.backfill import BackfillReport
+    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
+    from edenmem.engine.evaluation.comparison import Comparison
+    from edenmem.engine.evaluation.queries import LabelledSet
     from edenmem.llm.protocol import LLM
     from edenmem.settings.schema import Settings
 
@@ -124,8 +124,8 @@ def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
 
 def _asked(run: Invocation, settings: Settings, work: Any) -> Any:
     """The result of async work with the switcher of the new model and with the configured one."""
+    from edenmem.engine.embeddings.switch import ModelSwitcher
     from edenmem.engine.factory import EMBEDDER_HINT, open_budget, open_embedder
-    from edenmem.engine.switching import ModelSwitcher
 
     async def main(model: LLM | None, configured: Embedder | None) -> Any:
         new = open_embedder(settings, budget=open_budget(settings))
@@ -154,7 +154,7 @@ def _check_name(settings: Settings, new: Embedder) -> None:
 def _labelled(run: Invocation, file: str | None) -> LabelledSet | None:
     if file is None:
         return None
-    from edenmem.engine.eval_queries import read_queries
+    from edenmem.engine.evaluation.queries import read_queries
 
     with lines_of(file) as lines:
         labelled = read_queries(run.store, lines)
@@ -166,7 +166,7 @@ def _labelled(run: Invocation, file: str | None) -> LabelledSet | None:
 def _filled(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan
 ) -> BackfillReport:
-    from edenmem.engine.switching import lacking
+    from edenmem.engine.embeddings.switch import lacking
 
     async def fill(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
         with progress_of(run, plan.backfill.facts) as show:
@@ -183,7 +183,7 @@ def _filled(
 def _compared(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
 ) -> Comparison:
-    from edenmem.engine.model_comparison import compare_models
+    from edenmem.engine.evaluation.comparison import compare_models
 
     async def compare(switcher: ModelSwitcher, old: Embedder | None) -> Comparison:
         await switcher.wait(patience=wishes.patience, tell=run.out.progress)

@@ -16,9 +16,9 @@ from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.eval_queries import LabelledSet
-    from edenmem.engine.evaluation import Evaluation, RecipeScore
-    from edenmem.engine.tuning import Tuning
+    from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
+    from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.engine.evaluation.tuning import Tuning
     from edenmem.rerank.protocol import Reranker
 
 app = single()
@@ -61,7 +61,7 @@ def evaluate(
     edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
     edenmem eval queries.jsonl --tune
     """
-    from edenmem.engine.eval_queries import read_queries
+    from edenmem.engine.evaluation.queries import read_queries
 
     run = invocation(ctx)
     if tune and (top_k is not None or by_kind):
@@ -84,7 +84,7 @@ def evaluate(
 def _evaluate(
     run: Invocation, labelled: LabelledSet, recipes: list[str], top_k: int | None
 ) -> Evaluation:
-    from edenmem.engine.evaluation import Evaluator
+    from edenmem.engine.evaluation.evaluator import Evaluator
 
     async def work(_: object, embedder: Embedder | None, reranker: Reranker | None) -> Evaluation:
         evaluator = Evaluator(run.store, run.settings, embedder=embedder, reranker=reranker)
@@ -94,8 +94,8 @@ def _evaluate(
 
 
 def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
-    from edenmem.engine.evaluation import Evaluator
-    from edenmem.engine.tuning import tune
+    from edenmem.engine.evaluation.evaluator import Evaluator
+    from edenmem.engine.evaluation.tuning import tune
 
     run.out.progress("trying settings …")
 

@@ -19,7 +19,7 @@ from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
 
 if TYPE_CHECKING:
-    from edenmem.engine.exchange.writing import ExportRequest
+    from edenmem.engine.exchange.exporter import ExportRequest
 
 app = single()
 
@@ -88,8 +88,8 @@ def export(
 
         export_folder(run, request, target, force=force)
         return
+    from edenmem.engine.exchange.exporter import Exporter
     from edenmem.engine.exchange.files import squeezed, written
-    from edenmem.engine.exchange.writing import Exporter
 
     compress = compress or target.endswith(".gz")
     if target == "-":
@@ -115,7 +115,7 @@ def _request(
     since: str | None,
     vectors: bool,
 ) -> ExportRequest:
-    from edenmem.engine.exchange.writing import ExportRequest, chosen_types
+    from edenmem.engine.exchange.exporter import ExportRequest, chosen_types
 
     request = ExportRequest(
         agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),

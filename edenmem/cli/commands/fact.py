@@ -33,7 +33,7 @@ from edenmem.models.search import FactFilter
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
-    from edenmem.engine.editing import Editor
+    from edenmem.engine.edits.editor import Editor
 
 app = group("Facts: atomic statements that can be searched.")
 

@@ -13,15 +13,15 @@ from edenmem.cli.forgetting_mentions import Deciding
 from edenmem.cli.forgetting_views import ReceiptFile, show_plan, show_report
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
-from edenmem.engine.forgetting_reports import MentionMode
+from edenmem.engine.erasure.reports import MentionMode
 from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.forgetting import Forgetter
-    from edenmem.engine.forgetting_reports import ForgetPlan, ForgetReport, MentionDecision
+    from edenmem.engine.erasure.forgetting import Forgetter
+    from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
     from edenmem.llm.protocol import LLM
 
 app = single()
@@ -94,7 +94,7 @@ def forget(
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
     """
-    from edenmem.engine.forgetting_subjects import find_subject
+    from edenmem.engine.erasure.subjects import find_subject
 
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
@@ -148,8 +148,8 @@ def forget(
 
 
 def _forgetter(run: Invocation, llm: LLM | None, embedder: Embedder | None) -> Forgetter:
+    from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.factory import open_query_shelf
-    from edenmem.engine.forgetting import Forgetter
 
     return Forgetter(
         run.store,

@@ -15,8 +15,8 @@ from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.tables import Column
 from edenmem.cli.times import ago, iso
 from edenmem.cli.views import change_line, usage_line
-from edenmem.engine.overview import names
 from edenmem.engine.reports import FormationReport
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import EdenmemError, ExitCode, UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session

@@ -93,7 +93,7 @@ def import_(
     if delete:
         raise UsageError("--delete is for a folder of Markdown")
     from edenmem.engine.exchange.files import Source
-    from edenmem.engine.exchange.restoring import Importer
+    from edenmem.engine.exchange.importer import Importer
 
     from_pipe = source == "-"
     opened = Source.spooled(sys.stdin.buffer, "stdin") if from_pipe else Source.opened(source)

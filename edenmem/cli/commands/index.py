@@ -25,7 +25,7 @@ from edenmem.models.indexes import IndexState
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.indexes import IndexAction, IndexKeeper
+    from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
     from edenmem.llm.protocol import LLM
 
 app = group("Indexes: create, list, status, conflicts, update, drop.")
@@ -47,7 +47,7 @@ _Timeout = Annotated[
 
 def _keeper(run: Invocation) -> IndexKeeper:
     """The keeper of the store's indexes; the embedding model only tells its dimensions."""
-    from edenmem.engine.indexes import IndexKeeper
+    from edenmem.engine.indexes.manager import IndexKeeper
 
     async def make(model: LLM | None, embedder: Embedder | None) -> IndexKeeper:
         return IndexKeeper(run.store, run.settings, embedder=embedder)

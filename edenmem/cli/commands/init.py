@@ -116,7 +116,7 @@ def _tell_of_search(run: Invocation) -> None:
 
 def _tell_of_vectors(run: Invocation) -> None:
     """Warn if the configured embedding model is not the one that the platform searches by."""
-    from edenmem.engine.vector_status import vector_advice
+    from edenmem.engine.embeddings.status import vector_advice
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
         if embedder is not None and run.store.platform_model(embedder.model):

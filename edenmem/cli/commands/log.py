@@ -113,7 +113,7 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
 
 
 def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
-    from edenmem.engine.undoing import undo_id
+    from edenmem.engine.history.undo import undo_id
 
     undone = run.store.audit_entry(undo_id(entry.id))
     if run.out.is_data:
@@ -127,7 +127,7 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
 
 
 def _entry(run: Invocation, text: str) -> AuditEntry:
-    from edenmem.engine.log_references import logged_id
+    from edenmem.engine.history.entries import logged_id
 
     found = run.store.audit_entry(logged_id(run.store, "entry", text))
     assert found is not None
@@ -135,6 +135,6 @@ def _entry(run: Invocation, text: str) -> AuditEntry:
 
 
 def _id(run: Invocation, key: Any, text: str | None) -> str | None:
-    from edenmem.engine.log_references import logged_id
+    from edenmem.engine.history.entries import logged_id
 
     return None if text is None else logged_id(run.store, key, text)

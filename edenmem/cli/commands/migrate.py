@@ -163,7 +163,7 @@ def v1(
 
 
 def _migrated(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
-    from edenmem.engine.migration.running import V1Runner
+    from edenmem.engine.migration.run import V1Runner
 
     async def work(model: LLM | None, embedder: Embedder | None) -> MigrationReport:
         runner = V1Runner(

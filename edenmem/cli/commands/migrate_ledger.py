@@ -119,7 +119,7 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
     found = _run_of(run, run_id)
     import msgspec
 
-    from edenmem.engine.migration.verifying import verify as verified
+    from edenmem.engine.migration.verification import verify as verified
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)

@@ -19,7 +19,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
-    from edenmem.engine.editing import Editor
+    from edenmem.engine.edits.editor import Editor
 
 app = group("Reflections: interpretations that wait to be consolidated.")
 

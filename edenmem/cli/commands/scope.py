@@ -11,8 +11,8 @@ from edenmem.cli.choosing import choose_scope, chosen_accounts
 from edenmem.cli.framework import Command, group
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.views import agent_name, labelled, scope_columns, scope_status, state, tell_edit
-from edenmem.engine.overview import scope_statuses
 from edenmem.engine.reports import ScopeStatus
+from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 

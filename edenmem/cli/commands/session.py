@@ -14,8 +14,8 @@ from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.lines import lines_of
 from edenmem.cli.tables import Column
 from edenmem.cli.times import iso
-from edenmem.engine.overview import names
 from edenmem.engine.reports import ImportReport
+from edenmem.engine.scopes.overview import names
 from edenmem.errors import ExitCode
 from edenmem.models.host import Session
 
@@ -143,7 +143,7 @@ def import_(
     \b
     edenmem session import sessions.jsonl --add-missing
     """
-    from edenmem.engine.importing import import_sessions
+    from edenmem.engine.sessions.importer import import_sessions
 
     run = invocation(ctx)
     with lines_of(file) as lines:

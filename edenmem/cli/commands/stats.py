@@ -17,7 +17,7 @@ from edenmem.cli.times import parse_when
 from edenmem.models.ids import utc_now
 
 if TYPE_CHECKING:
-    from edenmem.engine.statistics import MemoryStatistics
+    from edenmem.engine.stats.statistics import MemoryStatistics
 
 app = single()
 
@@ -54,7 +54,7 @@ def stats(
     edenmem stats --agent mira --since 30d --format json
     edenmem stats --html memory.html
     """
-    from edenmem.engine.statistics import gather
+    from edenmem.engine.stats.statistics import gather
 
     run = invocation(ctx)
     now = utc_now()
@@ -73,7 +73,7 @@ def stats(
 
 
 def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, force: bool) -> None:
-    from edenmem.engine.statistics_page import page
+    from edenmem.engine.stats.page import page
 
     text = page(statistics, run.store, place=run.store.info().location)
     write_whole(path, text, replace=force)

@@ -12,7 +12,7 @@ from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.switch_views import standing
 from edenmem.cli.tables import Column
 from edenmem.cli.views import dollars
-from edenmem.engine.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
+from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 
 app = single()

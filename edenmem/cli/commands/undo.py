@@ -15,7 +15,7 @@ from edenmem.cli.data import to_data
 from edenmem.cli.framework import Command, single
 from edenmem.cli.invocation import Invocation, invocation
 from edenmem.cli.times import ago
-from edenmem.engine.undo_reports import UndoOutcome, UndoStep
+from edenmem.engine.history.inverses import UndoOutcome, UndoStep
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
@@ -54,7 +54,7 @@ def undo(
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
-    from edenmem.engine.log_references import logged_id
+    from edenmem.engine.history.entries import logged_id
 
     run = invocation(ctx)
     if (entry is None) == (run_id is None):
@@ -202,7 +202,7 @@ def _counted(counts: Counter[UndoOutcome]) -> str:
 
 
 def _undoer(run: Invocation) -> Any:
-    from edenmem.engine.undoing import Undoer
+    from edenmem.engine.history.undo import Undoer
 
     return Undoer(run.store, actor=run.actor)
 
@@ -240,7 +240,7 @@ def _with_vectors(run: Invocation, steps: Iterator[UndoStep]) -> Iterator[UndoSt
 
 
 def _give_vectors(run: Invocation, steps: list[UndoStep]) -> None:
-    from edenmem.engine.undo_vectors import give_vectors, without_vector
+    from edenmem.engine.history.undo import give_vectors, without_vector
 
     facts = without_vector(steps)
     if not facts:

@@ -18,7 +18,7 @@ from edenmem.models.host import User
 from edenmem.models.ids import utc_now
 
 if TYPE_CHECKING:
-    from edenmem.engine.user_merging import AccountMerge
+    from edenmem.engine.edits.user_merging import AccountMerge
 
 app = group("Users: the people that memory is about.")
 
@@ -57,7 +57,7 @@ def show(
     \b
     edenmem user show lena
     """
-    from edenmem.engine.people import person_of
+    from edenmem.engine.scopes.people import person_of
 
     run = invocation(ctx)
     found = run.resolver.user(user)
@@ -89,7 +89,7 @@ def add(
     \b
     edenmem user add lena
     """
-    from edenmem.engine.accounts import add_account
+    from edenmem.engine.edits.accounts import add_account
 
     run = invocation(ctx)
     user = User(
@@ -127,8 +127,8 @@ def merge(
     edenmem user merge lena-discord lena --dry-run
     edenmem user merge lena-discord lena --agent mira --yes
     """
-    from edenmem.engine.people import person_of
-    from edenmem.engine.user_merging import UserMerger
+    from edenmem.engine.edits.user_merging import UserMerger
+    from edenmem.engine.scopes.people import person_of
 
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
@@ -156,7 +156,7 @@ def merge(
 
 
 def _tell_merges(run: Invocation, merges: list[AccountMerge]) -> None:
-    from edenmem.engine.user_merging import AccountMerge
+    from edenmem.engine.edits.user_merging import AccountMerge
 
     columns: list[Column[AccountMerge]] = [
         Column("agent", lambda each: agent_name(run, each.agent_id)),

@@ -22,8 +22,8 @@ def fact_why(
     edenmem fact why 65f3a1b2
     """
     from edenmem.cli.why_views import tell_fact
-    from edenmem.engine import why
-    from edenmem.engine.log_references import logged_id
+    from edenmem.engine.history import why
+    from edenmem.engine.history.entries import logged_id
     from edenmem.errors import NotFoundError
 
     run = invocation(ctx)
@@ -57,7 +57,7 @@ def text_why(
     edenmem consolidation why --agent mira --user lena --version 3
     """
     from edenmem.cli.why_views import tell_text
-    from edenmem.engine import why
+    from edenmem.engine.history import why
 
     run = invocation(ctx)
     scope = choose_scope(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from edenmem.engine.claims import worker_id
 from edenmem.engine.doctor import surroundings
-from edenmem.engine.doctor.doctor import Doctor, told
-from edenmem.engine.doctor.patient import Patient
+from edenmem.engine.doctor.context import Patient
+from edenmem.engine.doctor.examination import Doctor, told
+from edenmem.engine.doctor.memory import AT_WORK
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
-from edenmem.engine.doctor.work import AT_WORK
+from edenmem.engine.formation.claims import worker_id
 from edenmem.errors import StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id

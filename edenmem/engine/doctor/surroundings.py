@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from edenmem.engine.doctor.patient import Patient, about
+from edenmem.engine.doctor.context import Patient, about
 from edenmem.engine.doctor.report import Advice, Remark, Seen, State
+from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.factory import check_local_model
-from edenmem.engine.vector_status import BACKFILL, vector_advice
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding

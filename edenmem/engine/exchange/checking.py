@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.engine.exchange import lines
+from edenmem.engine.exchange import records as lines
+from edenmem.engine.exchange.exporter import is_whole
 from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.lines import Digest
-from edenmem.engine.exchange.parsing import Parser
-from edenmem.engine.exchange.writing import is_whole
+from edenmem.engine.exchange.records import Digest, Parser
 from edenmem.errors import InputError
 from edenmem.models.backup import Record, RecordKind
 

@@ -3,23 +3,66 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
-from edenmem.engine.exchange.names import file_names
-from edenmem.engine.exchange.writing import ExportRequest
-from edenmem.engine.overview import names
-from edenmem.errors import ConflictError, InputError, UsageError
+from edenmem.engine.scopes.overview import names
+from edenmem.engine.sessions.people import People
+from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
+from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
+
+_LONGEST = 80  # bytes; with an id behind it far below what file systems allow
+#: Names that Windows keeps for devices, whatever stands behind a dot.
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?\Z", re.IGNORECASE)
+_UNSAFE = re.compile(r"[^\w\-. ]+")
+
+
+def file_names(labels: Mapping[str, str]) -> dict[str, str]:
+    """A name for each key (an id, or what stands for one), from its label.
+
+    Two labels that a file system may take for one, by case or by how accents are written, each get
+    a part of their key. The same labels give the same names in whatever order they come.
+    """
+    names = {key: safe_name(label) for key, label in labels.items()}
+    for length in (8, 24):
+        met = Counter(folded(name) for name in names.values())
+        names = {
+            key: f"{name}-{_id(key)[:length]}" if not name or met[folded(name)] > 1 else name
+            for key, name in names.items()
+        }
+    return names
+
+
+def safe_name(label: str) -> str:
+    """The label without what a file's name may not have; empty if nothing is left."""
+    name = _UNSAFE.sub("-", unicodedata.normalize("NFC", label))
+    name = name.encode()[:_LONGEST].decode(errors="ignore").strip(" .-")
+    return f"_{name}" if _DEVICE.match(name) else name
+
+
+def folded(name: str) -> str:
+    """What a file system that knows neither case nor accents' spelling compares."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _id(key: str) -> str:
+    return key if is_id(key) else derived_id("name", key)
+
 
 _FOLDERS = {
     ScopeKind.AGENT: "agent",
@@ -207,3 +250,113 @@ def _sweep(folder: Path, written: set[Path]) -> int:
             path.unlink()
             removed += 1
     return removed
+
+
+_LARGEST = 32 * 1024 * 1024
+_MOST = 200_000
+
+
+class FolderFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an export: where it is (below the folder), whose it is, and what is in it."""
+
+    path: str
+    scope: Scope
+    page: Page
+
+
+class FileProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or an item that cannot be taken."""
+
+    path: str
+    reason: str
+    line: int | None = None
+
+
+def files_in(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]:
+    """The files of exports in a folder, by path; others are passed over.
+
+    Links are not followed, so that nothing outside of the folder is read.
+
+    Raises:
+        InputError: there is no such folder, or it is none of an export.
+    """
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    people = People(store)
+    seen: dict[tuple[Scope, str], str] = {}
+    for number, path in enumerate(_paths(folder)):
+        if number == _MOST:
+            raise InputError(f"{folder} has more files than any export")
+        name = str(path.relative_to(folder))
+        try:
+            page = _page(path)
+            if page is None:
+                continue
+            scope = scope_of(page.head, people)
+        except EdenmemError as error:
+            yield FileProblem(path=name, reason=error.message)
+            continue
+        content = page.head["content"]
+        first = seen.setdefault((scope, content), name)
+        if first != name:
+            yield FileProblem(path=name, reason=f"{first} holds the same {content}")
+            continue
+        yield FolderFile(path=name, scope=scope, page=page)
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    for parent, folders, found in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(found):
+            path = Path(parent) / name
+            if name.endswith(".md") and not name.startswith(".") and not path.is_symlink():
+                yield path
+
+
+def _page(path: Path) -> Page | None:
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError("it is no file")  # a pipe would be waited for without end
+        if found.st_size > _LARGEST:
+            raise InputError("the file is too large to be of an export")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("the file is no text in UTF-8") from error
+    except OSError as error:
+        raise InputError(f"the file cannot be read: {error.strerror}") from error
+    return parse(text)
+
+
+def scope_of(head: dict[str, Any], people: People) -> Scope:
+    """The scope that a front matter names, by ids or by names.
+
+    Raises:
+        InputError: it names none, or somebody whom nobody knows.
+        ScopeError: an id that the scope needs is missing.
+    """
+    try:
+        kind = ScopeKind(head.get("scope", ""))
+    except ValueError:
+        raise InputError(f"there is no scope {head.get('scope')!r}") from None
+    agent_id, user_id = head.get("agent_id"), head.get("user_id")
+    if agent_id is None:
+        agent = people.agent(head.get("agent", ""))
+        if agent is None:
+            raise InputError(f"there is no agent {head.get('agent')!r}")
+        agent_id = agent.id
+    if user_id is None and "user" in head:
+        user = people.user(head["user"])
+        if user is None:
+            raise InputError(f"there is no user {head['user']!r}")
+        user_id = user.id
+    if not is_id(agent_id):
+        raise InputError(f"agent_id {agent_id!r:.60} is no id")
+    return Scope.from_fields(
+        kind,
+        agent_id,
+        user_id=user_id,
+        session_id=head.get("session_id"),
+        group_id=head.get("group_id"),
+        shard=head.get("shard"),
+    )

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from edenmem.engine import drafting
-from edenmem.engine.answers import TextAnswer
-from edenmem.engine.asking import Asker
-from edenmem.engine.drafting import Assignment, DraftRefused
-from edenmem.engine.metering import Meter
+from edenmem.engine.consolidation import draft as drafting
+from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.migration.items import MOVED, Done, Rounds, change_id
-from edenmem.engine.offload import in_thread
-from edenmem.engine.spending import keep_usage
+from edenmem.engine.runtime.answers import TextAnswer
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.usage import Meter, keep_usage
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderError
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import Actor, ChangeSet, WriteConsolidation

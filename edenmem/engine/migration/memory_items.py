@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain, groupby
 from typing import Any
 
-from edenmem.engine.migration.making import Maker, Source, character_notes
+from edenmem.engine.migration.agent_items import Maker, Source, character_notes
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope

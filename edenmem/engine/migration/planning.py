@@ -7,18 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.migration.applying import stands_in_the_way
 from edenmem.engine.migration.items import Forgotten, Rounds, change_id, target_scope
-from edenmem.engine.migration.people import (
+from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
+from edenmem.engine.migration.run import facts_by_scope, resumable, room_notices, stands_in_the_way
+from edenmem.engine.migration.source import (
     has_own_accounts,
     is_addable,
     namesakes_notice,
     strangers_notice,
 )
-from edenmem.engine.migration.plan import V1Plan
-from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
-from edenmem.engine.migration.room import facts_by_scope, room_notices
-from edenmem.engine.migration.running import resumable
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edenmem.engine.backfilling import BackfillReport
+from edenmem.engine.embeddings.backfill import BackfillReport
 from edenmem.models.formation import UsageTotal
 from edenmem.models.migration import MigrationRun
 from edenmem.models.v1 import V1Options, V1Problem

@@ -1,7 +1,7 @@
 """What a store does so that a person, a session, a group or an agent can be forgotten.
 
 Every method may be called again after it was cut off: it goes on with what is left. The order in
-which the engine calls them is told in `edenmem.engine.forgetting`.
+which the engine calls them is told in `edenmem.engine.erasure.forgetting`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Embedding
-from edenmem.engine.backfilling import Backfiller, of_one_agent
-from edenmem.engine.searching import Searcher
-from edenmem.engine.vector_status import BACKFILL, vector_advice
+from edenmem.engine.embeddings.backfill import Backfiller, of_one_agent
+from edenmem.engine.embeddings.status import BACKFILL, vector_advice
+from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderTimeout
 from edenmem.models.changes import ReviseFact
 from edenmem.models.formation import CallUsage

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edenmem.engine.cold import ColdOptions, ColdRunner
-from edenmem.engine.cold_report import ColdReport
+from edenmem.engine.cold.report import ColdReport
+from edenmem.engine.cold.runner import ColdOptions, ColdRunner
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Agent, Session, User
@@ -161,7 +161,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         return _LIMIT.get()
 
     patched = SimpleNamespace(**{**vars(asyncio), "timeout": limit})
-    monkeypatch.setattr("edenmem.engine.cold.asyncio", patched)
+    monkeypatch.setattr("edenmem.engine.cold.runner.asyncio", patched)
 
 
 assert ago(days=0) == NOW

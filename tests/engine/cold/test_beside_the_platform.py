@@ -8,10 +8,10 @@ import json
 import msgspec
 import pytest
 
-from edenmem.engine.forgetting import Forgetter
-from edenmem.engine.forgetting_subjects import find_subject
-from edenmem.engine.importing import import_sessions
+from edenmem.engine.erasure.forgetting import Forgetter
+from edenmem.engine.erasure.subjects import find_subject
 from edenmem.engine.service import MemoryService
+from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import ProviderRateLimited
 from edenmem.models.formation import FormationStatus, Reach
 from edenmem.models.host import STORED, Session

@@ -6,8 +6,8 @@ import gc
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from edenmem.engine.cold import ColdRunner
-from edenmem.engine.cold_report import Tally
+from edenmem.engine.cold.report import Tally
+from edenmem.engine.cold.runner import ColdRunner
 from edenmem.settings.schema import ColdSettings, Settings
 from tests.benchmarks import cold_world, data
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.consolidation import Consolidator
+from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.errors import ProviderTimeout
 from edenmem.models.scope import Scope
 from tests.engine.cold.conftest import (

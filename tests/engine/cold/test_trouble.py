@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.cold_report import Tally
+from edenmem.engine.cold.report import Tally
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import (
     BudgetExceeded,

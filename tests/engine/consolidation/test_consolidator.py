@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.consolidation import Consolidator
+from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited
 from edenmem.models.changes import RemoveReflection
 from edenmem.models.ids import new_id

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.drafting import Assignment, DraftRefused, checked, demand_length, prompt_values
-from edenmem.engine.prompting import render
+from edenmem.engine.consolidation.draft import (
+    Assignment,
+    DraftRefused,
+    checked,
+    demand_length,
+    prompt_values,
+)
+from edenmem.engine.runtime.prompts import render
 from edenmem.models.scope import Scope, ScopeKind
 from tests.support.builders import NOW, make_reflection
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.context import ContextBuilder
-from edenmem.engine.context_xml import EMPTY
-from edenmem.engine.recall import Recaller
+from edenmem.engine.context.builder import ContextBuilder
+from edenmem.engine.context.recall import Recaller
+from edenmem.engine.context.xml import EMPTY
 from edenmem.errors import UsageError
 from edenmem.models.changes import ReviseFact, SetAgentToggles
 from edenmem.models.host import CachedContext

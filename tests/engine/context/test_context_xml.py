@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edenmem.engine.context_xml import (
+from edenmem.engine.context.xml import (
     EMPTY,
     ITEM_CHARACTERS,
     ScopeMemory,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.formation import Former
+from edenmem.engine.formation.former import Former
+from edenmem.engine.scopes.visibility import current_view
 from edenmem.engine.service import MemoryService
-from edenmem.engine.visibility import current_view
 from edenmem.models.formation import Trigger
 from edenmem.models.host import Session, User
 from edenmem.settings.schema import Settings

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.context import ContextBuilder
-from edenmem.engine.recall import QUERY_CHARACTERS, Recaller
-from edenmem.engine.searching import Searcher
+from edenmem.engine.context.builder import ContextBuilder
+from edenmem.engine.context.recall import QUERY_CHARACTERS, Recaller
+from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import ProviderTimeout
 from edenmem.settings.schema import ContextSettings, Settings
 from tests.support.builders import FixedClock, ago, make_message

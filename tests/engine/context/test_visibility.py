@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.visibility import (
+from edenmem.engine.scopes.visibility import (
     SessionView,
     current_view,
     human_senders,

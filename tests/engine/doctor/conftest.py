@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from edenmem.engine.doctor.catalogue import CATALOGUE
-from edenmem.engine.doctor.clinic import clinic
 from edenmem.engine.doctor.report import DoctorReport, FixReport, State
+from edenmem.engine.doctor.session import clinic
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from tests.support.builders import make_actor
 from tests.support.embedder import FakeEmbedder

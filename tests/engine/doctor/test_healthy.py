@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from edenmem.engine.doctor.catalogue import CATALOGUE, chosen
-from edenmem.engine.doctor.clinic import clinic
-from edenmem.engine.doctor.doctor import EXAMINATIONS
+from edenmem.engine.doctor.examination import EXAMINATIONS
 from edenmem.engine.doctor.report import State
+from edenmem.engine.doctor.session import clinic
 from edenmem.engine.factory import open_llm
-from edenmem.engine.importing import import_sessions
 from edenmem.engine.service import MemoryService
+from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import UsageError
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings
 from edenmem.store.protocol.store import Store

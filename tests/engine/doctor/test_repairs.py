@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.doctor.catalogue import chosen
-from edenmem.engine.doctor.clinic import clinic
+from edenmem.engine.doctor.session import clinic
 from edenmem.errors import ProviderTimeout
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from edenmem.engine.doctor.catalogue import chosen
-from edenmem.engine.doctor.clinic import clinic
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
+from edenmem.engine.doctor.session import clinic
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from edenmem.engine.editing import Editor
+from edenmem.engine.edits.editor import Editor
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, WriteConsolidation

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from edenmem.engine.overview import names, scope_statuses, store_overview
+from edenmem.engine.scopes.overview import names, scope_statuses, store_overview
 from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id
@@ -156,7 +156,7 @@ class TestStoreOverview:
 def test_listing_needs_no_heavy_imports() -> None:
     heavy = ("numpy", "pydantic", "openai", "asyncio", "pymongo", "jinja2", "typer", "sqlite3")
     code = (
-        "import sys, edenmem.engine.overview, edenmem.engine.references; "
+        "import sys, edenmem.engine.scopes.overview, edenmem.engine.scopes.references; "
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.references import Resolver
+from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
 from edenmem.models.changes import AddFact, AddReflection, RemoveFact, WritePolicy
 from edenmem.models.scope import Scope, ScopeKind

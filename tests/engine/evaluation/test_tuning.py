@@ -8,10 +8,10 @@ import tomllib
 import msgspec
 import pytest
 
-from edenmem.engine import tuning
-from edenmem.engine.eval_queries import LabelledQuery, read_queries
-from edenmem.engine.evaluation import Evaluator
-from edenmem.engine.tuning import LEAST_QUERIES, Tuning, tune
+from edenmem.engine.evaluation import tuning
+from edenmem.engine.evaluation.evaluator import Evaluator
+from edenmem.engine.evaluation.queries import LabelledQuery, read_queries
+from edenmem.engine.evaluation.tuning import LEAST_QUERIES, Tuning, tune
 from edenmem.errors import UsageError
 from edenmem.search.recipes import recipe
 from edenmem.settings.schema import SearchSettings, Settings

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.exchange import lines, restoring
+from edenmem.engine.exchange import importer as restoring
+from edenmem.engine.exchange import records as lines
+from edenmem.engine.exchange.exporter import Exporter, ExportReport, ExportRequest
 from edenmem.engine.exchange.files import Source, written
-from edenmem.engine.exchange.parsing import Parser
-from edenmem.engine.exchange.restoring import Importer, RestoreReport
-from edenmem.engine.exchange.writing import Exporter, ExportReport, ExportRequest
+from edenmem.engine.exchange.importer import Importer, RestoreReport
+from edenmem.engine.exchange.records import Parser
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AddFact, ReviseFact, WriteConsolidation

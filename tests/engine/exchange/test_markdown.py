@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.editing import Editor
-from edenmem.engine.exchange.applying import ApplyReport, applied
-from edenmem.engine.exchange.folders import FolderExporter
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.exchange.edits import ApplyReport, Plan, applied, planned
+from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.folders import FolderExporter, file_names, folded
 from edenmem.engine.exchange.markdown import Item, Page, parse, render
-from edenmem.engine.exchange.names import file_names, folded
-from edenmem.engine.exchange.planning import Plan, planned
-from edenmem.engine.exchange.writing import ExportRequest
 from edenmem.errors import ConflictError, InputError
 from edenmem.models.changes import (
     AddFact,

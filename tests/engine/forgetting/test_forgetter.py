@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.forgetting import Forgetter
-from edenmem.engine.forgetting_reports import (
+from edenmem.engine.erasure.forgetting import Forgetter
+from edenmem.engine.erasure.reports import (
     ForgetPlan,
     Mention,
     MentionDecision,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.consolidation import Consolidator
-from edenmem.engine.formation import Former
+from edenmem.engine.consolidation.consolidator import Consolidator
+from edenmem.engine.formation.former import Former
 from edenmem.models.formation import Trigger
 from tests.engine.formation.conftest import fact, facts, reflections
 from tests.support.builders import ACTOR, FixedClock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edenmem.engine.formation import Former
+from edenmem.engine.formation.former import Former
 from edenmem.engine.reports import FormationReport
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session, User

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.claims import Claims, LeaseLost, choose_range, worker_id
+from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range, worker_id
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.cold import ColdRunner
+from edenmem.engine.cold.runner import ColdRunner
 from edenmem.errors import EdenmemError, FactKeyConflict, SearchIndexUnusable
 from edenmem.models.formation import FormationStatus
 from edenmem.models.indexes import IndexWish

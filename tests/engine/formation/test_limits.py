@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.limits import Measure, is_due, is_readable, item_limit, measure, multiplier
+from edenmem.engine.formation.thresholds import (
+    Measure,
+    is_due,
+    is_readable,
+    item_limit,
+    measure,
+    multiplier,
+)
 from edenmem.models.formation import Trigger
 from edenmem.models.host import ToolCall
 from edenmem.settings.schema import FormationSettings

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.consolidation import Consolidator
-from edenmem.engine.undoing import Undoer
+from edenmem.engine.consolidation.consolidator import Consolidator
+from edenmem.engine.history.undo import Undoer
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from edenmem.engine import answers
-from edenmem.engine.offers import Offer
-from edenmem.engine.prompting import render
+from edenmem.engine.formation.quotas import Offer
+from edenmem.engine.runtime import answers
+from edenmem.engine.runtime.prompts import render
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW
 from tests.support.llm import HOSTILE

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.screening import MOST_CHARACTERS, normal, objection, tidy
+from edenmem.engine.formation.screening import MOST_CHARACTERS, normal, objection, tidy
 from edenmem.text import word_count
 
 JUNK = [

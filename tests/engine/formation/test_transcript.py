@@ -3,7 +3,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.transcript import Cast, cut_middle, shown_length, tidy_name, transcribe
+from edenmem.engine.formation.transcript import (
+    Cast,
+    cut_middle,
+    shown_length,
+    tidy_name,
+    transcribe,
+)
 from edenmem.models.host import Message, ToolCall
 from edenmem.settings.schema import FormationSettings
 from tests.support.builders import make_agent, make_message, make_session, make_user

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edenmem.engine.answers import DedupAnswer, DedupDecision
-from edenmem.engine.material import NewFact
-from edenmem.engine.verdicts import Compared, Neighbour, judge
+from edenmem.engine.formation.deduplication import Compared, Neighbour, judge
+from edenmem.engine.formation.formation_input import NewFact
+from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW, make_fact
 

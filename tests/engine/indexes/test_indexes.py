@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from edenmem.engine.atlas_check import AtlasCheck, AtlasReport
-from edenmem.engine.index_waiting import poll
-from edenmem.engine.indexes import IndexKeeper
+from edenmem.engine.indexes.atlas_trial import AtlasCheck, AtlasReport
+from edenmem.engine.indexes.manager import IndexKeeper
+from edenmem.engine.indexes.polling import poll
 from edenmem.errors import ConfigError, NotFoundError, StoreError
 from edenmem.settings.schema import Settings
 from edenmem.store.mongo import MongoStore

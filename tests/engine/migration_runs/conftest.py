@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
-from edenmem.engine.migration.running import V1Runner
+from edenmem.engine.migration.run import V1Runner
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan

@@ -169,7 +169,7 @@ def test_without_a_model_facts_wait_for_a_backfill(store: Store, migrate: Migrat
 def test_progress_tells_the_truth(sqlite_store: Store, clock: Any) -> None:
     import asyncio
 
-    from edenmem.engine.migration.running import V1Runner
+    from edenmem.engine.migration.run import V1Runner
     from tests.support.builders import make_actor
 
     told: list[tuple[str, int, int]] = []

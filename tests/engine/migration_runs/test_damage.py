@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.migration.verifying import verify
+from edenmem.engine.migration.verification import verify
 from edenmem.models.changes import RemoveFact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter

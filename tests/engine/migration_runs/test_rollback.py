@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.migration.rollback import roll_back
-from edenmem.engine.migration.verifying import verify
+from edenmem.engine.migration.verification import verify
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import (
     AddFact,

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.engine.migration.applying import APPENDED
 from edenmem.engine.migration.items import Forgotten
-from edenmem.engine.migration.people import namesakes_notice
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
+from edenmem.engine.migration.run import APPENDED
+from edenmem.engine.migration.source import namesakes_notice
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import (
     AddFact,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edenmem.engine.editing import Editor
+from edenmem.engine.edits.editor import Editor
 from edenmem.engine.service import MemoryService
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edenmem.engine.consolidation import Consolidator
+from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.host import Session

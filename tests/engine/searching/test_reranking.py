@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.eval_queries import LabelledQuery
-from edenmem.engine.evaluation import Evaluator
+from edenmem.engine.evaluation.evaluator import Evaluator
+from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.reports import SearchReport
-from edenmem.engine.searching import Searcher
+from edenmem.engine.search.searcher import Searcher
+from edenmem.engine.search.why_not import Detective
 from edenmem.engine.service import MemoryService
-from edenmem.engine.tuning import tune
-from edenmem.engine.why_not import Detective
 from edenmem.errors import ConfigError, ProviderTimeout
 from edenmem.models.changes import AddFact
 from edenmem.models.memory import Fact

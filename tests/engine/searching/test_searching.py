@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.reports import SearchReport
-from edenmem.engine.searching import Searcher
+from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
     EmbeddingModelMismatch,
     ProviderTimeout,

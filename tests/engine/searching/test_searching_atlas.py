@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edenmem.engine.searching import Searcher
+from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import StoreError
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.engine.why_not import Detective
+from edenmem.engine.search.why_not import Detective
 from edenmem.errors import NotFoundError
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact

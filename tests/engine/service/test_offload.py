@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from edenmem.engine import offload
-from edenmem.engine.offload import in_thread
+from edenmem.engine.runtime import concurrency as offload
+from edenmem.engine.runtime.concurrency import in_thread
 
 who = contextvars.ContextVar("who", default="nobody")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.engine.eval_queries import LabelledQuery
-from edenmem.engine.model_comparison import compare_models
-from edenmem.engine.switching import ModelSwitcher
+from edenmem.engine.embeddings.switch import ModelSwitcher
+from edenmem.engine.evaluation.comparison import compare_models
+from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Embedding
-from edenmem.engine.searching import Searcher
-from edenmem.engine.switch_ending import SwitchEnder, switch_status
-from edenmem.engine.switching import ModelSwitcher, lacking
+from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, lacking, switch_status
+from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -289,7 +288,7 @@ async def test_no_vector_is_dropped_that_has_no_successor(sqlite: Store) -> None
 async def test_why_not_and_diversity_go_by_the_vectors_of_the_configured_model(
     sqlite: Store,
 ) -> None:
-    from edenmem.engine.why_not import Detective
+    from edenmem.engine.search.why_not import Detective
 
     add_facts(sqlite, known("Miso is a cat, grey."), known("A grey cat named Miso."))
     await switcher(sqlite).commit()

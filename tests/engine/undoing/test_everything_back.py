@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.undo_reports import UndoOutcome
-from edenmem.engine.undoing import Undoer
+from edenmem.engine.history.inverses import UndoOutcome
+from edenmem.engine.history.undo import Undoer
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.engine.undoing.days import DEEDS, Day, remembered

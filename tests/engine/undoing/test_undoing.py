@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.undo_reports import UndoOutcome
-from edenmem.engine.undoing import Undoer, undo_id
-from edenmem.engine.why import fact_why, text_why
+from edenmem.engine.history.inverses import UndoOutcome
+from edenmem.engine.history.undo import Undoer, undo_id
+from edenmem.engine.history.why import fact_why, text_why
 from edenmem.errors import NotFoundError, StoreError
 from edenmem.models.changes import RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id

@@ -348,7 +348,7 @@ def test_what_was_learned_from_their_messages_goes_on_request(town: Town) -> Non
     assert burnt.copies >= 3
     assert not any(one.mentioned for one in plan.mentions)
 
-    from edenmem.engine.forgetting_reports import MentionDecision, MentionMode
+    from edenmem.engine.erasure.reports import MentionDecision, MentionMode
 
     def decided(learned: MentionMode) -> list[MentionDecision]:
         treatments = {
@@ -432,7 +432,7 @@ def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
     assert old.copies == 4  # its previous text, the version in history, two audit entries
     assert text.text == "Ask Zenobia."
 
-    from edenmem.engine.forgetting_reports import MentionDecision
+    from edenmem.engine.erasure.reports import MentionDecision
 
     report = forget(store, [MentionDecision(mention=old, treatment="redact")], plan=plan)
     assert report.complete

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.forgetting_reports import (
+from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
     MentionDecision,

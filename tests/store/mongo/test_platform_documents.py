@@ -28,9 +28,9 @@ from bson import (
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from edenmem.cli.data import to_data, to_json
-from edenmem.engine.accounts import add_account
-from edenmem.engine.importing import import_sessions
-from edenmem.engine.transcript import Cast, transcribe
+from edenmem.engine.edits.accounts import add_account
+from edenmem.engine.formation.transcript import Cast, transcribe
+from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import ConfigError, InputError, UsageError
 from edenmem.models.host import Agent, CachedContext, ToolCall, literal
 from edenmem.models.ids import new_id

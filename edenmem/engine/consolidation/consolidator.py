@@ -1,0 +1,391 @@
+"""Consolidation: pending reflections become part of the one text of their scope.
+
+The model is asked for the whole new text. It is checked before anything is written, and written in
+one atomic step that names the version it was made from and exactly the reflections that it holds.
+Whatever goes wrong, the text and the buffer stay as they were, and the next run tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.engine.consolidation import draft as drafting
+from edenmem.engine.consolidation.draft import Assignment, DraftRefused
+from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
+from edenmem.engine.formation.transcript import tidy_name
+from edenmem.engine.reports import ConsolidationReport
+from edenmem.engine.runtime.answers import TextAnswer
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.scopes.overview import consolidate_at_of, word_limit_of
+from edenmem.engine.scopes.people import other_scopes
+from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import Actor, ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
+from edenmem.models.formation import CallUsage
+from edenmem.models.host import Agent
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.text import word_count
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope as one attempt found it."""
+
+    scope: Scope
+    agent: Agent
+    policy: Policy | None
+    owner_name: str
+    model: str
+    threshold: int
+    word_limit: int
+    text: str
+    known: tuple[str, ...]
+    version: int
+    pending: tuple[Reflection, ...]
+    propagates: bool
+    unpropagated: tuple[int, ...]
+
+    @property
+    def paused(self) -> bool:
+        return self.policy is not None and not self.policy.active
+
+    @property
+    def shown_owner(self) -> str:
+        """Whose text it is, in a prompt's own words: on one line and without its syntax, since
+        people choose their names and the titles of sessions themselves."""
+        return tidy_name(self.owner_name or self.agent.label) or f"one {self.scope.kind}"
+
+    @property
+    def key(self) -> str:
+        """What names the request in a replay file: names, so that it survives a new database."""
+        names = [str(self.scope.kind), self.agent.username]
+        return "/".join(
+            [*names, *([self.owner_name] if self.owner_name else []), str(self.version)]
+        )
+
+
+class Consolidator:
+    """Rewrites the texts of scopes.
+
+    Args:
+        store: Where the texts are.
+        settings: Thresholds, word limits, models and concurrency.
+        llm: Writes the texts; None makes every call that would need it a `ConfigError`.
+        actor: Who is written into history and audit.
+        clock: The current time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._actor = actor
+        self._clock = clock
+        self._propagator = Propagator(store, settings, llm=llm, actor=actor, clock=clock)
+
+    async def due(self, scopes: Sequence[Scope]) -> list[Scope]:
+        """Those of the scopes that are active and have reached their threshold, or have a version
+        that is still to be propagated; in two reads."""
+        return await in_thread(self._due, tuple(dict.fromkeys(scopes)))
+
+    async def consolidate_many(
+        self, scopes: Iterable[Scope], *, force: bool = False, dry_run: bool = False
+    ) -> list[ConsolidationReport]:
+        """`consolidate` for each scope, several at once; the reports are in the scopes' order.
+
+        A scope that fails is reported as failed and keeps no other from being done.
+
+        Raises:
+            ConfigError: a model is needed and none is configured.
+        """
+        limit = asyncio.Semaphore(self._settings.consolidation.concurrency)
+
+        async def one(scope: Scope) -> ConsolidationReport:
+            async with limit:
+                try:
+                    return await self.consolidate(scope, force=force, dry_run=dry_run)
+                except ConfigError:
+                    raise  # would be the same for every scope
+                except EdenmemError as error:
+                    return ConsolidationReport(scope=scope, outcome="failed", error=error.message)
+
+        work = (one(scope) for scope in dict.fromkeys(scopes))
+        results = await asyncio.gather(*work, return_exceptions=True)
+        return [_or_raise(result) for result in results]
+
+    async def consolidate(
+        self, scope: Scope, *, force: bool = False, dry_run: bool = False
+    ) -> ConsolidationReport:
+        """Work the scope's pending reflections into its text, if there are enough of them.
+
+        If more are pending than one prompt takes, the oldest go in and the others stay pending;
+        the report's ``left`` counts them.
+
+        Args:
+            scope: Whose text.
+            force: Also below the threshold, and although the scope is paused.
+            dry_run: Ask the model and show what it would write, but write nothing.
+
+        Returns:
+            What became of the scope. A model that fails, or whose text is refused, is reported
+            as "failed" with the reason, not raised.
+
+        Raises:
+            NotFoundError: the agent does not exist.
+            ConfigError: a model is needed and none is configured.
+            StoreError: the database cannot be used.
+        """
+        usage: list[CallUsage] = []
+        try:
+            report, unpropagated = await self._consolidate(scope, usage, force, dry_run)
+        finally:
+            if not dry_run:
+                await keep_usage(
+                    self._store, scope.agent_id, "consolidation", usage, at=self._clock()
+                )
+        if dry_run or not unpropagated:
+            return report
+        outcome = await self._propagator.propagate(scope)
+        return msgspec.structs.replace(
+            report,
+            usage=(*report.usage, *outcome.usage),
+            propagated=outcome.added,
+            propagation=outcome.decisions,
+            propagation_error=outcome.error,
+        )
+
+    async def _consolidate(
+        self, scope: Scope, usage: list[CallUsage], force: bool, dry_run: bool
+    ) -> tuple[ConsolidationReport, bool]:
+        """What became of the scope, and whether a version of it is still to be propagated;
+        ``usage`` grows with each call."""
+        for _ in range(self._settings.consolidation.conflict_retries + 1):
+            state = await in_thread(self._load, scope)
+            waiting = bool(state.unpropagated)
+            outcome = _idle(state, force=force)
+            if outcome:
+                return _report(state, outcome, usage=usage), waiting
+            taken = _fitting(state, self._settings.formation.max_characters)
+            asker = self._asker(state)
+            try:
+                text = await self._draft(state, taken, asker)
+            except (ProviderError, DraftRefused) as error:
+                return _report(
+                    state, "failed", usage=[*usage, *asker.spent], error=error.message
+                ), waiting
+            finally:
+                usage.extend(asker.spent)
+            if dry_run:
+                return _report(state, "dry_run", usage=usage, text=text, taken=taken), waiting
+            result = await in_thread(self._write, state, text, taken)
+            if result.ok:
+                report = _report(state, "written", usage=usage, text=text, taken=taken)
+                return report, waiting or state.propagates
+            if result.status is not ChangeStatus.CONFLICT:
+                error_text = result.detail or result.status
+                return _report(state, "failed", usage=usage, error=error_text), waiting
+        return _report(
+            state, "failed", usage=usage, error="other writers were first, time and again"
+        ), waiting
+
+    # -- the store's side, in a thread ---------------------------------------------------------
+
+    def _due(self, scopes: tuple[Scope, ...]) -> list[Scope]:
+        documents = self._store.consolidations(scopes)
+        waiting = [scope for scope in scopes if scope in documents]
+        policies = self._store.policies(waiting)
+        return [
+            scope
+            for scope in waiting
+            if documents[scope].unpropagated_versions
+            or is_due(
+                self._settings, scope, policies.get(scope), len(documents[scope].unabsorbed_ids)
+            )
+        ]
+
+    def _load(self, scope: Scope) -> _State:
+        agent = self._store.agent(scope.agent_id)
+        if agent is None:
+            raise NotFoundError(f"there is no agent {scope.agent_id}")
+        # The version is read before the buffer: a reflection that another writer absorbs in
+        # between makes the version stale and the write a conflict, never the other way round.
+        others = other_scopes(self._store, scope)
+        documents = self._store.consolidations((scope, *others))
+        document = documents.get(scope)
+        policy = self._store.policies((scope,)).get(scope)
+        return _State(
+            scope=scope,
+            agent=agent,
+            policy=policy,
+            owner_name=self._owner_name(scope),
+            model=(policy and policy.slow_model) or self._tier_model(agent),
+            threshold=consolidate_at_of(self._settings, scope, policy),
+            word_limit=word_limit_of(self._settings, scope, policy),
+            text=document.consolidated_content if document else "",
+            known=tuple(
+                text
+                for each in others
+                if each in documents and (text := documents[each].consolidated_content.strip())
+            ),
+            version=document.version if document else 0,
+            pending=tuple(self._store.pending(scope)),
+            propagates=wants_propagation(self._settings, scope, policy),
+            unpropagated=document.unpropagated_versions if document else (),
+        )
+
+    def _tier_model(self, agent: Agent) -> str:
+        owner = self._store.user(agent.owner) if agent.owner else None
+        llm = self._settings.llm
+        return llm.premium_model if owner is not None and owner.is_premium else llm.slow_model
+
+    def _owner_name(self, scope: Scope) -> str:
+        if scope.kind is ScopeKind.USER:
+            user = self._store.users_by_ids((scope.owner,)).get(scope.owner)
+            return user.username if user else scope.owner
+        if scope.kind is ScopeKind.SESSION:
+            session = self._store.session(scope.owner)
+            return session.label if session else scope.owner
+        return scope.owner
+
+    def _author(self, state: _State) -> str:
+        scripted = self._llm is not None and self._llm.is_scripted
+        return "scripted answers, no model" if scripted else state.model
+
+    def _write(self, state: _State, text: str, taken: Sequence[Reflection]) -> ChangeResult:
+        now = self._clock()
+        change = WriteConsolidation(
+            scope=state.scope,
+            expected_version=state.version,
+            content=text,
+            word_limit=state.word_limit,
+            at=now,
+            absorbed_ids=tuple(reflection.id for reflection in taken),
+            propagate=state.propagates,
+            reason=f"consolidated by {self._author(state)}",
+        )
+        (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
+        return result
+
+    # -- the model's side ----------------------------------------------------------------------
+
+    async def _draft(self, state: _State, taken: Sequence[Reflection], asker: Asker) -> str:
+        assignment = Assignment(
+            kind=state.scope.kind,
+            owner=state.shown_owner,
+            current=state.text,
+            known=state.known,
+            reflections=tuple(taken),
+            instructions=_instructions(state.policy),
+            word_limit=state.word_limit,
+            now=self._clock(),
+        )
+        answer = await asker.ask(
+            "consolidate", TextAnswer, model=state.model, **drafting.prompt_values(assignment)
+        )
+        text = drafting.checked(answer.text, assignment)
+        words = word_count(text)
+        if words > state.word_limit:
+            answer = await asker.ask(
+                "shorten",
+                TextAnswer,
+                model=state.model,
+                text=text,
+                words=words,
+                word_limit=state.word_limit,
+            )
+            text = drafting.checked(answer.text, assignment)
+            drafting.demand_length(text, state.word_limit)
+        return text
+
+    def _asker(self, state: _State) -> Asker:
+        if self._llm is None:
+            from edenmem.engine.factory import LLM_HINT
+
+            raise ConfigError(
+                "consolidation needs a language model and none is configured", hint=LLM_HINT
+            )
+        return Asker(self._llm, state.key)
+
+
+def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationReport:
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def is_due(settings: Settings, scope: Scope, policy: Policy | None, pending: int) -> bool:
+    """Whether a scope with so many pending reflections is active and at its threshold."""
+    if policy is not None and not policy.active:
+        return False
+    return pending >= consolidate_at_of(settings, scope, policy)
+
+
+def _idle(state: _State, *, force: bool) -> str:
+    """Why nothing is to be done; "" if something is."""
+    if state.paused and not force:
+        return "paused"
+    if not state.pending:
+        return "nothing_pending"
+    if len(state.pending) < state.threshold and not force:
+        return "not_due"
+    return ""
+
+
+def _instructions(policy: Policy | None) -> str | None:
+    """What the scope's keeper wants of the text, or, failing that, wants remembered at all."""
+    if policy is None:
+        return None
+    return policy.consolidation_instructions or policy.memory_instructions
+
+
+def _fitting(state: _State, characters: int) -> tuple[Reflection, ...]:
+    """The oldest pending reflections that fit into one prompt; one at least."""
+    room = characters - len(state.text) - sum(map(len, state.known))
+    for count, reflection in enumerate(state.pending):
+        room -= len(reflection.content)
+        if room < 0:
+            return state.pending[: max(count, 1)]
+    return state.pending
+
+
+def _report(
+    state: _State,
+    outcome: str,
+    *,
+    usage: Sequence[CallUsage],
+    text: str | None = None,
+    taken: Sequence[Reflection] = (),
+    error: str | None = None,
+) -> ConsolidationReport:
+    """``text`` is the new one if there is one; a dry run reports it as if it had been written."""
+    after = state.text if text is None else text
+    return ConsolidationReport(
+        scope=state.scope,
+        outcome=outcome,
+        version=state.version + (text is not None),
+        absorbed=len(taken),
+        left=len(state.pending) - len(taken),
+        words=word_count(after),
+        word_limit=state.word_limit,
+        before=state.text,
+        after=after,
+        usage=tuple(usage),
+        error=error,
+    )

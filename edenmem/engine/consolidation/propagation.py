@@ -1,0 +1,426 @@
+"""Propagation: what is general in a narrow scope is proposed, as reflections, to the one above.
+
+Off by default. The text of a scope is never shown to a model for this, only reflections that it
+absorbed and that are not private; and whatever comes back is held against all that is private
+there before it is written, because a model may not do as it is told.
+
+Consolidation notes, in its own atomic write, that a version is still to be propagated; the note is
+taken away when all has been applied. What is applied has ids that follow from the version and the
+reflection, so that doing it again after a crash adds nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.engine.consolidation.privacy import Confidences, has_contact, named_in
+from edenmem.engine.formation.screening import flat, normal, objection, tidy
+from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.scopes.overview import defaults_of, word_limit_of
+from edenmem.engine.scopes.visibility import human_senders
+from edenmem.errors import ConfigError, EdenmemError
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import Actor, AddReflection, ChangeSet, ChangeStatus
+from edenmem.models.formation import CallUsage, Decision
+from edenmem.models.host import Agent, Session
+from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+#: The kinds from which anything moves up.
+SOURCES = (ScopeKind.USER, ScopeKind.GROUP)
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Reflections of one version that have the same scope above them, in their order.
+
+    ``text_id`` is the id of the consolidated text whose version it is, ``memory`` what the target
+    says already, line by line.
+    """
+
+    source: Scope
+    version: int
+    text_id: str
+    target: Scope
+    target_policy: Policy | None
+    memory: tuple[str, ...]
+    reflections: tuple[Reflection, ...]
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proposal may not say: ``movable`` are the ids that may move at this moment,
+    ``people`` names that must not go where everybody reads, ``said`` what is known there."""
+
+    movable: frozenset[str]
+    confidences: Confidences
+    people: tuple[str, ...]
+    said: frozenset[str]
+
+
+def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -> bool:
+    """Whether what this scope absorbs is looked through for the scope above."""
+    if scope.kind not in SOURCES or (policy is not None and policy.private):
+        return False
+    own = policy.propagate if policy is not None else None
+    return own if own is not None else defaults_of(settings, scope.kind).propagate
+
+
+def batches(store: Store, settings: Settings, scope: Scope, version: int) -> list[Batch]:
+    """What there is to be proposed from a version; nothing where it is off or private by now."""
+    text = store.consolidations((scope,)).get(scope)
+    agent = store.agent(scope.agent_id)
+    if text is None or agent is None:
+        return []
+    absorbed = _absorbed(store, text, version)
+    by_target: dict[Scope, list[Reflection]] = {}
+    for reflection in _movable(store, settings, scope, absorbed):
+        target = _above(store, agent, scope, reflection)
+        if target is not None:
+            by_target.setdefault(target, []).append(reflection)
+    policies = store.policies(tuple(by_target))
+    return [
+        Batch(
+            source=scope,
+            version=version,
+            text_id=text.id,
+            target=target,
+            target_policy=policies.get(target),
+            memory=_memory(store, target),
+            reflections=tuple(reflections),
+        )
+        for target, reflections in sorted(by_target.items())
+        if _is_open(policies.get(target))
+    ]
+
+
+def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
+    """Read anew, after the model was asked: what was made private meanwhile counts."""
+    ids = [reflection.id for reflection in batch.reflections]
+    movable = frozenset(r.id for r in _movable(store, settings, batch.source, ids))
+    sessions = _sessions(store, batch.reflections)
+    everybody = batch.target.kind is ScopeKind.AGENT
+    return Bounds(
+        movable=movable if _is_open(store.policies((batch.target,)).get(batch.target)) else _NONE,
+        confidences=Confidences(_private_texts(store, batch.source, sessions)),
+        people=tuple(_people(store, batch, sessions)) if everybody else (),
+        said=frozenset(map(normal, _memory(store, batch.target))),
+    )
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def _is_open(policy: Policy | None) -> bool:
+    return policy is None or policy.active
+
+
+def _absorbed(store: Store, text: Consolidation, version: int) -> tuple[str, ...]:
+    if text.version == version:
+        return text.absorbed_ids
+    history = store.history("consolidation", text.id, scope=text.home)
+    return next((entry.absorbed_ids for entry in history if entry.version == version), ())
+
+
+def _movable(
+    store: Store, settings: Settings, scope: Scope, ids: Iterable[str]
+) -> Iterator[Reflection]:
+    """Those of the scope's reflections that are not private, nor came from one that is by now."""
+    if not wants_propagation(settings, scope, store.policies((scope,)).get(scope)):
+        return
+    for reflection_id in ids:
+        reflection = store.reflection(reflection_id)
+        if reflection is None or reflection.private or reflection.home != scope:
+            continue
+        if not any(_is_confidential(store, parent) for parent in reflection.propagated_from):
+            yield reflection
+
+
+def _is_confidential(store: Store, reflection_id: str) -> bool:
+    parent = store.reflection(reflection_id)
+    if parent is None:
+        return False
+    policy = store.policies((parent.home,)).get(parent.home)
+    return parent.private or (policy is not None and policy.private)
+
+
+def _above(store: Store, agent: Agent, scope: Scope, reflection: Reflection) -> Scope | None:
+    """The scope that a reflection may be proposed to.
+
+    A person's goes to the group in whose session it was learned, and where there was no group to
+    everybody. Where nobody can tell, because the session is gone, it stays.
+    """
+    if scope.kind is ScopeKind.USER and reflection.session_id is not None:
+        session = store.session(reflection.session_id)
+        if session is None or session.incognito:
+            return None
+        if session.group_id:
+            return Scope.group(agent.id, session.group_id)
+    return Scope.agent(agent.id) if agent.agent_memory_enabled else None
+
+
+def _memory(store: Store, target: Scope) -> tuple[str, ...]:
+    text = store.consolidations((target,)).get(target)
+    lines = text.consolidated_content.splitlines() if text is not None else []
+    pending = (reflection.content for reflection in store.pending(target))
+    return tuple(line for line in (*lines, *pending) if line.strip())
+
+
+def _sessions(store: Store, reflections: Sequence[Reflection]) -> list[Session]:
+    ids = dict.fromkeys(r.session_id for r in reflections if r.session_id is not None)
+    return [session for session in map(store.session, ids) if session is not None]
+
+
+def _private_texts(store: Store, source: Scope, sessions: Sequence[Session]) -> Iterator[str]:
+    """All that is private in the scope, and in the conversations that the reflections are from."""
+    talks = [Scope.session(source.agent_id, session.id) for session in sessions]
+    for reflection in store.reflections((source, *talks)):
+        if reflection.private:
+            yield reflection.content
+    for fact in store.facts(FactFilter(scopes=(source,))):
+        if fact.private:
+            yield fact.content
+
+
+def _people(store: Store, batch: Batch, sessions: Sequence[Session]) -> Iterator[str]:
+    """The names of all who took part: of their accounts, and as the conversations show them."""
+    accounts = {batch.source.owner} if batch.source.kind is ScopeKind.USER else set[str]()
+    for session in sessions:
+        accounts.update(session.users, store.senders(session.id))
+        own = (r for r in batch.reflections if r.session_id == session.id)
+        messages = store.messages(
+            session.id, ids=sorted({id for r in own for id in r.source_message_ids})
+        )
+        for message in messages:
+            if message.name and human_senders(session, (message,)):
+                yield message.name
+    for user in store.users_by_ids(sorted(accounts)).values():
+        yield user.username
+
+
+class Propagation(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a scope's versions: how many reflections were added above, each proposal
+    with what was decided about it, what it cost, and why it could not be finished."""
+
+    added: int = 0
+    decisions: tuple[Decision, ...] = ()
+    usage: tuple[CallUsage, ...] = ()
+    error: str | None = None
+
+
+class _Offered(msgspec.Struct, frozen=True):
+    """A reflection as the prompt shows it."""
+
+    number: int
+    content: str
+
+
+class Propagator:
+    """Proposes what is general to the scope above.
+
+    Args:
+        store: Where memory is.
+        settings: Models, word limits, and which kinds propagate.
+        llm: Judges; None: nothing is propagated, and what is to be done stays noted.
+        actor: Who is written into the audit.
+        clock: The current time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._actor = actor
+        self._clock = clock
+
+    async def propagate(self, scope: Scope) -> Propagation:
+        """Work off every version of the scope that is noted as still to be propagated.
+
+        Fails for nobody: what could not be done is in the result's ``error``, and is tried again
+        the next time. Where propagation was switched off, or the scope made private since, the
+        note is taken away and nothing is asked.
+        """
+        done = Propagation()
+        try:
+            for version in await in_thread(self._waiting, scope):
+                for batch in await in_thread(batches, self._store, self._settings, scope, version):
+                    done = await self._propose(batch, done)
+                    if done.error is not None:
+                        return done
+                await in_thread(self._store.settle_propagation, scope, version)
+        except EdenmemError as error:
+            return msgspec.structs.replace(done, error=error.message)
+        return done
+
+    def _waiting(self, scope: Scope) -> tuple[int, ...]:
+        text = self._store.consolidations((scope,)).get(scope)
+        return text.unpropagated_versions if text is not None else ()
+
+    async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
+        """``done``, and what became of one batch."""
+        asker = Asker(self._demand_llm(), await in_thread(self._key, batch))
+        decisions: tuple[Decision, ...] = ()
+        added, failure = 0, None
+        try:
+            items = await self._ask(batch, asker)
+            added, decisions = await in_thread(self._apply, batch, items)
+        except EdenmemError as error:
+            failure = error.message
+        finally:
+            await keep_usage(
+                self._store, batch.source.agent_id, "propagation", asker.spent, at=self._clock()
+            )
+        return Propagation(
+            added=done.added + added,
+            decisions=(*done.decisions, *decisions),
+            usage=(*done.usage, *asker.spent),
+            error=failure,
+        )
+
+    def _demand_llm(self) -> LLM:
+        if self._llm is None:
+            raise ConfigError("propagation needs a language model and none is configured")
+        return self._llm
+
+    def _key(self, batch: Batch) -> str:
+        """What names the request in a replay file."""
+        agent = self._store.agent(batch.source.agent_id)
+        owner = batch.source.owner
+        if batch.source.kind is ScopeKind.USER:
+            user = self._store.users_by_ids((owner,)).get(owner)
+            owner = user.username if user else owner
+        above = "/".join(part for part in (batch.target.kind, batch.target.owner) if part)
+        name = agent.username if agent else batch.source.agent_id
+        return f"{batch.source.kind}/{name}/{owner}/{batch.version}/{above}"
+
+    async def _ask(self, batch: Batch, asker: Asker) -> Sequence[PropagatedItem]:
+        policy = batch.target_policy
+        answer = await asker.ask(
+            "propagate",
+            PropagateAnswer,
+            model=(policy and policy.fast_model) or self._settings.llm.fast_model,
+            now=self._clock(),
+            source="one person" if batch.source.kind is ScopeKind.USER else "one group",
+            target=(
+                "everybody who talks to the agent"
+                if batch.target.kind is ScopeKind.AGENT
+                else "the group in whose conversations they were learned"
+            ),
+            instructions=policy.memory_instructions if policy else None,
+            memory="\n".join(batch.memory),
+            reflections=[
+                _Offered(number, flat(reflection.content))
+                for number, reflection in enumerate(batch.reflections, start=1)
+            ],
+            reflection_words=self._settings.formation.reflection_words,
+        )
+        return answer.items
+
+    # -- the store's side, in a thread ---------------------------------------------------------
+
+    def _apply(
+        self, batch: Batch, items: Sequence[PropagatedItem]
+    ) -> tuple[int, tuple[Decision, ...]]:
+        """Write what stands up to examination; how much that was, and what was decided."""
+        if not items:
+            return 0, ()
+        now = self._clock()
+        limits = bounds(self._store, self._settings, batch)
+        changes: dict[str, AddReflection] = {}
+        decisions: list[Decision] = []
+        said = set(limits.said)
+        for item in items:
+            content = tidy(item.content, self._settings.formation.reflection_words)
+            source = _offered(batch, item.reflection)
+            why = _refusal(content, source, limits, said, everybody=_is_for_everybody(batch))
+            if why is None and source is not None and source.id in changes:
+                why = "a second proposal from one reflection"
+            if why is not None or source is None:
+                decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
+                continue
+            said.add(normal(content))
+            change = self._addition(batch, source, content, now)
+            changes[source.id] = change
+            decisions.append(
+                Decision(
+                    content=content,
+                    action="ADD",
+                    target_id=change.reflection.id,
+                    reason=f"for the {batch.target.kind} scope",
+                )
+            )
+        results = self._store.apply(
+            ChangeSet(actor=self._actor, at=now, changes=tuple(changes.values()))
+        )
+        added = sum(1 for result in results if result.status is ChangeStatus.APPLIED)
+        return added, tuple(decisions)
+
+    def _addition(
+        self, batch: Batch, source: Reflection, content: str, at: datetime
+    ) -> AddReflection:
+        place = (batch.text_id, str(batch.version), batch.target.key, source.id)
+        target = batch.target
+        return AddReflection(
+            id=derived_id("propagation", *place),
+            reflection=Reflection(
+                id=derived_id("propagated", *place),
+                scope=target.kind,
+                agent_id=target.agent_id,
+                group_id=target.group_id,
+                session_id=source.session_id,
+                content=content,
+                formed_at=at,
+                propagated_from=(source.id,),
+            ),
+            word_limit=word_limit_of(self._settings, target, batch.target_policy),
+            reason=f"propagated from a {batch.source.kind} scope",
+        )
+
+
+def _is_for_everybody(batch: Batch) -> bool:
+    return batch.target.kind is ScopeKind.AGENT
+
+
+def _offered(batch: Batch, number: int) -> Reflection | None:
+    """The reflection that was offered under this number."""
+    if 1 <= number <= len(batch.reflections):
+        return batch.reflections[number - 1]
+    return None
+
+
+def _refusal(
+    content: str, source: Reflection | None, limits: Bounds, said: set[str], *, everybody: bool
+) -> str | None:
+    """Why a proposal does not move; None if it does."""
+    if source is None:
+        return "from a reflection that was not offered"
+    if source.id not in limits.movable:
+        return "from a reflection that may not move any more"
+    why = objection(content, orders=False)
+    if why is not None:
+        return why
+    if normal(content) in said:
+        return "said already"
+    if limits.confidences.reveals(content):
+        return "reveals what is private"
+    if has_contact(content):
+        return "holds an address or a number of a person"
+    if everybody and named_in(content, limits.people) is not None:
+        return "names a person"
+    return None

@@ -1,0 +1,1 @@
+"""The memory that goes into a prompt, and recall for one message."""

@@ -1,0 +1,347 @@
+"""The context of a prompt: what an agent always has in mind in a session.
+
+Who takes part is looked at first, on every call; only then may a cached context be used, and only
+if it was built for exactly the scopes that may be read now, in the state in which they are now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import msgspec
+
+from edenmem.engine.context.recall import Recalled, Recaller, RecallMode
+from edenmem.engine.context.xml import (
+    ScopeMemory,
+    item,
+    measure,
+    render_context,
+    with_retrieved,
+)
+from edenmem.engine.reports import ContextReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.visibility import SessionView, current_view
+from edenmem.errors import StoreReadOnly, UsageError
+from edenmem.models.host import Agent, CachedContext, Session
+from edenmem.models.ids import as_utc, utc_now
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.text import word_count
+
+
+class _Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a context that is the same for every message."""
+
+    xml: str
+    view: SessionView
+    built_at: datetime
+    cached: bool
+
+
+class _Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope as it was read: its text, when that was written, and its newest reflections."""
+
+    text: str
+    version: int
+    written_at: datetime | None
+    pending: tuple[Reflection, ...]
+
+    @property
+    def order(self) -> float:
+        """What "newest" goes by."""
+        return self.written_at.timestamp() if self.written_at else 0.0
+
+    @property
+    def shown(self) -> ScopeMemory:
+        return ScopeMemory(
+            text=self.text,
+            version=self.version,
+            reflections=tuple(reflection.content for reflection in self.pending),
+        )
+
+
+class ContextBuilder:
+    """Builds contexts, and keeps each one with its session until something in it changes.
+
+    Args:
+        store: Where memory and cached contexts are.
+        settings: Limits, the age at which a cached context is too old, the mode of recall.
+        recaller: Fetches memories for a message.
+        clock: The current time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        recaller: Recaller,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._recaller = recaller
+        self._clock = clock
+
+    async def build(
+        self,
+        session: Session,
+        agent: Agent,
+        *,
+        speaker: str | None = None,
+        message: str | None = None,
+        recall: RecallMode | None = None,
+        force_refresh: bool = False,
+        as_of: datetime | None = None,
+        keep: bool = True,
+    ) -> ContextReport:
+        """The context of ``agent`` in ``session``.
+
+        Args:
+            session: The conversation.
+            agent: One of its agents.
+            speaker: The account that the agent is about to answer, if the host knows it. It is
+                counted among the session's people: a stranger makes the session a group chat.
+            message: What memories are recalled for; None: the newest message of a person.
+            recall: The mode of recall; None: the setting.
+            force_refresh: Build it anew although a cached one would do.
+            as_of: Build it as it would have been at this moment (for the people and scopes of
+                today); nothing is cached and nothing recalled.
+            keep: Cache a context that is built. One that ``speaker`` changes is never cached.
+
+        Raises:
+            UsageError: recall is asked for together with ``as_of``.
+            StoreError: the database cannot be used.
+        """
+        if as_of is not None:
+            if recall not in (None, "off"):
+                raise UsageError("a context of the past is rebuilt without recall")
+            return await in_thread(self._past, session, agent, speaker, as_utc(as_of))
+        standing = await in_thread(self._standing, session, agent, speaker, force_refresh, keep)
+        recalled = await self._recaller.recall(
+            recall or self._settings.context.recall,
+            message,
+            session=session,
+            agent=agent,
+            view=standing.view,
+            known=standing.xml,
+        )
+        return self._report(standing, recalled)
+
+    def _report(self, standing: _Standing, recalled: Recalled) -> ContextReport:
+        new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
+        xml = with_retrieved(standing.xml, new, now=self._clock())
+        known = len(recalled.facts) - len(new)
+        return ContextReport(
+            xml=xml,
+            parts=measure(xml, characters_per_token=self._characters_per_token),
+            scopes=standing.view.reads,
+            cached=standing.cached,
+            built_at=standing.built_at,
+            recall=recalled.note + (f", {known} of them in the context already" if known else ""),
+            queries=recalled.queries,
+            usage=recalled.usage,
+        )
+
+    @property
+    def _characters_per_token(self) -> float:
+        return self._settings.formation.characters_per_token
+
+    # -- the store's side, in a thread ---------------------------------------------------------
+
+    def _standing(
+        self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool, keep: bool
+    ) -> _Standing:
+        now = self._clock()
+        view = current_view(self._store, session, agent, speaker=speaker)
+        # Before anything else is read: what changes from here on makes the fingerprint stale.
+        state = self._state(view.reads)
+        if not force_refresh:
+            cached = self._store.cached_context(session.id, agent.id)
+            if cached is not None and self._is_good(cached, state, now):
+                return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
+        memories = self._shown(self._memories(view.reads), view)
+        xml = render_context(memories, self._facts(view.reads, now), now=now)
+        context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
+        if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
+            with suppress(StoreReadOnly):  # then it is built anew each time
+                self._store.cache_context(
+                    session.id, agent.id, context, shared=_is_shareable(session, view)
+                )
+        return _Standing(xml=xml, view=view, built_at=now, cached=False)
+
+    def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
+        age = (now - cached.built_at).total_seconds()
+        fresh = 0 <= age < self._settings.context.cache_seconds
+        return fresh and cached.fingerprint == _fingerprint(state, cached.xml)
+
+    def _state(self, scopes: Sequence[Scope]) -> str:
+        """What a context of these scopes depends on, as one text."""
+        revisions = self._store.revisions(scopes)
+        limits = self._settings.context
+        return "\n".join(
+            [
+                f"{limits.facts_limit} {limits.facts_max_age_hours} {limits.reflections_limit}"
+                f" {self._settings.scopes.user.word_limit}",
+                *(f"{scope.key} {revisions.get(scope, 0)}" for scope in scopes),
+            ]
+        )
+
+    def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, _Memory]:
+        documents = self._store.consolidations(scopes)
+        pending = self._newest_pending(documents)
+        return {
+            scope: _Memory(
+                text=documents[scope].consolidated_content,
+                version=documents[scope].version,
+                written_at=documents[scope].updated_at or documents[scope].last_consolidated_at,
+                pending=pending.get(scope, ()),
+            )
+            for scope in scopes
+            if scope in documents
+        }
+
+    def _shown(
+        self, memories: Mapping[Scope, _Memory], view: SessionView
+    ) -> dict[Scope, ScopeMemory]:
+        """What is rendered: the memory of several accounts of one person as that of one.
+
+        Their texts, newest first, share the word limit of the newest, and their newest pending
+        reflections the limit of one scope.
+        """
+        own = {scope: memory for scope, memory in memories.items() if scope.user_id}
+        others = {scope: memory.shown for scope, memory in memories.items() if scope not in own}
+        if len(own) < 2 or view.person is None:
+            return others | {scope: memory.shown for scope, memory in own.items()}
+        newest_first = sorted(own, key=lambda scope: own[scope].order, reverse=True)
+        texts = [scope for scope in newest_first if own[scope].text.strip()]
+        limit = self._settings.context.reflections_limit
+        pending = [each for memory in own.values() for each in memory.pending]
+        pending.sort(key=lambda reflection: reflection.formed_at)
+        reflections = tuple(reflection.content for reflection in pending[-limit:])
+        if len(texts) < 2:
+            scope = next(iter(texts), newest_first[0])
+            alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
+            return others | {scope: alone}
+        policy = self._store.policies(texts[:1]).get(texts[0])
+        room = word_limit_of(self._settings, texts[0], policy)
+        shown: dict[Scope, ScopeMemory] = {}
+        for scope in texts:
+            text = own[scope].text if not shown else first_lines(own[scope].text, room)
+            room -= word_count(text)
+            shown[scope] = ScopeMemory(
+                account=view.person.names.get(scope.owner, scope.owner),
+                text=text,
+                version=own[scope].version,
+                reflections=() if shown else reflections,
+            )
+        return others | shown
+
+    def _newest_pending(
+        self, documents: Mapping[Scope, Consolidation]
+    ) -> dict[Scope, tuple[Reflection, ...]]:
+        """The newest pending reflections of each scope, oldest first.
+
+        One query for all scopes with short buffers, and one more for each with a long one, so
+        that no scope's flood hides another's.
+        """
+        limit = self._settings.context.reflections_limit
+        if not limit:
+            return {}
+        short = [
+            s for s, document in documents.items() if 0 < len(document.unabsorbed_ids) <= limit
+        ]
+        long = [s for s, document in documents.items() if len(document.unabsorbed_ids) > limit]
+        found: dict[Scope, list[Reflection]] = {}
+        if short:
+            for reflection in self._store.reflections(short, absorbed=False):
+                found.setdefault(reflection.home, []).append(reflection)
+        for scope in long:
+            found[scope] = list(self._store.reflections((scope,), absorbed=False, limit=limit))
+        return {
+            scope: _in_buffer_order(reflections, documents[scope])
+            for scope, reflections in found.items()
+        }
+
+    def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:
+        limit = self._settings.context.facts_limit
+        if not limit:
+            return []
+        return self._store.recent_facts(scopes, since=self._facts_since(now), limit=limit)
+
+    def _facts_since(self, now: datetime) -> datetime:
+        return now - timedelta(hours=self._settings.context.facts_max_age_hours)
+
+    def _past(
+        self, session: Session, agent: Agent, speaker: str | None, moment: datetime
+    ) -> ContextReport:
+        view = current_view(self._store, session, agent, speaker=speaker)
+        past = {scope: self._memory_at(scope, moment) for scope in view.reads}
+        memories = self._shown(past, view)
+        limit = self._settings.context.facts_limit
+        facts = self._store.facts_at(view.reads, moment, limit=limit) if limit else []
+        since = self._facts_since(moment)
+        recent = [fact for fact in facts if fact.recent_at >= since]
+        xml = render_context(memories, recent, now=moment)
+        return ContextReport(
+            xml=xml,
+            parts=measure(xml, characters_per_token=self._characters_per_token),
+            scopes=view.reads,
+            cached=False,
+            built_at=moment,
+            recall="off: a context of the past is rebuilt without recall",
+        )
+
+    def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
+        version = self._store.consolidation_at(scope, moment)
+        limit = self._settings.context.reflections_limit
+        pending = self._store.pending_at(scope, moment)[-limit:] if limit else []
+        return _Memory(
+            text=version.content if version else "",
+            version=version.version if version else 0,
+            written_at=version.at if version else None,
+            pending=tuple(pending),
+        )
+
+
+def _is_shareable(session: Session, view: SessionView) -> bool:
+    """Whether the platform may serve the context to any account that speaks next in the session:
+    it reads user memory only where the session has one account."""
+    return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
+
+
+def first_lines(text: str, words: int) -> str:
+    """As many whole lines from the beginning of a text as have at most this many words."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        words -= word_count(line)
+        if words < 0:
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _in_buffer_order(
+    reflections: Sequence[Reflection], document: Consolidation
+) -> tuple[Reflection, ...]:
+    """The reflections as the buffer has them: those of one formation have one time, but an order.
+    One that was taken out of the buffer since it was read is left out."""
+    place = {reflection_id: index for index, reflection_id in enumerate(document.unabsorbed_ids)}
+    pending = [reflection for reflection in reflections if reflection.id in place]
+    pending.sort(key=lambda reflection: place[reflection.id])
+    return tuple(pending)
+
+
+def _fingerprint(state: str, xml: str) -> str:
+    """Of what a context depends on, and of its text: one that somebody else wrote is not ours."""
+    digest = hashlib.sha256()
+    for part in (state, xml):
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "big") + raw)
+    return digest.hexdigest()

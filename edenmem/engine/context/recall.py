@@ -1,0 +1,211 @@
+"""Recall: whether a message needs memories that are not in the prompt yet, and fetching them.
+
+A context is served whatever happens here: what fails is said in the note, and is never shown as
+"nothing was found".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from edenmem.engine.context.recall_signs import sign
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.visibility import SessionView
+from edenmem.errors import ConfigError, EdenmemError
+from edenmem.models.formation import CallUsage
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Fact
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.search.searcher import Searcher
+    from edenmem.llm.protocol import LLM
+
+RecallMode = Literal["off", "heuristic", "llm", "always"]
+
+MAX_QUERIES = 3
+#: A query is words to find facts of some 30 words by; the end of a long message adds only noise.
+QUERY_CHARACTERS = 500
+
+
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """What was fetched for a message. ``note`` says why, why not, or what failed."""
+
+    note: str
+    queries: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    usage: tuple[CallUsage, ...] = ()
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    note: str
+    queries: tuple[str, ...] = ()
+    usage: tuple[CallUsage, ...] = ()
+
+
+class Recaller:
+    """Decides by one of the modes whether to search, and searches what the session may read.
+
+    ``llm`` is needed by the mode of that name only, ``searcher`` by all but ``off``.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        searcher: Searcher | None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._searcher = searcher
+        self._clock = clock
+
+    async def recall(
+        self,
+        mode: RecallMode,
+        message: str | None,
+        *,
+        session: Session,
+        agent: Agent,
+        view: SessionView,
+        known: str,
+    ) -> Recalled:
+        """The facts that ``message`` asks for, in the words of ``mode``.
+
+        Args:
+            mode: See `edenmem.settings.schema.ContextSettings`.
+            message: What the agent is about to answer; None: the newest message of a person.
+            session: The conversation.
+            agent: Who is about to answer.
+            view: What may be read; nothing outside its scopes is searched.
+            known: The context as it stands; names in it are no reason to search.
+        """
+        if mode == "off":
+            return Recalled(note="off")
+        try:
+            if message is None:
+                message = await in_thread(self._newest_message, session)
+            if not message or not message.strip():
+                return Recalled(note=f"{mode}: there is no message to recall memories for")
+            plan = await self._plan(mode, message, session, agent, view, known)
+        except EdenmemError as error:
+            return Recalled(note=f"{mode}: failed, so nothing was searched: {error.message}")
+        if not plan.queries:
+            return Recalled(note=plan.note, usage=plan.usage)
+        return await self._search(plan, view)
+
+    async def _plan(
+        self,
+        mode: RecallMode,
+        message: str,
+        session: Session,
+        agent: Agent,
+        view: SessionView,
+        known: str,
+    ) -> _Plan:
+        if mode == "llm":
+            return await self._ask(message, session, agent, view)
+        reason = "every message is searched for" if mode == "always" else sign(message, known)
+        if reason is None:
+            return _Plan(note=f"{mode}: no sign that the message needs memories")
+        return _Plan(note=f"{mode}: {reason}", queries=_queries((message,)))
+
+    async def _search(self, plan: _Plan, view: SessionView) -> Recalled:
+        if self._searcher is None:
+            note = f"{plan.note}; there is nothing to search with"
+            return Recalled(note=note, queries=plan.queries, usage=plan.usage)
+        try:
+            report = await self._searcher.search(
+                plan.queries, view.reads, top_k=self._settings.context.recall_top_k
+            )
+        except EdenmemError as error:
+            return Recalled(
+                note=f"{plan.note}; the search failed: {error.message}",
+                queries=plan.queries,
+                usage=plan.usage,
+            )
+        notices = "".join(f"; {notice}" for notice in report.notices)
+        return Recalled(
+            note=f"{plan.note}; {len(report.hits)} found{notices}",
+            queries=plan.queries,
+            facts=tuple(hit.fact for hit in report.hits),
+            usage=plan.usage,
+        )
+
+    def _newest_message(self, session: Session) -> str | None:
+        """What a person said last, if it is among the messages that recall looks at."""
+        newest = self._store.messages(session.id, newest=self._settings.context.recall_messages)
+        spoken = [m.content for m in newest if m.role == "user" and not m.trigger]
+        return spoken[-1] if spoken else None
+
+    # -- by a model ----------------------------------------------------------------------------
+
+    async def _ask(self, message: str, session: Session, agent: Agent, view: SessionView) -> _Plan:
+        from edenmem.engine.formation.transcript import tidy_name
+        from edenmem.engine.runtime.answers import RecallAnswer
+        from edenmem.engine.runtime.llm_session import Asker
+        from edenmem.engine.runtime.usage import keep_usage
+
+        if self._llm is None:
+            raise ConfigError("no language model is configured")
+        conversation = await in_thread(self._conversation, message, session, agent, view)
+        asker = Asker(self._llm, f"{session.label}/{agent.username}/{one_line(message, 80)}")
+        try:
+            answer = await asker.ask(
+                "recall",
+                RecallAnswer,
+                model=self._settings.llm.fast_model,
+                now=self._clock(),
+                agent=tidy_name(agent.label) or "an agent",
+                conversation=conversation,
+            )
+        finally:
+            await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
+        queries = _queries(answer.queries)
+        note = "llm: the model wrote queries" if queries else "llm: no search is needed"
+        return _Plan(note=note, queries=queries, usage=tuple(asker.spent))
+
+    def _conversation(self, message: str, session: Session, agent: Agent, view: SessionView) -> str:
+        from edenmem.engine.formation.transcript import Cast, transcribe
+
+        wanted = self._settings.context.recall_messages
+        messages = list(self._store.messages(session.id, newest=wanted))
+        if not any(m.role == "user" and m.content == message for m in messages[-1:]):
+            messages.append(self._unsaid(message, session, messages))
+        agents = [self._store.agent(other) for other in session.agents if other != agent.id]
+        senders = [m.sender for m in messages if m.sender]
+        cast = Cast(
+            agent_id=agent.id,
+            agents={each.id: each for each in (*agents, agent) if each is not None},
+            users=self._store.users_by_ids((*session.users, *senders)),
+            only_user=view.user,
+        )
+        return transcribe(messages[-wanted:], cast, self._settings.formation).text
+
+    def _unsaid(self, message: str, session: Session, messages: Sequence[Message]) -> Message:
+        """The message as the session will have it, if the host has not stored it yet."""
+        now = self._clock()
+        latest = max((m.created_at for m in messages), default=now)
+        return Message(
+            id=new_id(now),
+            session_id=session.id,
+            role="user",
+            content=message,
+            created_at=max(now, latest),
+        )
+
+
+def _queries(texts: Sequence[str]) -> tuple[str, ...]:
+    lines = (one_line(text)[:QUERY_CHARACTERS].rstrip() for text in texts)
+    return tuple(dict.fromkeys(line for line in lines if line))[:MAX_QUERIES]

@@ -1,0 +1,1 @@
+"""Changes made by hand."""

@@ -1,0 +1,628 @@
+"""Facts by hand: add, edit, delete, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.consolidation.draft import without_version
+from edenmem.engine.edits import checks
+from edenmem.engine.edits import policies as policy_changes
+from edenmem.engine.edits.checks import check_result
+from edenmem.engine.edits.policies import POLICY_FIELDS
+from edenmem.engine.embeddings.status import misfit_notice
+from edenmem.engine.reports import EditReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.errors import NotFoundError, ProviderError, UsageError
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeSet,
+    ChangeStatus,
+    HistoryEntry,
+    RemoveFact,
+    RemoveReflection,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+
+class EditRoad:
+    """What the kinds of edits have in common: whom they act for, and the way to the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._embedder = embedder
+        self._actor = actor
+        self._clock = clock
+
+    async def _apply(
+        self,
+        change: Change,
+        target_type: str,
+        target_id: str,
+        before: msgspec.Struct | None,
+        after: msgspec.Struct | None,
+        dry_run: bool,
+        notices: tuple[str, ...] = (),
+    ) -> EditReport:
+        result = None
+        if not dry_run:
+            changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
+            result = (await in_thread(self._store.apply, changes))[0]
+            check_result(result, target_type)
+            if result.status is ChangeStatus.DUPLICATE:
+                gone = "" if before is None else f", and {target_id} was removed in its favour"
+                notices = (f"the scope has this fact already: {result.target_id}{gone}",)
+                after = await in_thread(self._store.fact, result.target_id)
+        return EditReport(
+            action=str(type(change).__struct_config__.tag),
+            target_type=target_type,
+            target_id=result.target_id if result is not None else target_id,
+            before=plain(before),
+            after=plain(after),
+            dry_run=dry_run,
+            result=result,
+            notices=notices,
+        )
+
+
+def unchanged(
+    target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "already the case"
+) -> EditReport:
+    """The report of a change that would change nothing, and so is not made."""
+    data = plain(document)
+    return EditReport(
+        action="none",
+        target_type=target_type,
+        target_id=getattr(document, "id", ""),
+        before=data,
+        after=data,
+        dry_run=dry_run,
+        notices=(why,),
+    )
+
+
+def version_of(history: Sequence[HistoryEntry], version: int, what: str) -> HistoryEntry:
+    """The entry of this version; of several (a fact that was restored) the latest.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    found = [entry for entry in history if entry.version == version and entry.action != "delete"]
+    if found:
+        return found[-1]
+    there = ", ".join(str(number) for number in sorted({entry.version for entry in history}))
+    raise NotFoundError(
+        f"there is no version {version} of the {what}",
+        hint=f"its versions are {there}" if there else f"the {what} has no versions",
+    )
+
+
+def owner_fields(scope: Scope, *, session_id: str | None = None) -> dict[str, Any]:
+    """The fields by which a document belongs to ``scope``; ``session_id`` is its source."""
+    return {
+        "scope": scope.kind,
+        "agent_id": scope.agent_id,
+        "user_id": scope.user_id,
+        "group_id": scope.group_id,
+        "shard": scope.shard_name,
+        "session_id": scope.session_id or session_id,
+    }
+
+
+def plain(document: msgspec.Struct | None) -> dict[str, Any] | None:
+    """The document as data for people: ISO times, hex ids, no vector."""
+    if document is None:
+        return None
+    if isinstance(document, Fact):
+        document = msgspec.structs.replace(document, embedding=None)
+    data: dict[str, Any] = msgspec.to_builtins(document)
+    data.pop("embedding", None)
+    return data
+
+
+class ScopeEdits(EditRoad):
+    """Changes of policies and agents; see `edenmem.engine.edits.editor.Editor`."""
+
+    async def set_policy(
+        self,
+        scope: Scope,
+        changes: Mapping[str, object],
+        *,
+        expected_version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Change settings of one scope; None gives one back to the default of its kind.
+
+        A shard exists as soon as it has a policy, so this is also how one is made.
+        """
+        if scope.shard_name is not None:
+            policy_changes.check_shard_name(scope.shard_name)
+        before = await in_thread(checks.check_scope_known, self._store, scope, new_shard=True)
+        base = before or Policy(id=new_id(), **owner_fields(scope))
+        checks.check_version("policy", base.version, expected_version)
+        after = policy_changes.changed(base, changes)
+        if before is not None and after == before:
+            return unchanged("policy", before, dry_run)
+        now = self._clock()
+        after = msgspec.structs.replace(after, version=base.version + 1, updated_at=now)
+        change = WritePolicy(policy=after, expected_version=base.version, at=now, reason=reason)
+        return await self._apply(change, "policy", after.id, before, after, dry_run)
+
+    async def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
+        """Let the scope keep what it has and take nothing new."""
+        return await self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
+
+    async def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
+        """Let a paused scope take new memory again. Of any other nothing is written."""
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        if policy is None or policy.active:
+            unset = policy or Policy(id="", **owner_fields(scope))
+            return unchanged("policy", unset, dry_run, why="it was not paused")
+        return await self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
+
+    async def set_agent(
+        self,
+        agent_id: str,
+        *,
+        user_memory: bool | None = None,
+        agent_memory: bool | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Switch an agent's user or agent memory on or off."""
+        if user_memory is None and agent_memory is None:
+            raise UsageError("nothing to change: name user memory, agent memory, or both")
+        await in_thread(checks.check_agent_known, self._store, agent_id)
+        before = await in_thread(self._store.agent, agent_id)
+        assert before is not None
+        change = SetAgentToggles(
+            agent_id=agent_id,
+            at=self._clock(),
+            user_memory_enabled=user_memory,
+            agent_memory_enabled=agent_memory,
+            reason=reason,
+        )
+        toggles = {"user_memory_enabled": user_memory, "agent_memory_enabled": agent_memory}
+        wanted = {name: value for name, value in toggles.items() if value is not None}
+        after = msgspec.structs.replace(before, **wanted)
+        if after == before:
+            return unchanged("agent", before, dry_run)
+        return await self._apply(change, "agent", agent_id, before, after, dry_run)
+
+
+class TextEdits(EditRoad):
+    """Changes of consolidated texts; see `edenmem.engine.edits.editor.Editor`."""
+
+    async def edit_consolidation(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        expected_version: int,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Write the scope's text as its next version; pending reflections stay pending."""
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        before = (await in_thread(self._store.consolidations, [scope])).get(scope)
+        checks.check_version("text", before.version if before else 0, expected_version)
+        limit = word_limit_of(self._settings, scope, policy)
+        text = checks.text_of(
+            without_version(content), what="text", limit=limit, allow_long=allow_long
+        )
+        if before is not None and text == before.consolidated_content:
+            return unchanged("consolidation", before, dry_run)
+        return await self._write_text(scope, before, text, limit, reason, dry_run)
+
+    async def restore_consolidation(
+        self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False
+    ) -> EditReport:
+        """Write an earlier version's text as a new version; pending reflections stay pending."""
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        history = await in_thread(self._store.history, "consolidation", "", scope=scope)
+        text = version_of(history, version, "text").content
+        before = (await in_thread(self._store.consolidations, [scope])).get(scope)
+        if before is not None and text == before.consolidated_content:
+            return unchanged("consolidation", before, dry_run)
+        limit = word_limit_of(self._settings, scope, policy)
+        why = reason or f"version {version} restored"
+        return await self._write_text(scope, before, text, limit, why, dry_run)
+
+    async def _write_text(
+        self,
+        scope: Scope,
+        before: Consolidation | None,
+        text: str,
+        limit: int,
+        reason: str,
+        dry_run: bool,
+    ) -> EditReport:
+        now = self._clock()
+        base = before or Consolidation(id="", **owner_fields(scope))
+        change = WriteConsolidation(
+            scope=scope,
+            expected_version=base.version,
+            content=text,
+            word_limit=limit,
+            at=now,
+            reason=reason,
+        )
+        after = msgspec.structs.replace(
+            base,
+            consolidated_content=text,
+            version=base.version + 1,
+            word_limit=limit,
+            absorbed_ids=(),
+            updated_at=now,
+        )
+        return await self._apply(change, "consolidation", base.id, before, after, dry_run)
+
+
+class ReflectionEdits(EditRoad):
+    """Changes of reflections; see `edenmem.engine.edits.editor.Editor`."""
+
+    async def add_reflection(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        session_id: str | None = None,
+        private: bool = False,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Add a reflection at the end of the scope's buffer."""
+        text = self._reflection_text(content, allow_long)
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        checks.check_open(policy, scope)
+        if scope.session_id is not None and session_id not in (None, scope.session_id):
+            raise UsageError("a session's reflection comes from that session")
+        if session_id is not None:
+            await in_thread(checks.check_session_known, self._store, session_id)
+        reflection = Reflection(
+            id=new_id(),
+            **owner_fields(scope, session_id=session_id),
+            content=text,
+            formed_at=self._clock(),
+            private=private,
+        )
+        change = AddReflection(
+            reflection=reflection,
+            word_limit=word_limit_of(self._settings, scope, policy),
+            reason=reason,
+        )
+        return await self._apply(change, "reflection", reflection.id, None, reflection, dry_run)
+
+    async def edit_reflection(
+        self,
+        reflection_id: str,
+        content: str,
+        *,
+        expected_version: int,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Give a pending reflection a new text; one that is in a text already stays as it is."""
+        before = await self._reflection(reflection_id, expected_version)
+        if before.absorbed:
+            raise UsageError(
+                "the reflection is part of the consolidated text by now",
+                hint="edit that text: edenmem consolidation edit",
+            )
+        text = self._reflection_text(content, allow_long)
+        if text == before.content:
+            return unchanged("reflection", before, dry_run)
+        now = self._clock()
+        change = ReviseReflection(
+            scope=before.home,
+            reflection_id=before.id,
+            expected_version=before.version,
+            content=text,
+            at=now,
+            reason=reason,
+        )
+        after = msgspec.structs.replace(
+            before, content=text, version=before.version + 1, updated_at=now
+        )
+        return await self._apply(change, "reflection", before.id, before, after, dry_run)
+
+    async def delete_reflection(
+        self,
+        reflection_id: str,
+        *,
+        expected_version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Take a reflection away; a text that absorbed it keeps what it says."""
+        before = await self._reflection(reflection_id, expected_version)
+        change = RemoveReflection(
+            scope=before.home,
+            reflection_id=before.id,
+            expected_version=before.version,
+            at=self._clock(),
+            reason=reason,
+        )
+        return await self._apply(change, "reflection", before.id, before, None, dry_run)
+
+    async def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
+        reflection = await in_thread(self._store.reflection, reflection_id)
+        if reflection is None:
+            raise NotFoundError(f"there is no reflection {reflection_id}")
+        checks.check_version("reflection", reflection.version, expected_version)
+        return reflection
+
+    def _reflection_text(self, content: str, allow_long: bool) -> str:
+        limit = self._settings.formation.reflection_words
+        return checks.text_of(content, what="reflection", limit=limit, allow_long=allow_long)
+
+
+WITHOUT_VECTOR = (
+    "--set embedding.provider=none stores it now, "
+    "and 'edenmem embed backfill' adds its vector later"
+)
+NO_VECTOR = (
+    "stored without a vector, so it is found by its words only; "
+    "'edenmem embed backfill' adds one when there is an embedding model"
+)
+
+
+class FactEdits(EditRoad):
+    """Changes of facts; see `edenmem.engine.edits.editor.Editor`."""
+
+    async def add_fact(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        private: bool = False,
+        session_id: str | None = None,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Add a fact. One that the scope has already is left as it is: the action is "none"."""
+        checks.check_holds_facts(scope)
+        text = self._fact_text(content, allow_long)
+        policy = await in_thread(checks.check_scope_known, self._store, scope)
+        checks.check_open(policy, scope)
+        if session_id is not None:
+            await in_thread(checks.check_session_known, self._store, session_id)
+        fact = Fact(
+            id=new_id(),
+            **owner_fields(scope, session_id=session_id),
+            content=text,
+            hash=content_hash(text),
+            formed_at=self._clock(),
+            private=private,
+        )
+        there = (await in_thread(self._store.facts_by_hashes, scope, [fact.hash])).get(fact.hash)
+        if there is not None:
+            return unchanged("fact", there, dry_run)
+        notices: tuple[str, ...] = ()
+        if not dry_run:
+            vector, model, notices = await self._vector(text)
+            fact = msgspec.structs.replace(fact, embedding=vector, embedding_model=model)
+        change = AddFact(fact=fact, reason=reason)
+        return await self._apply(change, "fact", fact.id, None, fact, dry_run, notices)
+
+    async def edit_fact(
+        self,
+        fact_id: str,
+        content: str,
+        *,
+        expected_version: int,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Give a fact a new text; the old one stays in its history."""
+        fact = await self._fact(fact_id, expected_version)
+        text = self._fact_text(content, allow_long)
+        return await self._revise(fact, text, reason, dry_run)
+
+    async def delete_fact(
+        self,
+        fact_id: str,
+        *,
+        expected_version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Take a fact away; `restore_fact` brings it back."""
+        fact = await self._fact(fact_id, expected_version)
+        change = RemoveFact(
+            scope=fact.home,
+            fact_id=fact.id,
+            expected_version=fact.version,
+            at=self._clock(),
+            reason=reason,
+        )
+        return await self._apply(change, "fact", fact.id, fact, None, dry_run)
+
+    async def restore_fact(
+        self,
+        fact_id: str,
+        *,
+        version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Bring back a deleted fact under its id, or an earlier text; either as a new version.
+
+        Args:
+            fact_id: Of a fact that is, or was.
+            version: Whose text to bring back. A deleted fact needs none: it says what it said.
+            reason: Kept in the audit entry.
+            dry_run: Write nothing.
+
+        Raises:
+            UsageError: the fact is not deleted, and no version is named.
+            NotFoundError: there never was such a fact or version.
+        """
+        history = await in_thread(self._store.history, "fact", fact_id)
+        fact = await in_thread(self._store.fact, fact_id)
+        if fact is None:
+            deleted = next((entry for entry in reversed(history) if entry.snapshot), None)
+            if deleted is None or deleted.snapshot is None:
+                raise NotFoundError(f"there is no fact {fact_id}, and none was deleted")
+            return await self._undelete(deleted.snapshot, history, version, reason, dry_run)
+        if version is None:
+            raise UsageError(
+                f"the fact is not deleted; it is at version {fact.version}",
+                hint="name the version whose text to bring back (--version)",
+            )
+        text = version_of(history, version, "fact").content
+        return await self._revise(fact, text, reason or f"version {version} restored", dry_run)
+
+    async def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
+        if text == fact.content:
+            return unchanged("fact", fact, dry_run)
+        now = self._clock()
+        vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
+        change = ReviseFact(
+            scope=fact.home,
+            fact_id=fact.id,
+            expected_version=fact.version,
+            content=text,
+            at=now,
+            embedding=vector,
+            embedding_model=model,
+            reason=reason,
+        )
+        after = msgspec.structs.replace(
+            fact,
+            content=text,
+            hash=content_hash(text),
+            version=fact.version + 1,
+            previous_content=fact.content,
+            updated_at=now,
+            embedding_model=model,
+        )
+        return await self._apply(change, "fact", fact.id, fact, after, dry_run, notices)
+
+    async def _undelete(
+        self,
+        snapshot: Fact,
+        history: list[HistoryEntry],
+        version: int | None,
+        reason: str,
+        dry_run: bool,
+    ) -> EditReport:
+        await in_thread(checks.check_scope_known, self._store, snapshot.home)
+        # a version that no entry of the history has, made now: what was in between stays true
+        fact = msgspec.structs.replace(
+            snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
+        )
+        notices: tuple[str, ...] = ()
+        text = version_of(history, version, "fact").content if version else snapshot.content
+        if text != snapshot.content:
+            vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
+            fact = msgspec.structs.replace(
+                fact,
+                content=text,
+                hash=content_hash(text),
+                previous_content=snapshot.content,
+                embedding=vector,
+                embedding_model=model,
+            )
+        change = AddFact(fact=fact, reason=reason or "restored")
+        return await self._apply(change, "fact", fact.id, None, fact, dry_run, notices)
+
+    async def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
+        fact = await in_thread(self._store.fact, fact_id)
+        if fact is None:
+            raise NotFoundError(
+                f"there is no fact {fact_id}",
+                hint=f"if it was deleted: edenmem fact restore {fact_id}",
+            )
+        checks.check_version("fact", fact.version, expected_version)
+        return fact
+
+    async def _vector(self, text: str) -> tuple[bytes | None, str | None, tuple[str, ...]]:
+        """The text's vector and its model; without an embedder neither, and a word about it."""
+        if self._embedder is None:
+            return None, None, (NO_VECTOR,)
+        notice = await in_thread(misfit_notice, self._store, self._settings, self._embedder.model)
+        if notice:
+            return None, None, (notice,)
+        try:
+            embedding = await self._embedder.embed([text])
+        except ProviderError as error:
+            error.add_hint(WITHOUT_VECTOR)
+            raise
+        return embedding.vectors[0], self._embedder.model, ()
+
+    def _fact_text(self, content: str, allow_long: bool) -> str:
+        limit = self._settings.formation.fact_words
+        return checks.text_of(content, what="fact", limit=limit, allow_long=allow_long)
+
+
+__all__ = ["NO_VECTOR", "POLICY_FIELDS", "Editor"]
+
+
+class Editor(FactEdits, ReflectionEdits, TextEdits, ScopeEdits):
+    """Changes memory on behalf of ``actor``.
+
+    All methods take ``reason`` (kept in the audit entry) and ``dry_run``. They raise
+    `NotFoundError` if what is named does not exist (also an agent or user that the host does not
+    know), `ConflictError` if it changed since ``expected_version``, and `UsageError` if the
+    content is empty or, unless ``allow_long``, over its limit of words.
+    """
+
+    async def set_private(
+        self,
+        target_type: Literal["fact", "reflection"],
+        target_id: str,
+        private: bool,
+        *,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Keep a fact or reflection from being propagated, or allow it again."""
+        before: Fact | Reflection
+        if target_type == "fact":
+            before = await self._fact(target_id, None)
+        else:
+            before = await self._reflection(target_id, None)
+        change = SetPrivacy(
+            scope=before.home,
+            target_type=target_type,
+            target_id=target_id,
+            private=private,
+            at=self._clock(),
+            reason=reason,
+        )
+        after = msgspec.structs.replace(before, private=private)
+        return await self._apply(change, target_type, target_id, before, after, dry_run)

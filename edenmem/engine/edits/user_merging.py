@@ -1,0 +1,352 @@
+"""Moving the memory of one account to another: ``user merge``.
+
+Links between accounts are the platform's and stay as they are. What moves is added at its target
+first, under an id that is the same each time, and removed at its source only when it is there.
+Interrupted anywhere, nothing is lost, and the same merge again moves the rest and doubles nothing.
+Each step is a change like any other: in history and audit, and taken back by ``undo --run``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Literal, TypeVar
+
+import msgspec
+
+from edenmem.engine.edits import checks
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.errors import UsageError
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeSet,
+    ChangeStatus,
+    RemoveFact,
+    RemoveReflection,
+    RevertConsolidation,
+    ReviseFact,
+    SetPrivacy,
+    WriteConsolidation,
+)
+from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store, batched
+from edenmem.text import word_count
+
+#: Facts and reflections that are moved in one set of changes.
+BATCH = 200
+#: Passes over an account: what somebody changed during one is moved by the next.
+_PASSES = 3
+
+_M = TypeVar("_M", Fact, Reflection)
+TextMove = Literal["none", "moved", "pending"]
+
+
+class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
+    """What a merge moved of one agent's memory, or would move.
+
+    ``twins`` are facts that the target had already. ``text`` is "moved" if the target had none, and
+    "pending" if its lines became reflections that the target's next consolidation works in.
+    ``left`` counts what somebody changed at the same time, so that it stayed.
+    """
+
+    agent_id: str
+    facts: int = 0
+    twins: int = 0
+    reflections: int = 0
+    text: TextMove = "none"
+    left: int = 0
+
+
+class UserMerger:
+    """Moves memory between accounts. Blocks."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+
+    def merge(
+        self,
+        source_id: str,
+        target_id: str,
+        *,
+        agent_id: str | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> Iterator[AccountMerge]:
+        """Move the memory of an account to another, agent by agent.
+
+        Facts, reflections and the text move; versions, audit entries and the policy stay. A fact
+        that the target has too is removed, and its sources are added to the target's.
+
+        Args:
+            source_id: The account that has the memory.
+            target_id: The account that gets it; must exist.
+            agent_id: Only the memory of this agent.
+            reason: Kept in the audit entries.
+            dry_run: Count, and change nothing.
+
+        Raises:
+            UsageError: both are the same account, or the target's scope is paused.
+            NotFoundError: the agent or the target does not exist.
+        """
+        if source_id == target_id:
+            raise UsageError("an account cannot be merged into itself", hint="name two accounts")
+        summaries = list(
+            self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[source_id])
+        )
+        pairs = [(s.scope, Scope.user(s.scope.agent_id, target_id)) for s in summaries]
+        for _, target in pairs:
+            checks.check_open(checks.check_scope_known(self._store, target), target)
+        for source, target in pairs:
+            done = self._counted(source, target)
+            if done == AccountMerge(agent_id=source.agent_id):
+                continue
+            yield done if dry_run else self._moved(source, target, done, reason)
+
+    def _counted(self, source: Scope, target: Scope) -> AccountMerge:
+        facts = twins = 0
+        for batch in batched(self._store.facts(FactFilter(scopes=(source,))), BATCH):
+            known = self._store.facts_by_hashes(target, [fact.hash for fact in batch])
+            twins += sum(fact.hash in known for fact in batch)
+            facts += sum(fact.hash not in known for fact in batch)
+        texts = self._store.consolidations((source, target))
+        return AccountMerge(
+            agent_id=source.agent_id,
+            facts=facts,
+            twins=twins,
+            reflections=sum(1 for _ in self._store.reflections((source,))),
+            text=_text_move(texts.get(source), texts.get(target)),
+        )
+
+    def _moved(
+        self, source: Scope, target: Scope, planned: AccountMerge, reason: str
+    ) -> AccountMerge:
+        reason = reason or f"merged from account {source.owner}"
+        for _ in range(_PASSES):
+            for batch in batched(
+                self._store.facts(FactFilter(scopes=(source,)), with_vectors=True), BATCH
+            ):
+                self._move_facts(batch, target, reason)
+            for batch in batched(list(self._store.reflections((source,)))[::-1], BATCH):
+                self._move_reflections(batch, target, reason)
+            self._move_text(source, target, reason)
+            rest = self._counted(source, target)
+            left = rest.facts + rest.twins + rest.reflections + (rest.text != "none")
+            if not left:
+                break
+        return msgspec.structs.replace(planned, left=left)
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def _move_facts(self, facts: Sequence[Fact], target: Scope, reason: str) -> None:
+        known = self._store.facts_by_hashes(target, [fact.hash for fact in facts])
+        arrivals: dict[str, list[Change]] = {}
+        for fact in facts:
+            twin = known.get(fact.hash)
+            if twin is not None:
+                arrivals[fact.id] = self._joined(fact, twin, reason)
+            else:
+                arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
+        there = self._arrived(arrivals)
+        self._apply(
+            [
+                RemoveFact(
+                    scope=fact.home,
+                    fact_id=fact.id,
+                    expected_version=fact.version,
+                    at=self._clock(),
+                    reason=reason,
+                )
+                for fact in facts
+                if fact.id in there
+            ]
+        )
+
+    def _joined(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
+        """What makes the target's fact stand for both."""
+        changes: list[Change] = []
+        if not set(fact.source_message_ids) <= set(twin.source_message_ids):
+            changes.append(
+                ReviseFact(
+                    scope=twin.home,
+                    fact_id=twin.id,
+                    expected_version=twin.version,
+                    content=twin.content,
+                    at=self._clock(),
+                    source_message_ids=fact.source_message_ids,
+                    reason=reason,
+                )
+            )
+        if fact.private and not twin.private:
+            changes.append(
+                SetPrivacy(
+                    scope=twin.home,
+                    target_type="fact",
+                    target_id=twin.id,
+                    private=True,
+                    at=self._clock(),
+                    reason=reason,
+                )
+            )
+        return changes
+
+    # -- reflections and texts ---------------------------------------------------------------
+
+    def _move_reflections(
+        self, reflections: Sequence[Reflection], target: Scope, reason: str
+    ) -> None:
+        limit = self._word_limit(target)
+        arrivals: dict[str, list[Change]] = {
+            each.id: [AddReflection(reflection=_at(each, target), word_limit=limit, reason=reason)]
+            for each in reflections
+        }
+        there = self._arrived(arrivals)
+        self._apply(
+            [
+                RemoveReflection(
+                    scope=each.home,
+                    reflection_id=each.id,
+                    expected_version=each.version,
+                    at=self._clock(),
+                    reason=reason,
+                )
+                for each in reflections
+                if each.id in there
+            ]
+        )
+
+    def _move_text(self, source: Scope, target: Scope, reason: str) -> None:
+        texts = self._store.consolidations((source, target))
+        old, new = texts.get(source), texts.get(target)
+        if old is None or _text_move(old, new) == "none":
+            return
+        if not self._has_had(target, old.consolidated_content):
+            arrivals = self._text_arrivals(old, new, target, reason)
+            if len(self._arrived(arrivals)) < len(arrivals):
+                return
+        self._apply(
+            [
+                RevertConsolidation(
+                    scope=source,
+                    expected_version=old.version,
+                    content="",
+                    word_limit=old.word_limit,
+                    at=self._clock(),
+                    reverted_versions=old.unpropagated_versions,
+                    reason=reason,
+                )
+            ]
+        )
+
+    def _has_had(self, scope: Scope, text: str) -> bool:
+        """Whether the scope's text was this one, and came to what it is without being taken back:
+        then a merge that was cut off has brought it there."""
+        for entry in reversed(self._store.history("consolidation", "", scope=scope)):
+            if entry.content == text:
+                return True
+            if entry.action == "restore":
+                return False
+        return False
+
+    def _text_arrivals(
+        self, old: Consolidation, new: Consolidation | None, target: Scope, reason: str
+    ) -> dict[str, list[Change]]:
+        """The text as that of a target without one; else its lines as pending reflections."""
+        now, limit = self._clock(), self._word_limit(target)
+        if _text_move(old, new) == "moved":
+            write = WriteConsolidation(
+                scope=target,
+                expected_version=new.version if new else 0,
+                content=old.consolidated_content,
+                word_limit=limit,
+                at=now,
+                reason=reason,
+            )
+            return {old.id: [write]}
+        lines = pieces(old.consolidated_content, self._settings.formation.reflection_words)
+        arrivals: dict[str, list[Change]] = {}
+        for number, line in enumerate(lines):
+            reflection = Reflection(
+                id=derived_id("user merge", target.key, old.id, str(old.version), str(number)),
+                scope=target.kind,
+                agent_id=target.agent_id,
+                user_id=target.user_id,
+                content=line,
+                formed_at=old.updated_at or old.last_consolidated_at or now,
+            )
+            arrivals[reflection.id] = [
+                AddReflection(reflection=reflection, word_limit=limit, reason=reason)
+            ]
+        return arrivals
+
+    # -- what both need ----------------------------------------------------------------------
+
+    def _arrived(self, arrivals: dict[str, list[Change]]) -> set[str]:
+        """Make these changes; the keys of those that are all in force, or were before."""
+        changes = [change for each in arrivals.values() for change in each]
+        copies = [each.reflection.id for each in changes if isinstance(each, AddReflection)]
+        before = self._store.reflections_by_ids(copies) if copies else {}
+        wanted = [
+            each
+            for each in changes
+            if not isinstance(each, AddReflection) or each.reflection.id not in before
+        ]
+        refused = self._apply(wanted)
+        return {key for key, each in arrivals.items() if not any(one.id in refused for one in each)}
+
+    def _apply(self, changes: Sequence[Change]) -> set[str]:
+        """Apply changes; the ids of those that are not in force."""
+        if not changes:
+            return set()
+        change_set = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
+        return {
+            result.change_id
+            for result in self._store.apply(change_set)
+            if result.status not in (ChangeStatus.APPLIED, ChangeStatus.ALREADY)
+        }
+
+    def _word_limit(self, scope: Scope) -> int:
+        return word_limit_of(self._settings, scope, self._store.policies((scope,)).get(scope))
+
+
+def pieces(text: str, words: int) -> list[str]:
+    """The lines of a text without bullets and headings, none longer than ``words``."""
+    found: list[str] = []
+    for line in text.splitlines():
+        piece = ""
+        for word in line.strip().lstrip("-*•#").split():
+            if piece and word_count(f"{piece} {word}") > words:
+                found.append(piece)
+                piece = ""
+            piece = f"{piece} {word}".strip()
+        if piece and not (piece.startswith("[") and piece.endswith("]")):
+            found.append(piece)
+    return found
+
+
+def _text_move(old: Consolidation | None, new: Consolidation | None) -> TextMove:
+    if old is None or not old.consolidated_content.strip():
+        return "none"
+    return "pending" if new is not None and new.consolidated_content.strip() else "moved"
+
+
+def _at(memory: _M, target: Scope) -> _M:
+    """The memory as one of the target."""
+    copied = derived_id("user merge", target.key, memory.id)
+    return msgspec.structs.replace(memory, id=copied, user_id=target.user_id)

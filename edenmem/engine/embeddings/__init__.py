@@ -1,0 +1,1 @@
+"""Vectors of facts: backfill, and the switch to another model."""

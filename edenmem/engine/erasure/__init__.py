@@ -1,0 +1,1 @@
+"""Forgetting a user, session, group or agent."""

@@ -1,0 +1,245 @@
+"""Forgetting a user, a session, a group or a whole agent, wherever its traces are.
+
+The order, in which it may be cut off anywhere and begun again with the same arguments:
+
+1. it is noted as begun: from now on nothing can be written back (see `edenmem.models.forgetting`);
+2. what is on its way is settled: what was said so far counts as done, no claim can record;
+3. what others have that names the subject, or was learned from it, is rewritten, then removed, as
+   was decided for each, and older copies of it emptied;
+4. its memory is removed, what was derived from it first;
+5. conversations, where they are ours and it was asked for;
+6. the files are rewritten, the cache of query vectors emptied;
+7. it is looked whether anything is left;
+8. it is noted as done, with one audit entry that has no content.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.probe import Prober
+from edenmem.engine.erasure.reports import (
+    ForgetPlan,
+    ForgetReport,
+    Mention,
+    MentionDecision,
+    Treatment,
+)
+from edenmem.engine.erasure.rewriting import Rewriter
+from edenmem.engine.erasure.survey import Survey
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.search.query_vectors import QueryShelf
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import Actor
+from edenmem.models.forgetting import Forgetting, Passage, Subject, block
+from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.records import AuditEntry
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store, batched
+
+#: Longer than anybody is at work on one set of changes.
+_AT_WORK = timedelta(minutes=10)
+#: Passages that are emptied in one step.
+_AT_ONCE = 500
+#: Places of copies: what is emptied together with the text that it is a copy of.
+_COPIES = frozenset({"previous", "history", "audit", "formation", "context"})
+
+
+class Forgetter:
+    """Forgets on behalf of ``actor``.
+
+    Args:
+        store: Where memory is.
+        settings: Limits and models.
+        llm: Rewrites texts of others; None: whoever wants that gets a `UsageError`.
+        embedder: Gives rewritten facts their vectors, and queries of the probe theirs.
+        actor: Who is written into the audit.
+        clock: The current time.
+        shelf: Vectors of earlier queries, which are removed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+        shelf: QueryShelf | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+        self._shelf = shelf
+        self._rewriter = Rewriter(
+            store, settings, llm=llm, embedder=embedder, actor=actor, clock=clock
+        )
+        self._prober = Prober(store, settings, embedder=embedder, clock=clock)
+
+    async def plan(self, subject: Subject) -> ForgetPlan:
+        """What there is of a subject; nothing is changed."""
+        return await in_thread(Survey(self._store, self._settings, subject).plan)
+
+    async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
+        """A text without the subject, by the model; see `Rewriter.draft` for what it raises."""
+        return await self._rewriter.draft(plan.subject, mention)
+
+    def checked(self, plan: ForgetPlan, mention: Mention, text: str) -> MentionDecision:
+        """A text without the subject, by a person; see `Rewriter.checked` for what it raises."""
+        return self._rewriter.checked(plan.subject, mention, text)
+
+    async def forget(
+        self,
+        plan: ForgetPlan,
+        decisions: Sequence[MentionDecision] = (),
+        *,
+        messages: bool = False,
+        failed: Sequence[str] = (),
+    ) -> ForgetReport:
+        """Carry a plan out. Mentions without a decision are kept.
+
+        Args:
+            plan: What `plan` said.
+            decisions: What is to become of the mentions.
+            messages: Remove conversations too; on a store whose conversations are another
+                program's that is a `UsageError`, before anything is done.
+            failed: What could not be decided as it was wished; it is told as unfinished.
+
+        Raises:
+            ConflictError: somebody changes the same memory at this moment; run it again.
+        """
+        begun = await in_thread(self._begin, plan)
+        at = self._clock()
+        removed: Counter[str] = Counter()
+        await in_thread(self._store.finish_changes, before=at - _AT_WORK)
+        settled = await in_thread(self._store.settle_formations, plan.traces, at=at)
+        removed["formations (emptied)"] += settled
+        unfinished = [*failed, *await self._write(decisions, "rewrite")]
+        if any(one.mention.removed for one in decisions):
+            # Before what they absorbed goes, by which a later run would know these texts.
+            removed["copies of texts of others (emptied)"] += await in_thread(
+                self._empty_copies, plan, decisions
+            )
+        unfinished += await self._write(decisions, "remove")
+        removed.update(await in_thread(self._store.erase, plan.traces, plan.derived, at=at))
+        removed["copies of texts of others (emptied)"] += await in_thread(
+            self._empty_copies, plan, decisions
+        )
+        if messages:
+            removed.update(await in_thread(self._store.erase_messages, plan.traces))
+        if self._shelf is not None:
+            await in_thread(self._shelf.clear)
+        kept = {mention.key for mention in _kept(plan, decisions) if mention.mentioned}
+        probe = await self._prober.probe(plan, kept)
+        # What an earlier run that was cut off removed counts, too: it was counted when that began.
+        counts = {
+            kind: number
+            for kind in {**begun.counts, **removed}
+            if (number := max(begun.counts.get(kind, 0), removed[kind]))
+        }
+        finished = self._clock()
+        await in_thread(self._close, plan.subject, begun, finished, counts)
+        compaction = await in_thread(self._store.compact)
+        if not compaction.done:
+            unfinished.append(compaction.left)
+        return ForgetReport(
+            subject=plan.subject,
+            by=self._actor,
+            begun_at=begun.begun_at,
+            finished_at=finished,
+            removed=counts,
+            mentions=_tally(plan, decisions),
+            stays=plan.stays,
+            probe=probe,
+            compaction=compaction,
+            unfinished=tuple(unfinished),
+        )
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def _begin(self, plan: ForgetPlan) -> Forgetting:
+        survey = Survey(self._store, self._settings, plan.subject)
+        called = (block("called", name.casefold()) for name in plan.subject.names)
+        return self._store.begin_forgetting(
+            Forgetting(
+                id=plan.subject.id,
+                kind=plan.subject.kind,
+                begun_at=self._clock(),
+                counts=plan.counts,
+                blocks=(*survey.blocks(plan), *called),
+            )
+        )
+
+    async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
+        failures: list[str] = []
+        for decision in decisions:
+            if decision.treatment == treatment:
+                why = await self._rewriter.write(decision)
+                if why is not None:
+                    failures.append(why)
+        return failures
+
+    def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
+        """Empty what names the subject in copies of texts that were not kept, and all copies of
+        texts that were learned from it, or absorbed something of it."""
+        treated = {one.mention.key for one in decisions if one.treatment != "keep"}
+        # Of these no copy stays but the new text itself, whether it names the subject or not.
+        replaced = {
+            one.mention.key: one.text
+            for one in decisions
+            if one.mention.key in treated and (one.mention.removed or one.mention.learned)
+        }
+        names = Names(plan.subject.names)
+        kept = {mention.key for mention in _kept(plan, decisions)}
+
+        def doomed() -> Iterator[Passage]:
+            for passage in self._store.passages():
+                key = (passage.target_type, passage.target_id)
+                if passage.place not in _COPIES or key in kept:
+                    continue
+                if passage.text != replaced.get(key, passage.text) or (
+                    (key in treated or passage.place == "context")
+                    and names
+                    and names.are_in(passage.text)
+                ):
+                    yield passage
+
+        return sum(self._store.redact(part) for part in batched(doomed(), _AT_ONCE))
+
+    def _close(
+        self, subject: Subject, begun: Forgetting, at: datetime, counts: dict[str, int]
+    ) -> None:
+        entry = AuditEntry(
+            id=derived_id("forgotten", subject.id, begun.begun_at.isoformat()),
+            change_set_id=subject.id,
+            at=at,
+            actor=self._actor,
+            action="forget",
+            target_type=subject.kind,
+            target_id=subject.id,
+            agent_id=subject.agent_id or "",
+        )
+        self._store.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
+
+
+def _kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:
+    treated = {one.mention.key for one in decisions if one.treatment != "keep"}
+    return [mention for mention in plan.mentions if mention.key not in treated]
+
+
+def _tally(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> dict[str, int]:
+    counts = Counter(decision.treatment for decision in decisions)
+    return {
+        "found": len(plan.mentions),
+        "rewritten": counts["rewrite"],
+        "removed": counts["remove"],
+        "emptied": counts["redact"],
+        "kept": len(_kept(plan, decisions)),
+    }

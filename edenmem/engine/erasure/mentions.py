@@ -1,0 +1,273 @@
+"""What of others' memory names the subject of a forgetting, was learned from it, or absorbed
+something of it.
+
+Everything here reads and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+
+from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.reports import Learned, Mention
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.models.forgetting import Passage, Traces
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+
+class MentionSurvey:
+    """Looks through every text that is stored."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+
+    def mentions(
+        self, traces: Traces, names: Names, derived: Iterable[Reflection]
+    ) -> list[Mention]:
+        """What names the subject, was learned from its messages, or absorbed something of either,
+        outside of its traces."""
+        whole = frozenset(traces.scopes)
+        gone = {one.id for one in derived}
+        by_source = frozenset(traces.sources)
+        origins = _Origins(self._store, traces)
+        found: dict[tuple[str, str], Mention] = {}
+        for passage in self._store.passages() if names or origins else ():
+            if passage.scope in whole or passage.target_id in gone or passage.place == "context":
+                continue
+            contexts = names.contexts(passage.text)
+            if origins.note(passage) or contexts:
+                _note(found, passage, contexts)
+        learned = origins.learned()
+        current = [
+            self._current(
+                msgspec.structs.replace(
+                    mention, learned=learned.get(key, ""), mentioned=bool(mention.contexts)
+                )
+            )
+            for key, mention in found.items()
+            if mention.contexts or key in learned
+        ]
+        kept = [
+            mention
+            for mention in current
+            if mention is not None
+            and not self._goes_anyway(mention, by_source)
+            and not self._is_settled(mention, traces)
+        ]
+        merged = {mention.key: mention for mention in kept}
+        for copy in self._propagated(merged, whole, gone):
+            merged[copy.key] = copy
+        for mention in self._absorbers(traces, derived, merged.values()):
+            known = merged.get(mention.key)
+            merged[mention.key] = (
+                mention
+                if known is None
+                else msgspec.structs.replace(
+                    known, removed=mention.removed, learned=mention.learned
+                )
+            )
+        return sorted(merged.values(), key=lambda one: (one.target_type, str(one.scope), one.key))
+
+    def _propagated(
+        self, found: Mapping[tuple[str, str], Mention], whole: Collection[Scope], gone: set[str]
+    ) -> Iterator[Mention]:
+        """The reflections that were derived from learned ones, through however many scopes."""
+        parents = {
+            one.target_id: one.learned
+            for one in found.values()
+            if one.learned and one.target_type == "reflection"
+        }
+        seen = {*parents, *gone}
+        while parents:
+            children = self._store.derived_from(list(parents))
+            above, parents = parents, {}
+            for one in children:
+                known = found.get(("reflection", one.id))
+                if one.id in seen or one.home in whole:
+                    continue
+                seen.add(one.id)
+                learned = next(above[id] for id in one.propagated_from if id in above)
+                mention = self._current(
+                    Mention(
+                        target_type="reflection",
+                        target_id=one.id,
+                        scope=one.home,
+                        text=one.content,
+                        contexts=known.contexts if known else (),
+                        copies=known.copies if known else 0,
+                        learned=learned,
+                        mentioned=known is not None,
+                    )
+                )
+                if mention is not None:
+                    parents[one.id] = learned
+                    yield mention
+
+    def _goes_anyway(self, mention: Mention, sources: frozenset[str]) -> bool:
+        """Whether it comes from a session whose traces go out of every scope."""
+        if not sources or mention.text is None:
+            return False
+        if mention.target_type == "fact":
+            fact = self._store.fact(mention.target_id)
+            return fact is not None and fact.session_id in sources
+        if mention.target_type == "reflection":
+            reflection = self._store.reflection(mention.target_id)
+            return reflection is not None and reflection.session_id in sources
+        return False
+
+    def _is_settled(self, mention: Mention, traces: Traces) -> bool:
+        """Whether it is the record of a formation that is emptied in any case."""
+        if mention.target_type != "formation":
+            return False
+        formation = self._store.formation(mention.target_id)
+        if formation is None:
+            return False
+        if formation.session_id in traces.own:
+            return True
+        if formation.session_id not in traces.shared:
+            return False
+        ids = (*formation.message_ids, *formation.superseded_message_ids)
+        said = self._store.messages(formation.session_id, ids=ids)
+        return any(message.sender in traces.accounts for message in said)
+
+    def _current(self, mention: Mention) -> Mention | None:
+        """The mention with what its target says and may be changed by now."""
+        scope = mention.scope
+        if mention.target_type == "fact":
+            fact = self._store.fact(mention.target_id)
+            if fact is not None and mention.text is not None:
+                limit = self._settings.formation.fact_words
+                return msgspec.structs.replace(mention, version=fact.version, word_limit=limit)
+        elif mention.target_type == "reflection":
+            reflection = self._store.reflection(mention.target_id)
+            if reflection is not None and mention.text is not None:
+                return msgspec.structs.replace(
+                    mention,
+                    version=reflection.version,
+                    word_limit=self._settings.formation.reflection_words,
+                    fixed=reflection.absorbed,
+                )
+        elif mention.target_type == "consolidation" and scope is not None:
+            text = self._store.consolidations((scope,)).get(scope)
+            if text is not None and mention.text is not None:
+                limit = word_limit_of(self._settings, scope, None)
+                return msgspec.structs.replace(mention, version=text.version, word_limit=limit)
+        elif mention.target_type == "policy" and mention.text is not None:
+            return msgspec.structs.replace(mention, fixed=True)
+        return msgspec.structs.replace(mention, text=None) if mention.copies else None
+
+    def _absorbers(
+        self, traces: Traces, derived: Iterable[Reflection], mentions: Iterable[Mention]
+    ) -> Iterator[Mention]:
+        """The texts of other scopes that absorbed what goes, or what was learned."""
+        whole = frozenset(traces.scopes)
+        elsewhere = (one for one in self._store.trace_reflections(traces) if one.home not in whole)
+        said: dict[Scope, list[str]] = {}
+        goes: set[Scope] = set()
+        learned: dict[Scope, set[Learned]] = {}
+        for reflection in (*derived, *elsewhere):
+            if reflection.absorbed:
+                said.setdefault(reflection.home, []).append(reflection.content)
+                goes.add(reflection.home)
+        for mention in mentions:
+            is_absorbed = mention.target_type == "reflection" and mention.fixed
+            if mention.learned and is_absorbed and mention.scope and mention.text:
+                said.setdefault(mention.scope, []).append(mention.text)
+                learned.setdefault(mention.scope, set()).add(mention.learned)
+        texts = self._store.consolidations(tuple(said))
+        for scope, removed in said.items():
+            text = texts.get(scope)
+            if text is not None and text.consolidated_content:
+                how = learned.get(scope, set())
+                yield Mention(
+                    target_type="consolidation",
+                    target_id=text.id,
+                    scope=scope,
+                    text=text.consolidated_content,
+                    version=text.version,
+                    word_limit=word_limit_of(self._settings, scope, None),
+                    removed=tuple(removed),
+                    learned="unclear" if "unclear" in how else "alone" if how else "",
+                    mentioned=scope in goes,
+                )
+
+
+class _Origins:
+    """Tells what was learned from the messages of a user, by session and by source messages.
+
+    What v1 says of an item's people (``related_users``) is to be judged here too, once migration
+    keeps it.
+    """
+
+    def __init__(self, store: Store, traces: Traces) -> None:
+        self._store = store
+        self._accounts = frozenset(traces.accounts)
+        self._agent_id = traces.agent_id
+        self._own = frozenset(traces.own) if self._accounts else frozenset[str]()
+        self._sessions = self._own | (frozenset(traces.shared) if self._accounts else frozenset())
+        self._said = frozenset(store.said_by(traces.accounts, sorted(self._sessions)))
+        self._found: dict[tuple[str, str], Passage] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sessions)
+
+    def note(self, passage: Passage) -> bool:
+        """Whether the passage is of something that may have been learned from the user."""
+        key = (passage.target_type, passage.target_id)
+        if key in self._found:
+            return True
+        scope = passage.scope
+        if scope is None or self._agent_id not in (None, scope.agent_id):
+            return False
+        if passage.session_id not in self._sessions and self._said.isdisjoint(
+            passage.source_message_ids
+        ):
+            return False
+        self._found[key] = passage
+        return True
+
+    def learned(self) -> dict[tuple[str, str], Learned]:
+        """From whose messages each was learned; what came from others alone is left out."""
+        sources = {id for passage in self._found.values() for id in passage.source_message_ids}
+        authors = self._store.authors(sorted(sources))
+        judged = {key: self._judge(passage, authors) for key, passage in self._found.items()}
+        return {key: learned for key, learned in judged.items() if learned}
+
+    def _judge(self, passage: Passage, authors: Mapping[str, str]) -> Learned:
+        sources = passage.source_message_ids
+        people = {author for id in sources if (author := authors.get(id))}
+        if people - self._accounts:
+            return "unclear" if people & self._accounts else ""
+        if passage.session_id in self._own:
+            return "alone"
+        if not all(id in authors for id in sources):
+            return "unclear"
+        if people:
+            return "alone"
+        return "" if sources else "unclear"  # "": the agent alone said it
+
+
+def _note(
+    found: dict[tuple[str, str], Mention], passage: Passage, contexts: tuple[str, ...]
+) -> None:
+    key = (passage.target_type, passage.target_id)
+    mention = found.get(key) or Mention(
+        target_type=passage.target_type,
+        target_id=passage.target_id,
+        scope=passage.scope,
+        contexts=contexts,
+    )
+    if contexts and not mention.contexts:
+        mention = msgspec.structs.replace(mention, contexts=contexts)
+    if passage.place == passage.target_type and passage.place != "formation":
+        said = passage.text if mention.text is None else f"{mention.text}\n{passage.text}"
+        mention = msgspec.structs.replace(mention, text=said)
+    else:
+        mention = msgspec.structs.replace(mention, copies=mention.copies + 1)
+    found[key] = mention

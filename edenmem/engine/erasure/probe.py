@@ -1,0 +1,193 @@
+"""Looking whether somebody is really forgotten: through the store's texts, searches and contexts.
+
+What is looked for are the names, and texts that were removed. What somebody decided to keep is not
+a finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.context.builder import ContextBuilder
+from edenmem.engine.context.recall import Recaller
+from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.reports import ForgetPlan, Probe
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.visibility import reader_scopes
+from edenmem.engine.search.searcher import Searcher
+from edenmem.errors import EmbeddingModelMismatch, ProviderError
+from edenmem.models.forgetting import Passage
+from edenmem.models.host import Agent, Session
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.text import escape_xml, word_count
+
+#: Of each kind of look so many are taken: they are samples, the scan of all texts is none.
+_SEARCHES = 24
+_CONTEXTS = 10
+#: Queries of one search.
+_QUERIES = 3
+#: A shorter text is said of many people.
+_TELLING_WORDS = 4
+
+#: Kinds of `Store.count_traces` that live use brings back without bringing anything back.
+_ALIVE = frozenset({"cached contexts"})
+
+
+class Prober:
+    """Looks, and changes nothing but cached contexts, which it has built anew."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        # No shelf: the names must not be kept among the queries of earlier searches.
+        self._searcher = Searcher(store, settings, embedder=embedder, clock=clock)
+        recaller = Recaller(store, settings, llm=None, searcher=self._searcher, clock=clock)
+        self._contexts = ContextBuilder(store, settings, recaller=recaller, clock=clock)
+        self._can_embed = embedder is not None
+        self._by_words = ""
+
+    async def probe(self, plan: ForgetPlan, kept: Collection[tuple[str, str]]) -> Probe:
+        """Look for all that the plan removed, and for names outside of what was ``kept``."""
+        self._by_words = ""
+        found: Counter[str] = Counter(await in_thread(self._store.count_traces, plan.traces))
+        for kind in _ALIVE:
+            del found[kind]
+        names = Names(plan.subject.names)
+        texts, alive = await in_thread(self._scan, plan, names, frozenset(kept), found)
+        gone = [
+            text for text in plan.former if text not in alive and word_count(text) >= _TELLING_WORDS
+        ]
+        searches = await self._search(plan, names, gone, kept, found)
+        contexts = await self._build(plan, names, gone, kept, found)
+        return Probe(
+            texts=texts,
+            searches=searches,
+            contexts=contexts,
+            found=tuple(f"{number:,} {kind}" for kind, number in sorted(found.items()) if number),
+            by_words=self._by_words,
+        )
+
+    # -- every text --------------------------------------------------------------------------
+
+    def _scan(
+        self,
+        plan: ForgetPlan,
+        names: Names,
+        kept: frozenset[tuple[str, str]],
+        found: Counter[str],
+    ) -> tuple[int, frozenset[str]]:
+        """How many texts there are, and which of those that went are rightly said elsewhere."""
+        former, alive = frozenset(plan.former), set[str]()
+        derived = frozenset(plan.derived)
+        count = 0
+        for passage in self._store.passages():
+            count += 1
+            if passage.text in former and passage.scope not in plan.traces.scopes:
+                alive.add(passage.text)
+            if passage.target_id in derived and passage.place != "context":
+                found["derived texts"] += 1
+            elif self._is_left(passage, names, kept):
+                found[f"names in {_PLACES.get(passage.place, passage.place)}"] += 1
+        return count, frozenset(alive)
+
+    @staticmethod
+    def _is_left(passage: Passage, names: Names, kept: frozenset[tuple[str, str]]) -> bool:
+        if (passage.target_type, passage.target_id) in kept:
+            return False
+        if passage.place == "context" and kept:
+            return False  # a context may show what was kept
+        return bool(names) and names.are_in(passage.text)
+
+    # -- searches ----------------------------------------------------------------------------
+
+    async def _search(
+        self,
+        plan: ForgetPlan,
+        names: Names,
+        gone: Sequence[str],
+        kept: Collection[tuple[str, str]],
+        found: Counter[str],
+    ) -> int:
+        queries = [*plan.subject.names[:_QUERIES], *gone][:_SEARCHES]
+        searches = 0
+        for agent_id in plan.traces.agents[:_CONTEXTS]:
+            scopes = await in_thread(self._readable, agent_id, plan)
+            for start in range(0, len(queries), _QUERIES):
+                part = [query[:2000] for query in queries[start : start + _QUERIES]]
+                for hit in await self._hits(part, scopes):
+                    is_trace = hit.home in plan.traces.scopes
+                    if is_trace or (names.are_in(hit.content) and ("fact", hit.id) not in kept):
+                        found["search results"] += 1
+                searches += len(part)
+        return searches
+
+    def _readable(self, agent_id: str, plan: ForgetPlan) -> tuple[Scope, ...]:
+        agent = self._store.agent(agent_id)
+        own = [one for one in plan.traces.scopes if one.agent_id == agent_id]
+        seen = reader_scopes(self._store, agent) if agent is not None else ()
+        return tuple(dict.fromkeys((*seen, *own[:100])))
+
+    async def _hits(self, queries: Sequence[str], scopes: Sequence[Scope]) -> list[Fact]:
+        """What the configured search finds; by words alone where it cannot go by meaning."""
+        try:
+            report = await self._searcher.search(queries, scopes, track=False)
+        except (ProviderError, EmbeddingModelMismatch) as error:
+            self._by_words = error.message
+            report = await self._searcher.search(queries, scopes, track=False, recipe="text")
+        return [hit.fact for hit in report.hits]
+
+    # -- contexts ----------------------------------------------------------------------------
+
+    async def _build(
+        self,
+        plan: ForgetPlan,
+        names: Names,
+        gone: Sequence[str],
+        kept: Collection[tuple[str, str]],
+        found: Counter[str],
+    ) -> int:
+        contexts = 0
+        for session, agent in await in_thread(lambda: list(islice(self._pairs(plan), _CONTEXTS))):
+            report = await self._contexts.build(
+                session, agent, recall="off", force_refresh=True, keep=False
+            )
+            contexts += 1
+            if any(escape_xml(text) in report.xml for text in gone) or (
+                not kept and names.are_in(report.xml)
+            ):
+                found["contexts"] += 1
+        return contexts
+
+    def _pairs(self, plan: ForgetPlan) -> Iterator[tuple[Session, Agent]]:
+        for session_id in (*plan.traces.own, *plan.traces.shared):
+            session = self._store.session(session_id)
+            for agent_id in session.agents if session is not None else ():
+                agent = self._store.agent(agent_id)
+                if session is not None and agent is not None:
+                    yield session, agent
+
+
+_PLACES = {
+    "fact": "facts",
+    "previous": "earlier texts of facts",
+    "reflection": "reflections",
+    "consolidation": "texts",
+    "policy": "policies",
+    "audit": "audit entries",
+    "formation": "records of formations",
+    "context": "cached contexts",
+}

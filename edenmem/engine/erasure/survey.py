@@ -1,0 +1,193 @@
+"""What there is of a subject: where its traces are, what was derived from it, who else names it.
+
+Everything here reads and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from edenmem.engine.erasure.mentions import MentionSurvey
+from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.reports import ForgetPlan
+from edenmem.errors import ScopeError
+from edenmem.models.forgetting import Subject, Traces, block
+from edenmem.models.host import Session
+from edenmem.models.memory import Reflection, ScopeSummary
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+#: Texts that are kept in mind for probing.
+MOST_FORMER = 200
+
+
+class Survey:
+    """Reads the store for one subject."""
+
+    def __init__(self, store: Store, settings: Settings, subject: Subject) -> None:
+        self._store = store
+        self._settings = settings
+        self._subject = subject
+
+    def plan(self) -> ForgetPlan:
+        """All that there is to be said before anything is done."""
+        subject, traces = self._subject, self.traces()
+        conversations = self._store.count_conversations(traces)
+        texts = islice(self._store.trace_texts(traces), MOST_FORMER)
+        former = [passage.text for passage in texts]
+        derived = self.derived(traces)
+        agents = {*traces.agents, *(one.agent_id for one in derived)}
+        traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
+        counts = self._store.count_traces(traces)
+        if derived:
+            counts["derived reflections"] = len(derived)
+        names = Names(subject.names)
+        mentions = MentionSurvey(self._store, self._settings).mentions(traces, names, derived)
+        known = next((one for one in self._store.forgettings() if one.id == subject.id), None)
+        return ForgetPlan(
+            subject=subject,
+            traces=traces,
+            counts=counts,
+            conversations=conversations,
+            derived=tuple(one.id for one in derived),
+            mentions=tuple(mentions),
+            stays=tuple(self._stays()),
+            former=tuple([*(one.content for one in derived), *former][:MOST_FORMER]),
+            begun_at=known.begun_at if known is not None and known.closed_at is None else None,
+        )
+
+    def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:
+        """What nothing may bring back: the scopes, what comes from the subject's own sessions, and
+        what is derived from its reflections."""
+        traces = plan.traces
+        parents = (one.id for one in self._store.trace_reflections(traces))
+        return (
+            *(block("scope", scope.key) for scope in traces.scopes),
+            *(block("session", id) for id in dict.fromkeys((*traces.own, *traces.sources))),
+            *(block("reflection", id) for id in (*parents, *plan.derived)),
+        )
+
+    # -- where -------------------------------------------------------------------------------
+
+    def traces(self) -> Traces:
+        """Where the subject's traces are."""
+        if self._subject.known_id:
+            return Traces()
+        match self._subject.kind:
+            case "user":
+                return self._of_user()
+            case "session":
+                return self._of_session()
+            case "group":
+                return self._of_group()
+            case "agent":
+                return self._of_agent()
+
+    def _of_user(self) -> Traces:
+        subject, store = self._subject, self._store
+        accounts = _accounts(subject)
+        own: list[Session] = []
+        shared: list[Session] = []
+        for session in store.sessions_of(accounts=accounts):
+            if subject.agent_id in (None, *session.agents):
+                (own if self._is_alone(session) else shared).append(session)
+        agents = store.known_agents() if subject.agent_id is None else [subject.agent_id]
+        whole = [Scope.user(agent, id) for agent in agents for id in accounts]
+        with_them = {agent for session in (*own, *shared) for agent in session.agents}
+        with_them.update(summary.scope.agent_id for summary in self._summaries(accounts))
+        return Traces(
+            scopes=(*whole, *self._talks(own)),
+            own=_ids(own),
+            shared=_ids(shared),
+            accounts=accounts,
+            agent_id=subject.agent_id,
+            agents=tuple(sorted(with_them if subject.agent_id is None else {subject.agent_id})),
+        )
+
+    def _summaries(self, accounts: Sequence[str]) -> Iterator[ScopeSummary]:
+        yield from self._store.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
+
+    def _is_alone(self, session: Session) -> bool:
+        """Whether nobody but the user, whatever the account, takes part in the session."""
+        accounts = {*_accounts(self._subject)}
+        people = {*session.users, *self._store.senders(session.id)} - {*session.agents}
+        return people <= accounts
+
+    def _talks(self, sessions: Iterable[Session]) -> Iterator[Scope]:
+        for session in sessions:
+            for agent_id in session.agents:
+                if self._subject.agent_id in (None, agent_id):
+                    yield Scope.session(agent_id, session.id)
+
+    def _of_session(self) -> Traces:
+        session_id = self._subject.owner
+        agents = self._store.known_agents()
+        session = self._store.session(session_id)
+        return Traces(
+            scopes=tuple(Scope.session(agent, session_id) for agent in agents),
+            sources=(session_id,),
+            own=(session_id,),
+            agents=session.agents if session is not None else (),
+        )
+
+    def _of_group(self) -> Traces:
+        agent_id = self._subject.agent_id
+        if agent_id is None:
+            raise ScopeError("a group is forgotten by one agent")
+        sessions = [
+            session
+            for session in self._store.sessions_of(group_id=self._subject.owner)
+            if agent_id in session.agents
+        ]
+        return Traces(
+            scopes=(Scope.group(agent_id, self._subject.owner), *self._talks(sessions)),
+            own=_ids(sessions),
+            agent_id=agent_id,
+            agents=(agent_id,),
+        )
+
+    def _of_agent(self) -> Traces:
+        agent_id = self._subject.agent_id
+        if agent_id is None:
+            raise ScopeError("no agent is named")
+        return Traces(
+            scopes=tuple(self._store.scopes_of(agent_id)),
+            own=_ids(self._store.sessions_of(agent_id=agent_id)),
+            agent_id=agent_id,
+            agents=(agent_id,),
+        )
+
+    def derived(self, traces: Traces) -> list[Reflection]:
+        """Reflections outside of the traces that were derived from what is in them, through
+        however many scopes, the farthest first."""
+        inside = {one.id for one in self._store.trace_reflections(traces)}
+        found: dict[str, Reflection] = {}
+        parents = list(inside)
+        while parents:
+            children = self._store.derived_from(parents)
+            new = [one for one in children if one.id not in inside and one.id not in found]
+            found.update((one.id, one) for one in new)
+            parents = [one.id for one in new]
+        return list(reversed(found.values()))
+
+    # -- what stays --------------------------------------------------------------------------
+
+    def _stays(self) -> Iterator[str]:
+        yield "audit entries: who did what and when, with ids and without contents"
+        yield "what models cost: counts and prices, without names"
+        if self._settings.llm.record:
+            yield "the file of recorded answers that the setting llm.record names"
+        yield "backups, exports and other copies, and logs of other programs"
+
+
+def _accounts(subject: Subject) -> tuple[str, ...]:
+    """A user's accounts. The canonical id is not always one: another user may have it."""
+    return subject.accounts or (subject.owner,)
+
+
+def _ids(sessions: Iterable[Session]) -> tuple[str, ...]:
+    return tuple(session.id for session in sessions)

@@ -1,0 +1,1 @@
+"""How well search does on labelled queries, and which settings do best."""

@@ -1,0 +1,299 @@
+"""How well each recipe finds what labelled queries are meant to find.
+
+The candidates of each query are asked for once, as deep as the deepest recipe looks. They are
+fused anew for every recipe, and go through its stages, by the code that a search uses. Nothing is
+written, no access is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.runtime.concurrency import in_thread, together
+from edenmem.engine.search.request import checked_top_k, planned
+from edenmem.engine.search.stages import Stages
+from edenmem.errors import UsageError
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.rerank.protocol import Reranker
+from edenmem.search.fusion import ListName
+from edenmem.search.metrics import ndcg, recall, reciprocal_rank
+from edenmem.search.ranking import Pool
+from edenmem.search.recipes import RECIPES, Recipe, fuse
+from edenmem.settings.schema import SearchSettings, Settings
+from edenmem.store.protocol.store import Store, batched
+
+#: Where MRR and nDCG stop looking.
+CUTOFF = 10
+
+#: Queries that go to a provider or a store at once.
+_BATCH = 64
+#: Queries that go through the stages of a recipe at once.
+_STAGED_AT_ONCE = 8
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """The measures of one query, or their means over several; NaN over none."""
+
+    recall: float
+    mrr: float
+    ndcg: float
+
+
+class RecipeScore(Score, frozen=True, kw_only=True):
+    """How one recipe did, over all queries or (``kind`` is set) over those of one kind.
+
+    ``queries`` have an answer, and the means are over them. ``unanswerable`` have none;
+    ``silent`` is for how many of those the recipe rightly found nothing.
+    """
+
+    recipe: str
+    kind: str = ""
+    queries: int
+    unanswerable: int
+    silent: int
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of each recipe: over all queries, then by kind if there are kinds.
+
+    ``top_k`` is the k of recall. ``notices`` are what a person should know of how it was done.
+    """
+
+    top_k: int
+    scores: tuple[RecipeScore, ...]
+    notices: tuple[str, ...] = ()
+
+    def overall(self) -> tuple[RecipeScore, ...]:
+        """The scores over all queries."""
+        return tuple(score for score in self.scores if not score.kind)
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """A query and what each list found for it."""
+
+    query: LabelledQuery
+    lists: Mapping[ListName, Sequence[Candidate]]
+
+
+class Evaluator:
+    """Measures recipes on labelled queries. It only reads.
+
+    ``prepared``: also by vectors that a switch to the embedder's model is only preparing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        reranker: Reranker | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        prepared: bool = False,
+    ) -> None:
+        self._store = store
+        self._prepared = prepared
+        self._settings = settings.search
+        self._embedder = embedder
+        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
+
+    async def evaluate(
+        self,
+        queries: Sequence[LabelledQuery],
+        *,
+        recipes: Sequence[str] = (),
+        top_k: int | None = None,
+    ) -> Evaluation:
+        """Measure the recipes (none named: all fusions that can run, and the configured recipe) on
+        the queries.
+
+        Args:
+            queries: With their labels.
+            recipes: Names, with or without stages; each is measured as the settings have it.
+            top_k: The k of recall; None is the configured number of results.
+
+        Raises:
+            UsageError: a recipe is unknown or needs an embedding model that there is not.
+            ConfigError: one reranks, and no reranker is configured.
+            EmbeddingModelMismatch: the stored vectors are of another model.
+            ProviderError: the queries could not be embedded, or the candidates not be reranked.
+            StoreError: the store could not be searched.
+        """
+        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        plans, notices = self.plans(recipes)
+        for plan in plans:
+            self._stages.check(plan)
+        depth = max(plan.depth(self._settings, max(count, CUTOFF)) for plan in plans)
+        found, ability = await self.candidates(queries, plans, depth=depth)
+        notices += [ability.notice] if ability.notice else []
+        kinds = list(dict.fromkeys(query.kind for query in queries if query.kind))
+        scores: list[RecipeScore] = []
+        for plan in plans:
+            rankings = await self._rankings(plan, found, ability, top_k=count)
+            scores += [
+                _summed(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
+            ]
+        return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
+
+    def plans(self, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
+        """The recipes of these names, or all fusions that can run and the configured recipe, and
+        what to tell about those that cannot.
+
+        Raises:
+            UsageError: a named one is unknown or cannot run.
+        """
+        can_embed = self._embedder is not None
+        if names:
+            unique = dict.fromkeys(names)
+            return [planned(name, name, can_embed=can_embed)[0] for name in unique], []
+        plans = [plan for plan in RECIPES.values() if can_embed or not plan.semantic]
+        configured, notice = planned(None, self._settings.recipe, can_embed=can_embed)
+        if configured not in plans:
+            plans.append(configured)
+        return plans, [notice] if notice else []
+
+    async def candidates(
+        self, queries: Sequence[LabelledQuery], plans: Sequence[Recipe], *, depth: int
+    ) -> tuple[list[Candidates], SearchAbility]:
+        """What each list that one of the recipes has finds for each query, ``depth`` deep.
+
+        Raises:
+            UsageError: there is no query.
+        """
+        if not queries:
+            raise UsageError("there is no query to measure with")
+        ability = await in_thread(self._store.search_ability)
+        names = dict.fromkeys(name for plan in plans for name in plan.lists)
+        vectors = await self._vectors(queries) if "semantic" in names else []
+        groups: dict[tuple[Scope, ...], list[int]] = {}
+        for place, query in enumerate(queries):
+            groups.setdefault(query.scopes, []).append(place)
+        lists: list[dict[ListName, list[Candidate]]] = [{} for _ in queries]
+        for scopes, places in groups.items():
+            filter = FactFilter(scopes=scopes)
+            for batch in batched(places, _BATCH):
+                texts = [queries[place].query for place in batch]
+                given = [vectors[place] for place in batch] if vectors else []
+                asked = [self._list(name, filter, texts, given, depth) for name in names]
+                for name, found in zip(names, await together(asked), strict=True):
+                    for place, one in zip(batch, found, strict=True):
+                        lists[place][name] = one
+        pairs = zip(queries, lists, strict=True)
+        return [Candidates(query=query, lists=of) for query, of in pairs], ability
+
+    async def _rankings(
+        self, plan: Recipe, found: Sequence[Candidates], ability: SearchAbility, *, top_k: int
+    ) -> list[list[str]]:
+        """What a search would give for each query, some queries at a time."""
+        if not plan.stages:
+            return [ranking(plan, each, self._settings, ability, top_k=top_k) for each in found]
+        count = max(top_k, CUTOFF)
+        model = self._embedder.model if plan.semantic and self._embedder else ""
+
+        async def one(each: Candidates) -> list[str]:
+            pool = _fused(plan, each, self._settings, ability, count)
+            query = each.query
+            (staged,), _ = await self._stages.run(
+                plan, [pool], [query.query], query.scopes, model=model, top_k=count
+            )
+            return [hit.fact_id for hit in staged.hits]
+
+        rankings: list[list[str]] = []
+        for batch in batched(found, _STAGED_AT_ONCE):
+            rankings += await together([one(each) for each in batch])
+        return rankings
+
+    async def _vectors(self, queries: Sequence[LabelledQuery]) -> list[bytes]:
+        assert self._embedder is not None
+        texts = list(dict.fromkeys(query.query for query in queries))
+        vectors: dict[str, bytes] = {}
+        for batch in batched(texts, _BATCH):
+            made = await self._embedder.embed(batch)
+            vectors.update(zip(batch, made.vectors, strict=True))
+        return [vectors[query.query] for query in queries]
+
+    async def _list(
+        self,
+        name: ListName,
+        filter: FactFilter,
+        texts: Sequence[str],
+        vectors: Sequence[bytes],
+        depth: int,
+    ) -> list[list[Candidate]]:
+        if name == "text":
+            return await in_thread(self._store.text_candidates, filter, texts, limit=depth)
+        assert self._embedder is not None
+        return await in_thread(
+            self._store.semantic_candidates,
+            filter,
+            vectors,
+            model=self._embedder.model,
+            limit=depth,
+            prepared=self._prepared,
+        )
+
+
+def ranking(
+    plan: Recipe,
+    found: Candidates,
+    settings: SearchSettings,
+    ability: SearchAbility,
+    *,
+    top_k: int,
+) -> list[str]:
+    """The ids that fusion alone would give a search with ``top_k`` (or 10 if that is more), best
+    first."""
+    count = max(top_k, CUTOFF)
+    return [hit.fact_id for hit in _fused(plan, found, settings, ability, count).hits[:count]]
+
+
+def _fused(
+    plan: Recipe, found: Candidates, settings: SearchSettings, ability: SearchAbility, count: int
+) -> Pool:
+    lists = {name: found.lists[name] for name in plan.lists}
+    depth = plan.depth(settings, count)
+    return fuse(plan, lists, settings, depth=depth, text_floor=ability.text_floor)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Their arithmetic mean; NaN of none."""
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _summed(
+    recipe: str,
+    kind: str,
+    queries: Sequence[LabelledQuery],
+    rankings: Sequence[Sequence[str]],
+    *,
+    top_k: int,
+) -> RecipeScore:
+    pairs = [
+        (ids, query.relevant)
+        for query, ids in zip(queries, rankings, strict=True)
+        if not kind or query.kind == kind
+    ]
+    answered = [(ids, relevant) for ids, relevant in pairs if relevant]
+    silent = sum(not ids for ids, relevant in pairs if not relevant)
+
+    def over(measure: Callable[..., float], k: int) -> float:
+        return mean([measure(ids, relevant, k=k) for ids, relevant in answered])
+
+    return RecipeScore(
+        recipe=recipe,
+        kind=kind,
+        queries=len(answered),
+        unanswerable=len(pairs) - len(answered),
+        silent=silent,
+        recall=over(recall, top_k),
+        mrr=over(reciprocal_rank, CUTOFF),
+        ndcg=over(ndcg, CUTOFF),
+    )

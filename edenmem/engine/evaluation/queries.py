@@ -1,0 +1,188 @@
+"""Labelled queries: the file that an operator writes, and what its labels mean in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.scopes.visibility import reader_scopes
+from edenmem.engine.sessions.lines import Line, TwiceReadable
+from edenmem.errors import AmbiguousReference, InputError, NotFoundError
+from edenmem.models.host import Agent
+from edenmem.models.ids import is_id
+from edenmem.models.memory import content_hash
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store
+from edenmem.text import clean, one_line
+
+_EXAMPLE = (
+    'a line is such as {"query": "when does the walk start", "agent": "mira", "user": "lena",'
+    ' "relevant": ["The walk starts at 17:30."]}'
+)
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the file as it is written."""
+
+    query: str
+    agent: str
+    relevant: tuple[str, ...]
+    user: str | None = None
+    group: str | None = None
+    shard: str | None = None
+    kind: str = ""
+
+
+class LabelledQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query, whose facts are searched for it, and the ids of those that answer it.
+
+    ``relevant`` is empty for a query that no fact answers. ``line`` is its place in the file,
+    ``kind`` a word of the operator's by which results may be told apart.
+    """
+
+    line: int
+    query: str
+    scopes: tuple[Scope, ...]
+    relevant: frozenset[str]
+    kind: str = ""
+
+
+class UnknownLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """A label that names no fact which the query's reader may see."""
+
+    line: int
+    label: str
+    why: str
+
+
+class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
+    """The queries of a file that can be measured, and what could not be.
+
+    A label that means nothing is left out of its query, and a query of which no label is left
+    (``lost``, by line) out of the set: it is not one that nothing answers.
+    """
+
+    queries: tuple[LabelledQuery, ...]
+    unknown: tuple[UnknownLabel, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    @property
+    def unanswerable(self) -> int:
+        """How many queries are labelled as having no answer."""
+        return sum(not query.relevant for query in self.queries)
+
+
+def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabelledSet:
+    """The queries of a JSON Lines file.
+
+    Each line has ``query``, ``agent`` and ``relevant``: ids of facts, whole, or their exact texts.
+    It may have ``user``, ``group`` and ``shard``, which say whose facts are searched just as the
+    options of a search do, and ``kind``. A text that several facts have stands for all of them
+    that the reader may see.
+
+    Raises:
+        InputError: a line cannot be read, or names an agent, user or shard that is not there; or
+            there is no line at all.
+    """
+    labels = _Labels(store)
+    with TwiceReadable(lines) as source:
+        for line in source.first():
+            labels.take(line.number, _row(line))
+    return labels.taken()
+
+
+def _row(line: Line) -> _Row:
+    if line.data is None:
+        raise InputError("too long to be a query", line=line.number)
+    try:
+        row = msgspec.json.decode(line.data, type=_Row)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(error), line=line.number, hint=_EXAMPLE) from error
+    if not clean(row.query).strip():
+        raise InputError("the query is blank", line=line.number, hint=_EXAMPLE)
+    return row
+
+
+class _Labels:
+    """Turns rows into queries; names are looked up once, however many lines have them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._resolver = Resolver(store)
+        self._agents: dict[str, Agent] = {}
+        self._scopes: dict[tuple[str, ...], tuple[Scope, ...]] = {}
+        self._queries: list[LabelledQuery] = []
+        self._unknown: list[UnknownLabel] = []
+        self._lost: list[int] = []
+
+    def take(self, number: int, row: _Row) -> None:
+        """Add a row, or note why it cannot be measured."""
+        try:
+            scopes = self._readable(row)
+        except (NotFoundError, AmbiguousReference) as error:
+            raise InputError(error.message, line=number, hint=error.hint) from error
+        relevant: set[str] = set()
+        for label in row.relevant:
+            found = self._meant(label, scopes)
+            if found:
+                relevant.update(found)
+            else:
+                why = self._why_not(label)
+                self._unknown.append(UnknownLabel(line=number, label=label, why=why))
+        if row.relevant and not relevant:
+            self._lost.append(number)
+            return
+        self._queries.append(
+            LabelledQuery(
+                line=number,
+                query=clean(row.query).strip(),
+                scopes=scopes,
+                relevant=frozenset(relevant),
+                kind=row.kind,
+            )
+        )
+
+    def taken(self) -> LabelledSet:
+        """All that was taken.
+
+        Raises:
+            InputError: that is nothing.
+        """
+        if not self._queries and not self._lost:
+            raise InputError("there is no query in it", hint=_EXAMPLE)
+        return LabelledSet(
+            queries=tuple(self._queries), unknown=tuple(self._unknown), lost=tuple(self._lost)
+        )
+
+    def _readable(self, row: _Row) -> tuple[Scope, ...]:
+        key = (row.agent, row.user or "", row.group or "", row.shard or "")
+        if key not in self._scopes:
+            if row.agent not in self._agents:
+                self._agents[row.agent] = self._resolver.agent(row.agent)
+            agent = self._agents[row.agent]
+            self._scopes[key] = reader_scopes(
+                self._store,
+                agent,
+                user_id=self._resolver.user_id(row.user, agent_id=agent.id) if row.user else None,
+                group_id=self._resolver.group(agent, row.group) if row.group else None,
+                shards=[self._resolver.shard(agent, row.shard)] if row.shard else None,
+                kinds=None,
+            )
+        return self._scopes[key]
+
+    def _meant(self, label: str, scopes: Sequence[Scope]) -> set[str]:
+        """The visible facts with this id, or with this text."""
+        if is_id(label.lower()):
+            return set(self._store.facts_by_ids(scopes, [label.lower()]))
+        digest = content_hash(clean(label).strip())
+        found = (self._store.facts_by_hashes(scope, [digest]) for scope in scopes)
+        return {fact.id for facts in found for fact in facts.values()}
+
+    def _why_not(self, label: str) -> str:
+        if not is_id(label.lower()):
+            return f"no fact that is searched here has the text {one_line(label, 60)!r}"
+        if self._store.fact(label.lower()) is None:
+            return f"there is no fact {label}"
+        return f"fact {label} is not among those that are searched for this line"

@@ -1,0 +1,225 @@
+"""Which search settings do best on labelled queries, and whether that is more than chance.
+
+A setting that was chosen on the queries it is then measured on always looks better than it is. So
+the queries are split into folds: for each, the setting that is best on all the others is measured
+on the fold (k-fold cross-validation; Stone, "Cross-Validatory Choice and Assessment of
+Statistical Predictions", 1974), and what the choice gains over the settings in force is told with
+its standard error over the queries. The split is drawn several times from a fixed seed, so that
+the result does not hang on one split, and is the same in every run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from edenmem.engine.evaluation.evaluator import CUTOFF, Candidates, Evaluator, mean, ranking
+from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import UsageError
+from edenmem.models.search import SearchAbility
+from edenmem.search.metrics import ndcg
+from edenmem.search.recipes import Recipe
+from edenmem.settings.schema import SearchSettings
+
+FOLDS = 5
+#: How often the queries are split anew.
+SPLITS = 10
+#: Fewer answered queries than these say nothing.
+LEAST_QUERIES = 20
+#: A gain of fewer standard errors than these is noise (about 95 %, two-sided).
+NOISE = 2.0
+
+_SEED = 20260314
+_WEIGHTS = tuple(step / 10 for step in range(11))
+_FLOORS = (0.0, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
+_DEPTHS = (25, 50, 100, 200)
+_RRF_KS = (5, 10, 20, 40, 60, 100)
+
+#: The settings that decide what a recipe finds, in the order in which they are told.
+_SETTINGS: Mapping[str, Mapping[str, Sequence[float]]] = {
+    "convex": {"semantic_weight": _WEIGHTS, "semantic_floor": _FLOORS, "depth": _DEPTHS},
+    "rrf": {"rrf_k": _RRF_KS, "semantic_floor": _FLOORS},
+    "semantic": {"semantic_floor": _FLOORS},
+    "text": {},
+}
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What tuning found.
+
+    ``current`` and ``best`` are settings of the section ``search``, ``best`` those with the
+    highest mean over all queries. ``current_ndcg`` is the mean nDCG@10 of the settings in force,
+    ``held_out_ndcg`` that of settings chosen without the query they are measured on: the figure
+    to compare with, while ``best_ndcg`` flatters. ``gain`` is the difference of the first two and
+    ``spread`` its standard error over the queries. ``folds_agree`` is the share of the folds that
+    chose ``best``.
+    """
+
+    queries: int
+    tried: int
+    current: dict[str, str | float]
+    current_ndcg: float
+    best: dict[str, str | float]
+    best_ndcg: float
+    held_out_ndcg: float
+    gain: float
+    spread: float
+    folds_agree: float
+
+    @property
+    def changes(self) -> dict[str, str | float]:
+        """The settings of ``best`` that are not in force already."""
+        return {name: value for name, value in self.best.items() if self.current[name] != value}
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the gain is not more than chance may make of nothing."""
+        return self.gain <= NOISE * self.spread or not self.changes
+
+    def toml(self) -> str:
+        """What to put into ``edenmem.toml`` to have ``best``."""
+        lines = [
+            f"{name} = {msgspec.json.encode(value).decode()}"
+            for name, value in self.changes.items()
+        ]
+        return "\n".join(["[search]", *lines])
+
+
+class _Trial(msgspec.Struct, frozen=True):
+    """Settings to try, with the recipe they are for."""
+
+    plan: Recipe
+    settings: SearchSettings
+
+    def told(self) -> dict[str, str | float]:
+        names = _SETTINGS[self.plan.base]
+        return {"recipe": self.plan.name} | {name: getattr(self.settings, name) for name in names}
+
+
+async def tune(
+    evaluator: Evaluator,
+    queries: Sequence[LabelledQuery],
+    settings: SearchSettings,
+    *,
+    recipes: Sequence[str] = (),
+) -> Tuning:
+    """Try the settings of the recipes (none named: all that can run) on the queries with answers.
+
+    It is the fusion that is tuned: stages after it are left as they are, and out of the measure.
+
+    Raises:
+        UsageError: there are too few such queries, or the recipe in force cannot run.
+        EmbeddingModelMismatch, ProviderError, StoreError: as `Evaluator.evaluate`.
+    """
+    answered = [query for query in queries if query.relevant]
+    if len(answered) < LEAST_QUERIES:
+        raise UsageError(
+            f"tuning needs at least {LEAST_QUERIES} queries with an answer, "
+            f"and there are {len(answered)}"
+        )
+    (current,), _ = evaluator.plans([settings.recipe])
+    plans = _fusions(evaluator.plans(recipes)[0], current)
+    deepest = max(settings.depth, *_DEPTHS, 2 * CUTOFF)
+    found, ability = await evaluator.candidates(answered, [*plans, current], depth=deepest)
+    longest = max(len(listing) for each in found for listing in each.lists.values())
+    trials = _trials(plans, current, settings, longest)
+    # one row for each trial, one figure for each query
+    table = [await in_thread(_measured, trial, found, ability) for trial in trials]
+    return _chosen(trials, table)
+
+
+def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
+    """Each fusion once, with the stages in force, which are not tuned."""
+    bases = {plan.base: plan for plan in plans}
+    return [msgspec.structs.replace(plan, stages=current.stages) for plan in bases.values()]
+
+
+def _trials(
+    plans: Sequence[Recipe], current: Recipe, settings: SearchSettings, longest: int
+) -> list[_Trial]:
+    """The settings in force, and all others from near to far: of equals, the first is taken."""
+    trials = [_Trial(current, settings)]
+    for plan in plans:
+        grid = dict(_SETTINGS[plan.base])
+        if "depth" in grid:  # deeper than the longest list is all the same
+            enough = [depth for depth in _DEPTHS if depth < longest]
+            grid["depth"] = sorted({*enough, settings.depth})
+        trials += [
+            _Trial(plan, msgspec.structs.replace(settings, **dict(zip(grid, values, strict=True))))
+            for values in itertools.product(*grid.values())
+        ]
+    unique = {tuple(trial.told().items()): trial for trial in reversed(trials)}
+    return sorted(unique.values(), key=lambda trial: _distance(trial, trials[0]))
+
+
+def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
+    """Another recipe is farthest, then by how many settings differ, then by how much."""
+    names = _SETTINGS[trial.plan.base]
+    steps = [abs(getattr(trial.settings, name) - getattr(current.settings, name)) for name in names]
+    return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
+
+
+def _measured(trial: _Trial, found: Sequence[Candidates], ability: SearchAbility) -> list[float]:
+    return [
+        ndcg(
+            ranking(trial.plan, each, trial.settings, ability, top_k=CUTOFF),
+            each.query.relevant,
+            k=CUTOFF,
+        )
+        for each in found
+    ]
+
+
+def _chosen(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:
+    """Choose among trials, of which the first is in force, by their figures for each query."""
+    count = len(table[0])
+    everything = range(count)
+    best = _best(table, everything)
+    held_out = [0.0] * count
+    agreed = 0
+    chance = random.Random(_SEED)  # noqa: S311 - a draw that must come out the same every time
+    for _ in range(SPLITS):
+        order = list(everything)
+        chance.shuffle(order)
+        for fold in range(FOLDS):
+            measured = order[fold::FOLDS]
+            left_out = frozenset(measured)
+            choice = _best(table, [place for place in everything if place not in left_out])
+            agreed += choice == best
+            for place in measured:
+                held_out[place] += table[choice][place]
+    held_out = [summed / SPLITS for summed in held_out]
+    gains = [new - old for new, old in zip(held_out, table[0], strict=True)]
+    current = dict(trials[0].told())
+    told = trials[best].told()
+    for name in told:
+        current.setdefault(name, getattr(trials[0].settings, name))
+    return Tuning(
+        queries=count,
+        tried=len(trials),
+        current=current,
+        current_ndcg=mean(table[0]),
+        best=told,
+        best_ndcg=mean(table[best]),
+        held_out_ndcg=mean(held_out),
+        gain=mean(gains),
+        spread=_standard_error(gains),
+        folds_agree=agreed / (SPLITS * FOLDS),
+    )
+
+
+def _best(table: Sequence[Sequence[float]], places: Sequence[int]) -> int:
+    """The row with the highest sum at these places; of equal ones (to rounding) the first."""
+    sums = [round(math.fsum(row[place] for place in places), 9) for row in table]
+    return sums.index(max(sums))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    centre = mean(values)
+    variance = math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    return math.sqrt(variance / len(values))

@@ -1,0 +1,428 @@
+"""What the edits in a folder of Markdown mean for memory.
+
+A file says of which version each thing was when it was written. Where memory has gone on since and
+the file has not been touched, nothing is meant; where both have changed, it is a conflict, and what
+is stored stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.exchange.folders import FileProblem, FolderFile, files_in
+from edenmem.engine.exchange.markdown import Item
+from edenmem.engine.reports import EditReport
+from edenmem.errors import EdenmemError, UnavailableError
+from edenmem.models.ids import as_utc
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol.store import Store
+from edenmem.text import clean
+
+_ACTIONS = ("add", "edit", "delete")
+
+
+class _Edit(Protocol):
+    @property
+    def action(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def after(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=_Edit)
+
+
+def in_order(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
+    """The edits in the order in which they are made, and those that wait for each other.
+
+    Nothing is taken away before what takes its place is there, unless it is in the way of it.
+    """
+    waiting = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
+    said = Counter(_said(edit) for edit in waiting if _is_in_the_way(edit))
+    ready: list[_T] = []
+    while True:
+        later: list[_T] = []
+        for edit in waiting:
+            if edit.target == "fact" and edit.after and said[edit.scope, edit.after.strip()]:
+                later.append(edit)
+                continue
+            ready.append(edit)
+            if _is_in_the_way(edit):
+                said[_said(edit)] -= 1
+        if not later or len(later) == len(waiting):
+            return ready, later
+        waiting = later
+
+
+def _is_in_the_way(edit: _Edit) -> bool:
+    return edit.target == "fact" and bool(edit.before)
+
+
+def _said(edit: _Edit) -> tuple[Scope, str]:
+    return edit.scope, edit.before.strip()
+
+
+Target = Literal["fact", "reflection", "consolidation"]
+Action = Literal["add", "edit", "delete"]
+
+
+#: Why an edit is not made that waits for one that waits for it.
+_CROSSED = "another fact still says this; edit one of them, import, then edit the other"
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change that a person made in a file, of a thing at ``version``."""
+
+    action: Action
+    target: Target
+    scope: Scope
+    path: str
+    id: str = ""
+    version: int = 0
+    before: str = ""
+    after: str = ""
+    line: int | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, in order, and what cannot be. ``missing`` counts what has no line any
+    more and is left alone; ``files`` those that were read."""
+
+    edits: tuple[Edit, ...]
+    conflicts: tuple[FileProblem, ...]
+    problems: tuple[FileProblem, ...]
+    missing: int
+    files: int
+
+
+def planned(folder: Path, store: Store, *, delete: bool) -> Plan:
+    """Compare a folder with what is stored.
+
+    Args:
+        folder: Of an export, edited or not.
+        store: What it is compared with; only read.
+        delete: What has no line any more is to be deleted.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    plan = _Planner(store, delete=delete)
+    for found in files_in(folder, store):
+        if isinstance(found, FileProblem):
+            plan.problems.append(found)
+        else:
+            plan.read(found)
+    edits, circle = in_order(plan.edits)
+    crossed = (FileProblem(path=edit.path, reason=_CROSSED, line=edit.line) for edit in circle)
+    return Plan(
+        edits=tuple(edits),
+        conflicts=(*plan.conflicts, *crossed),
+        problems=tuple(plan.problems),
+        missing=plan.missing,
+        files=plan.files,
+    )
+
+
+class _Planner:
+    def __init__(self, store: Store, *, delete: bool) -> None:
+        self._store = store
+        self._delete = delete
+        self.edits: list[Edit] = []
+        self.conflicts: list[FileProblem] = []
+        self.problems: list[FileProblem] = []
+        self.missing = 0
+        self.files = 0
+
+    def read(self, file: FolderFile) -> None:
+        """Take up one file."""
+        self.files += 1
+        match file.page.head["content"]:
+            case "text":
+                self._text(file)
+            case "facts":
+                facts = {f.id: f for f in self._store.facts(FactFilter(scopes=(file.scope,)))}
+                self._list(file, "fact", facts)
+            case _:
+                pending = {one.id: one for one in self._store.pending(file.scope)}
+                self._list(file, "reflection", pending)
+
+    # -- texts -------------------------------------------------------------------------------
+
+    def _text(self, file: FolderFile) -> None:
+        stored = self._store.consolidations([file.scope]).get(file.scope)
+        version, now = (stored.version, stored.consolidated_content) if stored else (0, "")
+        known, text = int(file.page.head.get("version", 0)), _tidy(file.page.text)
+        if text == _tidy(now):
+            return
+        if version != known:
+            history = self._store.history("consolidation", "", scope=file.scope)
+            then = [entry.content for entry in history if entry.version == known]
+            if not then or _tidy(then[-1]) != text:
+                self._conflict(file, f"the text is at version {version} by now, not {known}")
+        elif not text:
+            self._problem(file, "a text cannot be emptied")
+        else:
+            self.edits.append(
+                Edit(
+                    action="edit" if version else "add",
+                    target="consolidation",
+                    scope=file.scope,
+                    path=file.path,
+                    id=stored.id if stored else "",
+                    version=version,
+                    before=now,
+                    after=text,
+                )
+            )
+
+    # -- lists -------------------------------------------------------------------------------
+
+    def _list(
+        self, file: FolderFile, target: Target, stored: dict[str, Fact] | dict[str, Reflection]
+    ) -> None:
+        listed: set[str] = set()
+        named = {item.id for item in file.page.items}
+        unnamed = {_tidy(one.content): one.id for one in stored.values() if one.id not in named}
+        staying = {
+            text: item.id
+            for item in file.page.items
+            if item.id is not None
+            and (now := stored.get(item.id)) is not None
+            and (text := _tidy(item.content)) == _tidy(now.content)
+        }
+        for item in file.page.items:
+            if item.id is None:
+                listed.add(self._new(file, target, item, {**unnamed, **staying}))
+            elif item.id in listed:
+                self._problem(file, f"{item.id} stands in the list twice", item.line)
+            elif item.id in stored:
+                listed.add(item.id)
+                self._known(file, target, item, stored[item.id])
+            else:
+                self._absent(file, target, item)
+        since = file.page.head.get("updated_at")
+        for gone in stored.values():
+            if gone.id not in listed:
+                self._gone(file, target, gone, as_utc(since) if since else None)
+
+    def _new(
+        self,
+        file: FolderFile,
+        target: Target,
+        item: Item,
+        twins: dict[str, str],
+    ) -> str:
+        """The id of the one that says the same and goes on to, if there is one: it was added
+        before, or lost its comment when its line was moved."""
+        text = _tidy(item.content)
+        twin = twins.get(text, "")
+        if not text:
+            self._problem(file, "an item is empty", item.line)
+        elif not twin:
+            self.edits.append(self._edit("add", file, target, item, after=text))
+        return twin
+
+    def _known(
+        self, file: FolderFile, target: Target, item: Item, stored: Fact | Reflection
+    ) -> None:
+        text = _tidy(item.content)
+        if text == _tidy(stored.content):
+            return
+        if not text:
+            self._problem(file, "an item is empty; take its line away to delete it", item.line)
+        elif stored.version == item.version:
+            self.edits.append(
+                self._edit("edit", file, target, item, before=stored.content, after=text)
+            )
+        elif text not in self._versions(target, item):
+            self._conflict(
+                file,
+                f"the {target} {item.id} is at version {stored.version} by now, not {item.version}",
+                item.line,
+            )
+
+    def _absent(self, file: FolderFile, target: Target, item: Item) -> None:
+        """An item of something that is not in the scope, or not any more."""
+        if _tidy(item.content) in self._versions(target, item):
+            return  # it was deleted or consolidated meanwhile, and the file was not touched
+        if target == "fact" and self._store.fact(str(item.id)) is not None:
+            self._problem(file, f"the fact {item.id} is of another scope", item.line)
+            return
+        self._conflict(file, f"the {target} {item.id} is not there any more", item.line)
+
+    def _versions(self, target: Target, item: Item) -> set[str]:
+        """What the thing said in the version that the file has of it."""
+        if target == "fact":
+            history = self._store.history("fact", str(item.id))
+            return {_tidy(entry.content) for entry in history if entry.version == item.version}
+        known = self._store.reflection(str(item.id))
+        texts = {_tidy(known.content)} if known and known.version == item.version else set()
+        for entry in self._store.audit(target_id=str(item.id)):
+            if entry.before and entry.before.get("version") == item.version:
+                texts.add(_tidy(str(entry.before.get("content", ""))))
+        return texts
+
+    def _gone(
+        self, file: FolderFile, target: Target, stored: Fact | Reflection, since: datetime | None
+    ) -> None:
+        """Something without a line: deleted there, or made after the file was written."""
+        if since is None or stored.formed_at > since:
+            return
+        if not self._delete:
+            self.missing += 1
+        elif (stored.updated_at or stored.formed_at) > since:
+            self._conflict(file, f"the {target} {stored.id} has been changed since")
+        else:
+            self.edits.append(
+                Edit(
+                    action="delete",
+                    target=target,
+                    scope=file.scope,
+                    path=file.path,
+                    id=stored.id,
+                    version=stored.version,
+                    before=stored.content,
+                )
+            )
+
+    # -- notes -------------------------------------------------------------------------------
+
+    def _edit(
+        self,
+        action: Action,
+        file: FolderFile,
+        target: Target,
+        item: Item,
+        *,
+        before: str = "",
+        after: str = "",
+    ) -> Edit:
+        return Edit(
+            action=action,
+            target=target,
+            scope=file.scope,
+            path=file.path,
+            id=item.id or "",
+            version=item.version,
+            before=before,
+            after=after,
+            line=item.line,
+        )
+
+    def _conflict(self, file: FolderFile, reason: str, line: int | None = None) -> None:
+        self.conflicts.append(FileProblem(path=file.path, reason=reason, line=line))
+
+    def _problem(self, file: FolderFile, reason: str, line: int | None = None) -> None:
+        self.problems.append(FileProblem(path=file.path, reason=reason, line=line))
+
+
+def _tidy(text: str) -> str:
+    """A text as a file can hold it: without blanks at its ends, or at the ends of its lines."""
+    return "\n".join(line.rstrip() for line in clean(text).split("\n")).strip()
+
+
+_REASON = "edited in a file"
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """An edit that was not made, and why."""
+
+    edit: Edit
+    reason: str
+    hint: str | None = None
+
+
+class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How many edits were made, and those that were not."""
+
+    done: int
+    refused: tuple[Refusal, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+async def applied(
+    edits: Sequence[Edit],
+    editor: Editor,
+    *,
+    allow_long: bool = False,
+    dry_run: bool = False,
+    tell: Callable[[int], None] = lambda done: None,
+) -> ApplyReport:
+    """Make the edits, in order. One that is refused keeps none of the others from being made.
+
+    Raises:
+        UnavailableError: the database or a provider cannot be used; what was made before is made.
+    """
+    done, refused, notices = 0, list[Refusal](), dict[str, None]()
+    for number, edit in enumerate(edits, 1):
+        try:
+            report = await _made(edit, editor, allow_long, dry_run)
+        except UnavailableError:
+            raise
+        except EdenmemError as error:
+            refused.append(Refusal(edit=edit, reason=error.message, hint=error.hint))
+            continue
+        done += 1
+        notices |= dict.fromkeys(report.notices)
+        tell(number)
+    return ApplyReport(done=done, refused=tuple(refused), notices=tuple(notices))
+
+
+async def _made(edit: Edit, editor: Editor, allow_long: bool, dry_run: bool) -> EditReport:
+    match edit.action, edit.target:
+        case "add", "fact":
+            return await editor.add_fact(
+                edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
+            )
+        case "add", "reflection":
+            return await editor.add_reflection(
+                edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
+            )
+        case "edit", "fact":
+            return await editor.edit_fact(
+                edit.id,
+                edit.after,
+                expected_version=edit.version,
+                allow_long=allow_long,
+                reason=_REASON,
+                dry_run=dry_run,
+            )
+        case "edit", "reflection":
+            return await editor.edit_reflection(
+                edit.id,
+                edit.after,
+                expected_version=edit.version,
+                allow_long=allow_long,
+                reason=_REASON,
+                dry_run=dry_run,
+            )
+        case "delete", "fact":
+            return await editor.delete_fact(
+                edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
+            )
+        case "delete", "reflection":
+            return await editor.delete_reflection(
+                edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
+            )
+    return await editor.edit_consolidation(
+        edit.scope,
+        edit.after,
+        expected_version=edit.version,
+        allow_long=allow_long,
+        reason=_REASON,
+        dry_run=dry_run,
+    )

@@ -1,0 +1,187 @@
+"""Writing memory to a file of JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import IO, Any
+
+import msgspec
+
+from edenmem.engine.exchange import records as lines
+from edenmem.engine.exchange.records import Digest
+from edenmem.errors import UsageError
+from edenmem.models.backup import (
+    OF_SCOPES,
+    Record,
+    RecordKind,
+    Selection,
+    StoredVersion,
+    Unreadable,
+)
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Consolidation
+from edenmem.models.scope import ScopeKind
+from edenmem.store.protocol.store import Store
+
+#: Records after which it is told how far the work has come.
+_TOLD = 200
+
+
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export; nothing named means all.
+
+    ``types`` are the kinds of records; those that go with the other filters if none is named.
+    """
+
+    agent_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] | None = None
+    scopes: tuple[ScopeKind, ...] = ()
+    types: tuple[RecordKind, ...] = ()
+    since: datetime | None = None
+    vectors: bool = True
+
+
+class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written: records by type, and ``problems`` (id, reason) that could not be."""
+
+    counts: dict[str, int]
+    sha256: str = ""
+    problems: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def records(self) -> int:
+        """All of them."""
+        return sum(self.counts.values())
+
+
+class Exporter:
+    """Writes the memory of one store, a record at a time."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._store = store
+        self._clock = clock
+
+    def write(
+        self,
+        file: IO[bytes],
+        request: ExportRequest,
+        *,
+        tell: Callable[[int], None] = lambda done: None,
+    ) -> ExportReport:
+        """Write header, records and trailer; ``tell`` is called with the number of records.
+
+        Raises:
+            UsageError: a type does not go with the other filters.
+        """
+        kinds = chosen_types(request)
+        whole = is_whole(kinds)
+        digest, problems = Digest(), list[tuple[str, str]]()
+
+        def put(line: bytes) -> None:
+            digest.add(line)
+            file.write(line + b"\n")
+
+        file.write(self._header(request, kinds) + b"\n")
+        selection = self._selection(request, kinds)
+        for kind, record in self._store.dump(kinds, selection, with_vectors=request.vectors):
+            if isinstance(record, Unreadable):
+                problems.append((f"{kind} {record.id}", record.reason))
+                continue
+            if isinstance(record, Consolidation) and not record.version and not whole:
+                continue  # a document for a buffer only, which its reflections will make
+            put(lines.encode(kind, record if request.vectors else _bare(record)))
+            digest.count(kind)
+            if digest.records % lines.STEP == 0:
+                put(
+                    lines.encode_mark(
+                        lines.CHECKPOINT, records=digest.records, sha256=digest.sha256
+                    )
+                )
+            if digest.records % _TOLD == 0:
+                tell(digest.records)
+        file.write(
+            lines.encode_mark(
+                lines.TRAILER,
+                records=digest.records,
+                counts=digest.counts,
+                sha256=digest.sha256,
+            )
+            + b"\n"
+        )
+        return ExportReport(counts=digest.counts, sha256=digest.sha256, problems=tuple(problems))
+
+    def _header(self, request: ExportRequest, kinds: Sequence[RecordKind]) -> bytes:
+        from edenmem import __version__
+
+        filters: dict[str, Any] = msgspec.to_builtins(request)
+        del filters["types"], filters["vectors"]
+        return lines.encode_mark(
+            lines.HEADER,
+            format=lines.FORMAT,
+            edenmem=__version__,
+            store=self._store.info().kind,
+            created_at=self._clock(),
+            types=list(kinds),
+            filters={name: value for name, value in filters.items() if value},
+            vectors=request.vectors,
+        )
+
+    def _selection(self, request: ExportRequest, kinds: Sequence[RecordKind]) -> Selection:
+        selection = Selection(
+            agent_ids=request.agent_ids,
+            user_ids=request.user_ids,
+            kinds=request.scopes,
+            since=request.since,
+        )
+        if request.user_ids is not None:
+            accounts = request.user_ids
+            return msgspec.structs.replace(selection, account_ids=accounts, member_ids=accounts)
+        if request.agent_ids and RecordKind.USER in kinds:
+            accounts = self._accounts_of(request.agent_ids)
+            return msgspec.structs.replace(selection, account_ids=accounts)
+        return selection
+
+    def _accounts_of(self, agent_ids: Sequence[str]) -> tuple[str, ...]:
+        """Everybody whom these agents have a memory of, or a conversation with."""
+        found: dict[str, None] = {}
+        for agent_id in agent_ids:
+            for summary in self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER]):
+                found[summary.scope.owner] = None
+            for session in self._store.sessions(agent_id=agent_id):
+                found |= dict.fromkeys(session.users)
+        return tuple(sorted(found))
+
+
+def chosen_types(request: ExportRequest) -> tuple[RecordKind, ...]:
+    """The kinds of records that a request means.
+
+    Raises:
+        UsageError: a type was named that cannot be told apart by the other filters.
+    """
+    whole = request.user_ids is not None or bool(request.scopes)
+    excluded = {RecordKind.FORMATION, RecordKind.USAGE} if whole else set()
+    if request.scopes:
+        excluded |= {RecordKind.SESSION, RecordKind.MESSAGE}
+    for kind in request.types:
+        if kind in excluded:
+            raise UsageError(
+                f"--type {kind} does not go with --user or --scope",
+                hint="its records are of whole conversations, not of one scope",
+            )
+    wanted = set(request.types) or set(RecordKind) - excluded
+    return tuple(kind for kind in RecordKind if kind in wanted)
+
+
+def is_whole(kinds: Sequence[str]) -> bool:
+    """Whether a file of these kinds tells its own past, so that it can be restored as it is."""
+    memory = {kind.value for kind in OF_SCOPES}
+    return not memory & set(kinds) or {"audit", "history"} <= set(kinds)
+
+
+def _bare(record: Record) -> Record:
+    """A record without the vector that is left of a removed fact."""
+    if not isinstance(record, StoredVersion) or record.snapshot is None:
+        return record
+    snapshot = msgspec.structs.replace(record.snapshot, embedding=None, embedding_model=None)
+    return msgspec.structs.replace(record, snapshot=snapshot)

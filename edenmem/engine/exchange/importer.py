@@ -1,0 +1,565 @@
+"""Putting the records of a file into a store.
+
+A backup that tells its own past is restored as it is: its history and its audit entries are records
+too. Whatever else a file brings is news here and takes the road of every change, so that it has an
+audit entry and can be undone by its run. What is there already is never overwritten unasked, and
+what is asked for (``replace``) takes that road as well.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Literal
+
+import msgspec
+
+from edenmem.engine.edits import checks as edit_checks
+from edenmem.engine.exchange.checking import TOLD, Checked, Checker, Problem, good_lines
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.records import Parser
+from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.sessions.people import People
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError
+from edenmem.models.backup import (
+    Loaded,
+    LoadStatus,
+    Record,
+    RecordKind,
+    StoredAgent,
+    StoredSession,
+    StoredUser,
+    differences,
+)
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    ChangeStatus,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.forgetting import block
+from edenmem.models.ids import as_utc, derived_id, new_id, utc_now
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store, batched
+
+
+class Forgotten:
+    """What may not be brought back by a file.
+
+    Args:
+        store: Where the forgettings are.
+        header: The header of the file; one without is of this moment, which only a forgetting that
+            is still open keeps out.
+    """
+
+    def __init__(self, store: Store, header: dict[str, Any]) -> None:
+        made = _time_of(header)
+        self._blocks = {
+            key: forgetting.closed_at
+            for forgetting in store.forgettings()
+            if forgetting.closed_at is None or (made is not None and made <= forgetting.closed_at)
+            for key in forgetting.blocks
+        }
+
+    def why(self, record: Record) -> str:
+        """Why a record is not to be taken; empty if it is."""
+        if not self._blocks:
+            return ""
+        for key in _keys(record):
+            if key in self._blocks:
+                at = self._blocks[key]
+                if at is None:
+                    return "whose it is is being forgotten"
+                return f"whose it is was forgotten on {at:%Y-%m-%d}, after the file was written"
+        return ""
+
+
+def _keys(record: Record) -> Iterator[str]:
+    scope = getattr(record, "scope", None)
+    home = scope if isinstance(scope, Scope) else getattr(record, "home", None)
+    if home is not None:
+        yield block("scope", home.key)
+    session_id = getattr(record, "session_id", None)
+    if isinstance(record, StoredSession):
+        session_id = record.id
+    if session_id:
+        yield block("session", session_id)
+    for parent in getattr(record, "propagated_from", ()):
+        yield block("reflection", parent)
+    account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)
+    if account:
+        yield block("called", account.casefold())
+
+
+def _time_of(header: dict[str, Any]) -> datetime | None:
+    """When a file was written; one that does not say it may be of any time."""
+    if not header:
+        return None
+    try:
+        return as_utc(msgspec.convert(header.get("created_at"), datetime))
+    except (msgspec.ValidationError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+_REASON = "replaced by an import"
+_TOGGLES = {"user_memory_enabled", "agent_memory_enabled"}
+
+
+def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -> list[Change]:
+    """The changes; none if what differs is nothing that a change can alter."""
+    fields = set(differences(kind, stored, given))
+    match stored, given:
+        case Fact() | Reflection(), Fact() | Reflection() if fields <= {"content", "private"}:
+            rewritten = _rewritten(stored, given, at) if "content" in fields else []
+            if "content" in fields and not rewritten:
+                return []
+            return rewritten + (_privacy(kind, stored, given, at) if "private" in fields else [])
+        case Consolidation(), Consolidation() if fields == {"consolidated_content"}:
+            return [
+                WriteConsolidation(
+                    scope=stored.home,
+                    expected_version=stored.version,
+                    content=given.consolidated_content,
+                    word_limit=given.word_limit or stored.word_limit,
+                    at=at,
+                    reason=_REASON,
+                )
+            ]
+        case Policy(), Policy() if "scope" not in fields:
+            return [
+                WritePolicy(policy=given, expected_version=stored.version, at=at, reason=_REASON)
+            ]
+        case StoredAgent(), StoredAgent() if fields <= _TOGGLES:
+            return [
+                SetAgentToggles(
+                    agent_id=stored.id,
+                    at=at,
+                    user_memory_enabled=given.user_memory_enabled,
+                    agent_memory_enabled=given.agent_memory_enabled,
+                    reason=_REASON,
+                )
+            ]
+    return []
+
+
+def _rewritten(stored: Fact | Reflection, given: Fact | Reflection, at: datetime) -> list[Change]:
+    match stored, given:
+        case Fact(), Fact():
+            return [
+                ReviseFact(
+                    scope=stored.home,
+                    fact_id=stored.id,
+                    expected_version=stored.version,
+                    content=given.content,
+                    at=at,
+                    embedding=given.embedding,
+                    embedding_model=given.embedding_model,
+                    reason=_REASON,
+                )
+            ]
+        case Reflection(), Reflection() if not stored.absorbed:
+            return [
+                ReviseReflection(
+                    scope=stored.home,
+                    reflection_id=stored.id,
+                    expected_version=stored.version,
+                    content=given.content,
+                    at=at,
+                    reason=_REASON,
+                )
+            ]
+    return []
+
+
+def _privacy(
+    kind: RecordKind, stored: Fact | Reflection, given: Fact | Reflection, at: datetime
+) -> list[Change]:
+    return [
+        SetPrivacy(
+            scope=stored.home,
+            target_type=kind.value,
+            target_id=stored.id,
+            private=given.private,
+            at=at,
+            reason=_REASON,
+        )
+    ]
+
+
+OnConflict = Literal["keep", "replace", "fail"]
+#: Records that are stored together.
+_BATCH = 500
+#: Kinds that are changes where they are no part of a whole backup.
+_NEWS = (Fact, Reflection, Consolidation, Policy)
+#: Kinds that mean something in a whole backup alone.
+_PAST = (RecordKind.AUDIT, RecordKind.HISTORY, RecordKind.FORMATION, RecordKind.USAGE)
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is stored already and says something else there."""
+
+    line: int
+    type: str
+    id: str
+    detail: str
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did, or (``dry_run``) would do: by type, how many records were added, were
+    there already, were replaced, differ, or could not be had. The first problems and conflicts are
+    told one by one. ``run_id`` is that of its audit entries."""
+
+    dry_run: bool
+    counts: dict[str, dict[str, int]]
+    conflicts: tuple[Conflict, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    failed: int = 0
+    differing: int = 0
+    damage: str = ""
+    run_id: str | None = None
+    without_vector: int = 0
+
+    def total(self, what: str) -> int:
+        """All records of which this became."""
+        return sum(counts.get(what, 0) for counts in self.counts.values())
+
+
+class Importer:
+    """Takes files into a store on behalf of ``actor``."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
+        self._clock = clock
+
+    def take(
+        self,
+        source: Source,
+        *,
+        on_conflict: OnConflict = "keep",
+        skip_bad: bool = False,
+        allow_incomplete: bool = False,
+        allow_long: bool = False,
+        owner: str | None = None,
+        dry_run: bool = False,
+        tell: Callable[[str, int, int], None] = lambda step, done, total: None,
+    ) -> RestoreReport:
+        """Check the whole file, then store what is new in it.
+
+        ``owner`` is the id or username of a user, of the store or the file, who becomes the owner
+        of agents and sessions without one where the store needs one.
+
+        ``tell`` is called with what is under way, and with records done and to be done (0: not
+        known).
+
+        Raises:
+            InputError: the file is damaged, or has bad lines and they are not to be skipped.
+            ConflictError: something differs from what is stored, and that was to be a failure.
+            NotFoundError: neither the store nor the file has the owner.
+        """
+        owner_id = self._user_id(source, owner) if owner else None
+        checker = Checker(source, allow_incomplete=allow_incomplete)
+
+        def parser() -> Parser:
+            return Parser(
+                self._store,
+                self._settings,
+                now=self._clock(),
+                whole=checker.whole,
+                allow_long=allow_long,
+                owner_id=owner_id,
+            )
+
+        checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
+        if checked.bad and not skip_bad:
+            raise _bad_lines(checked)
+        work = _Work(self._store, self._settings, self._actor, self._clock, checked)
+        if on_conflict == "fail" and not dry_run:
+            look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
+            if look.differing:
+                first = look.conflicts[0]
+                raise ConflictError(
+                    f"{look.differing} of the records differ from what is stored, first that of "
+                    f"line {first.line}: {first.type} {first.id}, {first.detail}",
+                    hint="look at all with --dry-run; nothing was changed",
+                )
+        return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
+
+    def _user_id(self, source: Source, name: str) -> str:
+        user = People(self._store).user(name)
+        if user is not None:
+            return user.id
+        for _, raw in source.lines():
+            if b'"user"' not in raw[:200]:
+                continue
+            try:
+                line = msgspec.json.decode(raw, type=_UserLine)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            if line.type == "user" and name in (line.id, line.username):
+                return line.id or derived_id("user", line.username)
+        raise NotFoundError(f"no such user: {name}", hint=f"edenmem user add {shlex.quote(name)}")
+
+
+class _UserLine(msgspec.Struct):
+    type: str
+    username: str
+    id: str = ""
+
+
+def _bad_lines(checked: Checked) -> InputError:
+    shown = [f"line {line}: {reason}" for line, reason in checked.problems[:8]]
+    more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
+    return InputError(
+        "\n  ".join([f"{checked.bad} of the lines cannot be taken:", *shown, *more]),
+        hint="nothing was changed; --skip-bad takes the others",
+    )
+
+
+class _Work:
+    """One way through the records of a file that was checked."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        actor: Actor,
+        clock: Callable[[], datetime],
+        checked: Checked,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+        self._checked = checked
+
+    def run(
+        self,
+        lines: Iterator[tuple[int, RecordKind, Record]],
+        on_conflict: OnConflict,
+        dry_run: bool,
+        tell: Callable[[str, int, int], None],
+    ) -> RestoreReport:
+        """Look at (``dry_run``) or store all of them."""
+        self._tally = _Tally()
+        self._dry_run = dry_run
+        self._replaces = on_conflict == "replace"
+        self._changed = False
+        self._closed: dict[Scope, str] = {}
+        self._misfits: dict[str, bool] = {}
+        self._forgotten = Forgotten(self._store, self._checked.header)
+        done = 0
+        for kind, of_kind in groupby(lines, key=lambda line: line[1]):
+            for batch in batched(of_kind, _BATCH):
+                self._take(kind, [number for number, _, _ in batch], [r for _, _, r in batch])
+                done += len(batch)
+                tell("looking" if dry_run else "storing", done, self._checked.records)
+        tally = self._tally
+        return RestoreReport(
+            dry_run=dry_run,
+            counts=tally.counts,
+            conflicts=tuple(tally.conflicts),
+            problems=(*self._checked.problems, *tally.problems)[:TOLD],
+            failed=self._checked.bad + tally.failed,
+            differing=tally.differing,
+            damage=self._checked.damage,
+            run_id=self._actor.run_id if self._changed else None,
+            without_vector=tally.without_vector,
+        )
+
+    def _take(self, kind: RecordKind, numbers: list[int], records: list[Record]) -> None:
+        news = not self._checked.whole and isinstance(records[0], _NEWS)
+        if not self._checked.whole and kind in _PAST:
+            self._tally.add(kind, "left out", len(records))
+            return
+        records = [self._searchable(record) for record in records]
+        answers = self._loaded(kind, records, dry_run=self._dry_run or news)
+        if news:
+            answers = self._added(records, answers)
+        for number, record, answer in zip(numbers, records, answers, strict=True):
+            if answer.status is LoadStatus.DIFFERS and self._replaces:
+                answer, word = self._replaced(kind, record, answer)
+            else:
+                word = answer.status.value
+            self._tally.note(number, kind, record, answer, word)
+
+    def _searchable(self, record: Record) -> Record:
+        """The record, a fact without the vector that the platform could not search by here."""
+        if not isinstance(record, Fact) or not record.embedding_model:
+            return record
+        model = record.embedding_model
+        if model not in self._misfits:
+            self._misfits[model] = bool(self._store.platform_model(model))
+        if not self._misfits[model]:
+            return record
+        return msgspec.structs.replace(record, embedding=None, embedding_model=None)
+
+    def _loaded(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
+    ) -> list[Loaded]:
+        """The store's answers, in order; it only looks at what may not be brought back."""
+        reasons = [self._forgotten.why(record) for record in records]
+        if not any(reasons):
+            return self._store.load(kind, records, dry_run=dry_run)
+        pairs = list(zip(records, reasons, strict=True))
+        free = iter(self._store.load(kind, [r for r, why in pairs if not why], dry_run=dry_run))
+        kept = iter(self._store.load(kind, [r for r, why in pairs if why], dry_run=True))
+        answers: list[Loaded] = []
+        for why in reasons:
+            answer = next(kept if why else free)
+            brings = answer.status is LoadStatus.ADDED or (
+                answer.status is LoadStatus.DIFFERS and self._replaces
+            )
+            refused = Loaded(status=LoadStatus.REFUSED, detail=why)
+            answers.append(refused if why and brings else answer)
+        return answers
+
+    # -- what is new here --------------------------------------------------------------------
+
+    def _added(self, records: Sequence[Record], answers: Sequence[Loaded]) -> list[Loaded]:
+        """The answers after what is new was added as a change."""
+        found = list(answers)
+        changes: dict[int, Change] = {}
+        for place, (record, answer) in enumerate(zip(records, answers, strict=True)):
+            if answer.status is not LoadStatus.ADDED:
+                continue
+            assert isinstance(record, _NEWS)
+            closed = self._is_closed(record)
+            if closed:
+                found[place] = Loaded(status=LoadStatus.REFUSED, detail=closed)
+            elif not self._dry_run:
+                changes[place] = self._addition(record)
+        for place, result in zip(changes, self._apply(changes.values()), strict=True):
+            found[place] = _answer(result)
+        return found
+
+    def _addition(self, record: Fact | Reflection | Consolidation | Policy) -> Change:
+        at, reason = self._clock(), "imported"
+        match record:
+            case Fact():
+                return AddFact(fact=record, reason=reason)
+            case Reflection():
+                limit = word_limit_of(self._settings, record.home, None)
+                return AddReflection(reflection=record, word_limit=limit, reason=reason)
+            case Consolidation():
+                return WriteConsolidation(
+                    scope=record.home,
+                    expected_version=0,
+                    as_version=record.version,
+                    content=record.consolidated_content,
+                    word_limit=record.word_limit
+                    or word_limit_of(self._settings, record.home, None),
+                    at=at,
+                    reason=reason,
+                )
+            case Policy():
+                return WritePolicy(policy=record, expected_version=0, at=at, reason=reason)
+
+    def _is_closed(self, record: Fact | Reflection | Consolidation | Policy) -> str:
+        """Why the scope does not take it; empty if it does."""
+        scope = record.home
+        if scope not in self._closed:
+            try:
+                policy = edit_checks.check_scope_known(
+                    self._store, scope, new_shard=isinstance(record, Policy)
+                )
+                if isinstance(record, Fact | Reflection):
+                    edit_checks.check_open(policy, scope)
+                self._closed[scope] = ""
+            except EdenmemError as error:
+                if self._dry_run and self._is_of_file(error):
+                    return ""
+                self._closed[scope] = f"{error.message}; {error.hint}"
+        return self._closed[scope]
+
+    def _is_of_file(self, error: EdenmemError) -> bool:
+        """In a look beforehand, what the file itself adds is not there yet."""
+        adds = self._checked.counts
+        return any(adds.get(kind) for kind in ("agent", "user", "policy", "session"))
+
+    def _apply(self, changes: Iterable[Change]) -> list[ChangeResult]:
+        made = tuple(changes)
+        if not made:
+            return []
+        self._changed = True
+        return self._store.apply(ChangeSet(actor=self._actor, at=self._clock(), changes=made))
+
+    # -- what differs ------------------------------------------------------------------------
+
+    def _replaced(self, kind: RecordKind, record: Record, answer: Loaded) -> tuple[Loaded, str]:
+        """The answer, and its word, after what is stored was changed to say what the file says."""
+        assert answer.stored is not None
+        changes = replacement(kind, answer.stored, record, self._clock())
+        if not changes:
+            detail = f"{answer.detail}, and cannot be replaced"
+            return msgspec.structs.replace(answer, detail=detail), answer.status.value
+        if not self._dry_run:
+            for result in self._apply(changes):
+                if not result.ok:
+                    return msgspec.structs.replace(answer, detail=result.detail), "differs"
+        return Loaded(status=LoadStatus.ADDED), "replaced"
+
+
+class _Tally:
+    """What became of the records so far."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+        self.conflicts: list[Conflict] = []
+        self.problems: list[Problem] = []
+        self.failed = 0
+        self.differing = 0
+        self.without_vector = 0
+
+    def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
+        """So many records more of which this became."""
+        counts = self.counts.setdefault(kind.value, {})
+        counts[word] = counts.get(word, 0) + number
+
+    def note(
+        self, number: int, kind: RecordKind, record: Record, answer: Loaded, word: str
+    ) -> None:
+        """What became of one record."""
+        self.add(kind, word)
+        if answer.status is LoadStatus.DIFFERS:
+            self.differing += 1
+            if len(self.conflicts) < TOLD:
+                self.conflicts.append(
+                    Conflict(line=number, type=kind.value, id=record.id, detail=answer.detail)
+                )
+        elif answer.status is LoadStatus.REFUSED:
+            self.failed += 1
+            if len(self.problems) < TOLD:
+                self.problems.append(Problem(number, answer.detail))
+        elif word == "added" and isinstance(record, Fact) and record.embedding is None:
+            self.without_vector += 1
+
+
+def _answer(result: ChangeResult) -> Loaded:
+    match result.status:
+        case ChangeStatus.APPLIED | ChangeStatus.ADDED_INSTEAD:
+            return Loaded(status=LoadStatus.ADDED)
+        case ChangeStatus.ALREADY | ChangeStatus.DUPLICATE:
+            return Loaded(status=LoadStatus.SAME, detail=result.detail)
+    return Loaded(status=LoadStatus.REFUSED, detail=result.detail)

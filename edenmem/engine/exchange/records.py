@@ -1,0 +1,371 @@
+"""Lines to records. Nothing in a file is trusted: each record has to be one that could be stored.
+
+A line may be as bare as a person writes it: names stand for ids (``agent``, ``user``, ``group``,
+``session`` beside the stored names), and what is missing has its default, ids included, which are
+derived from what the line says, so that the same line is the same record again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.consolidation.draft import without_version
+from edenmem.engine.sessions.people import People
+from edenmem.errors import EdenmemError, InputError
+from edenmem.models.backup import (
+    OF_SCOPES,
+    RECORD_TYPES,
+    Record,
+    RecordKind,
+    StoredAgent,
+    StoredSession,
+    StoredUser,
+)
+from edenmem.models.changes import AuditEntry
+from edenmem.models.host import Agent, Message, owner_of
+from edenmem.models.ids import as_utc, derived_id, is_id
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.text import clean, word_count
+
+FORMAT = 1
+HEADER, CHECKPOINT, TRAILER = "header", "checkpoint", "trailer"
+#: Records between two checkpoints.
+STEP = 1000
+#: Kinds whose scope is one value of theirs, spelled out in a line as in every other.
+_WITH_SCOPE = (RecordKind.AUDIT, RecordKind.HISTORY)
+OWNERS = ("user_id", "group_id", "shard", "session_id")
+
+
+def encode(kind: RecordKind, record: Record) -> bytes:
+    """A record as a line, without the line's end."""
+    if kind in _WITH_SCOPE:
+        fields: dict[str, Any] = msgspec.to_builtins(record)
+        scope = fields.pop("scope")
+        return msgspec.json.encode({"type": kind.value, **spelled(scope), **fields})
+    return b'{"type":"%s",' % kind.value.encode() + msgspec.json.encode(record)[1:]
+
+
+def encode_mark(type: str, **fields: Any) -> bytes:
+    """A line that is no record."""
+    return msgspec.json.encode({"type": type, **fields})
+
+
+def spelled(scope: dict[str, Any] | None) -> dict[str, Any]:
+    """The fields of a scope as documents have them; none for none."""
+    if scope is None:
+        return {"scope": None}
+    fields = {"scope": scope["kind"], "agent_id": scope["agent_id"], **dict.fromkeys(OWNERS)}
+    owner = OWNER_FIELD[ScopeKind(scope["kind"])]
+    return {**fields, owner: scope["owner"]} if owner else fields
+
+
+def gathered(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
+    """`spelled` taken back, for the kinds that have their scope as one value.
+
+    Raises:
+        ScopeError: the id that the kind of scope needs is missing.
+        ValueError: there is no such kind.
+    """
+    if kind not in _WITH_SCOPE:
+        return fields
+    rest = dict(fields)
+    owners = {name: rest.pop(name, None) for name in OWNERS}
+    if rest.get("scope") is None:
+        return {**rest, "scope": None}
+    scope = Scope.from_fields(
+        ScopeKind(rest["scope"]), rest["agent_id"], **{k: v or None for k, v in owners.items()}
+    )
+    if kind is RecordKind.HISTORY:
+        rest.pop("agent_id")
+    return {**rest, "scope": msgspec.to_builtins(scope)}
+
+
+class Digest:
+    """What has been read or written so far."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self.records = 0
+        self.counts: dict[str, int] = {}
+
+    def add(self, line: bytes) -> None:
+        """One line, without its end."""
+        self._sha256.update(line)
+        self._sha256.update(b"\n")
+
+    def count(self, kind: RecordKind) -> None:
+        """One record more."""
+        self.records += 1
+        self.counts[kind.value] = self.counts.get(kind.value, 0) + 1
+
+    @property
+    def sha256(self) -> str:
+        """The digest of all lines so far, in hex."""
+        return self._sha256.hexdigest()
+
+
+#: No text by hand is longer, in characters; no id and no name. A whole backup has what a store had:
+#: v1's texts come in as long as they were.
+_LONGEST, _LONGEST_NAME = 1_000_000, 1_000
+_FIELDS = {
+    kind: frozenset(field.encode_name for field in msgspec.structs.fields(type_))
+    for kind, type_ in RECORD_TYPES.items()
+}
+#: Names that people write, and the fields that they stand for.
+_NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
+#: The fields of each kind that are times.
+_TIMES = {
+    kind: tuple(
+        field.name
+        for field in msgspec.structs.fields(type_)
+        if field.type in (datetime, datetime | None)
+    )
+    for kind, type_ in RECORD_TYPES.items()
+}
+_OWNED = (Fact, Reflection, Consolidation, Policy)
+
+
+class Parser:
+    """Makes records of lines.
+
+    Args:
+        store: Where names are looked up.
+        settings: The limits of words, for lines that a person wrote.
+        now: The time of what has none.
+        whole: The lines are a backup's own: their texts may be as long as they are.
+        allow_long: Let texts be over their limits of words in any case.
+        owner_id: The owner of agents and sessions without one, where the store needs one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        now: datetime,
+        whole: bool,
+        allow_long: bool = False,
+        owner_id: str | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+        self._is_limited = not (whole or allow_long)
+        self._whole = whole
+        self._people = People(store)
+        self._owner_id = owner_id
+        self._agents: dict[str, Agent] = {}
+
+    def parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
+        """The record that a line's fields make.
+
+        Raises:
+            InputError: they make none, or one that may not be stored.
+        """
+        try:
+            return self._parsed(kind, dict(data))
+        except InputError:
+            raise
+        except msgspec.ValidationError as error:
+            raise InputError(str(error)) from error
+        except EdenmemError as error:
+            raise InputError(error.message, hint=error.hint) from error
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise InputError(f"it is no {kind}: {error}") from error
+
+    def _parsed(self, kind: RecordKind, data: dict[str, Any]) -> Record:
+        if kind in OF_SCOPES:
+            self._resolve(data)
+        unknown = data.keys() - _FIELDS[kind] - set(OWNERS) - {"agent_id", "scope"}
+        if unknown:
+            raise InputError(f"{kind} has no field {', '.join(map(repr, sorted(unknown)))}")
+        if kind is RecordKind.FACT:
+            data["embedding"] = _packed(data.get("embedding"))
+        self._complete(kind, data)
+        record = msgspec.convert(gathered(kind, data), RECORD_TYPES[kind])
+        record = _in_utc(record, _TIMES[kind])
+        _check_ids(record)
+        if isinstance(record, _OWNED):
+            record = self._checked(record)
+        record = self._fitting(record)
+        if isinstance(record, StoredAgent):
+            self._agents[record.id] = record
+        if isinstance(record, StoredAgent | StoredUser) and not self._whole:
+            self._remember(record)
+        return record
+
+    def _fitting(self, record: Any) -> Any:
+        """The record, with an owner if the store needs one.
+
+        Raises:
+            InputError: the store cannot have it.
+        """
+        reason = self._store.refusal(record)
+        if reason and isinstance(record, StoredAgent | StoredSession):
+            owner = record.owner or self._owner_id
+            if isinstance(record, StoredSession):
+                agents = [self._agents[id] for id in record.agents if id in self._agents]
+                owner = owner_of(record, agents) or self._owner_id
+            record = msgspec.structs.replace(record, owner=owner)
+            reason = self._store.refusal(record)
+        if reason:
+            needs_owner = isinstance(record, StoredAgent | StoredSession) and record.owner is None
+            name = f"message {record.id}: " if isinstance(record, Message) else ""
+            owner = "; --owner USER names one" if needs_owner else ""
+            raise InputError(f"{name}{reason}{owner}")
+        return record
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _resolve(self, data: dict[str, Any]) -> None:
+        """Put ids in the place of names."""
+        for name, field in _NAMES.items():
+            if name in data:
+                if field in data:
+                    raise InputError(f"it has both {name!r} and {field!r}")
+                data[field] = self._id_of(name, data.pop(name))
+        kind = data.get("scope")
+        if kind is not None and kind not in list(ScopeKind):
+            raise InputError(f"there is no scope {kind!r}")
+
+    def _id_of(self, name: str, given: object) -> str | None:
+        if given is None or (isinstance(given, str) and name == "group"):
+            return given
+        if not isinstance(given, str) or not given:
+            raise InputError(f"{name!r} is no name")
+        if name == "session":
+            found = self._store.find("session", given)
+            if len(found) != 1:
+                raise InputError(f"there is no session {given!r}")
+            return found[0].id
+        account = self._people.agent(given) if name == "agent" else self._people.user(given)
+        if account is None:
+            raise InputError(f"there is no {name} {given!r}", hint=f"edenmem {name} add {given}")
+        return account.id
+
+    def _remember(self, account: StoredAgent | StoredUser) -> None:
+        """Let lines that follow name an account that the file itself adds."""
+        if isinstance(account, StoredAgent):
+            self._people.new_agents[account.username] = account
+        else:
+            self._people.new_users[account.username] = account
+
+    # -- what is missing ---------------------------------------------------------------------
+
+    def _complete(self, kind: RecordKind, data: dict[str, Any]) -> None:
+        match kind:
+            case RecordKind.FACT | RecordKind.REFLECTION:
+                content = _text(data, "content")
+                if not self._whole:
+                    content = data["content"] = clean(content).strip()
+                data.setdefault("formed_at", self._now)
+                if "id" not in data:
+                    data["id"] = _derived(kind, data, content)
+                if kind is RecordKind.FACT:
+                    data["hash"] = content_hash(content)
+            case RecordKind.CONSOLIDATION | RecordKind.POLICY:
+                if "id" not in data:
+                    data["id"] = _derived(kind, data)
+                data.setdefault("version", 1)
+            case RecordKind.AGENT | RecordKind.USER if "id" not in data:
+                data["id"] = derived_id(kind.value, _text(data, "username"))
+
+    # -- what may be stored ------------------------------------------------------------------
+
+    def _checked(
+        self, record: Fact | Reflection | Consolidation | Policy
+    ) -> Fact | Reflection | Consolidation | Policy:
+        _check_owner(record)
+        match record:
+            case Fact():
+                if record.scope is ScopeKind.SESSION:
+                    raise InputError("a session scope has no facts")
+                self._check_text(record.content, self._settings.formation.fact_words)
+                if record.version < 1 or record.access_count < 0:
+                    raise InputError("a version is at least 1, and a count at least 0")
+                if record.embedding is not None and not record.embedding_model and not self._whole:
+                    raise InputError("an embedding needs its embedding_model")
+                if record.embedding is None and record.embedding_model:
+                    return msgspec.structs.replace(record, embedding_model=None)
+            case Reflection():
+                self._check_text(record.content, self._settings.formation.reflection_words)
+                if record.version < 1:
+                    raise InputError("a version is at least 1")
+            case Consolidation():
+                text = record.consolidated_content
+                if not self._whole:
+                    text = clean(without_version(text)).strip()
+                    limit = getattr(self._settings.scopes, record.scope.value).word_limit
+                    self._check_text(text, limit)
+                if record.version < 0:
+                    raise InputError("a version is at least 0")
+                return msgspec.structs.replace(record, consolidated_content=text, unabsorbed_ids=())
+        return record
+
+    def _check_text(self, text: str, limit: int) -> None:
+        if not text:
+            raise InputError("it has no text")
+        if len(text) > _LONGEST and not self._whole:
+            raise InputError(f"its text has {len(text):,} characters")
+        if self._is_limited and (words := word_count(text)) > limit:
+            raise InputError(
+                f"its text has {words} words, the limit is {limit}", hint="add --allow-long"
+            )
+
+
+def _derived(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
+    owner = [str(data.get(name) or "") for name in ("scope", "agent_id", *OWNERS)]
+    return derived_id("import", kind.value, *owner, *more)
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    found = data.get(name)
+    if not isinstance(found, str) or not found:
+        raise InputError(f"it has no {name}")
+    return found
+
+
+def _packed(embedding: object) -> object:
+    """A list of numbers as the bytes of float32 numbers; anything else as it is."""
+    if not isinstance(embedding, list):
+        return embedding
+    try:
+        return struct.pack(f"<{len(embedding)}f", *embedding)
+    except (struct.error, OverflowError) as error:
+        raise InputError("its embedding is no list of numbers") from error
+
+
+def _in_utc(record: Any, names: tuple[str, ...]) -> Any:
+    times = {name: as_utc(value) for name in names if (value := getattr(record, name)) is not None}
+    return msgspec.structs.replace(record, **times) if times else record
+
+
+def _check_ids(record: Any) -> None:
+    """That ids are ids. Those of what lies outside of memory may be as others have made them."""
+    for name in ("id", "agent_id"):
+        value = getattr(record, name, None)
+        if name == "agent_id" and isinstance(record, AuditEntry) and value == "":
+            continue  # of an account that is no agent's
+        if value is not None and not is_id(value):
+            raise InputError(f"{name} {value!r:.60} is no id of 24 hex digits")
+    for name in ("username", "group_id", "shard", "user_id", "session_id"):
+        value = getattr(record, name, None)
+        if value is not None and (not value or len(value) > _LONGEST_NAME or clean(value) != value):
+            raise InputError(f"{name} is empty, too long, or not a text that can be stored")
+
+
+def _check_owner(record: Fact | Reflection | Consolidation | Policy) -> None:
+    """That a memory names its own scope, and none beside it."""
+    own = OWNER_FIELD[record.home.kind]
+    source = "session_id" if isinstance(record, Fact | Reflection) else None
+    stray = [n for n in OWNERS if n not in (own, source) and getattr(record, n) is not None]
+    if stray:
+        raise InputError(f"the {record.scope} scope has no {' and no '.join(stray)}")

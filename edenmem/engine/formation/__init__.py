@@ -1,0 +1,1 @@
+"""From a range of messages to facts and reflections."""

@@ -1,0 +1,208 @@
+"""Who works on which messages: claims with a lease, renewed while the work goes on.
+
+Nothing is marked as done before it is done. A worker that dies leaves a lease that runs out; one
+that is cancelled gives its claim back; one that fails has the range tried again after a pause, and
+after the last try the range is kept as failed, for a person to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from edenmem.engine.formation.transcript import shown_length
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.models.formation import CallUsage, Formation, FormationStatus, Trigger
+from edenmem.models.host import Message
+from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.settings.schema import FormationSettings
+from edenmem.store.protocol.store import Store
+
+T = TypeVar("T")
+
+#: Formations that stand in the way of a new one.
+UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
+
+
+class LeaseLost(Exception):
+    """The claim is another worker's by now; whatever was made of it must not be written."""
+
+
+def worker_id() -> str:
+    """A name for one worker that nobody else has: host, process and some chance."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tuple[Message, ...]:
+    """The oldest messages that fit into one range: at least one, if there is any."""
+    chosen: list[Message] = []
+    characters = 0
+    for message in messages[: settings.max_messages]:
+        characters += shown_length(message, settings)
+        if chosen and characters > settings.max_characters:
+            break
+        chosen.append(message)
+    return tuple(chosen)
+
+
+class Claims:
+    """Claims of one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: FormationSettings,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        worker: str | None = None,
+    ) -> None:
+        self.worker = worker or worker_id()
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+
+    async def unfinished(self, session_id: str, agent_id: str) -> Formation | None:
+        """The formation that stands in the way of a new one, without its changes."""
+
+        def newest() -> Formation | None:
+            found = self._store.formations(
+                session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
+            )
+            return next(iter(found), None)
+
+        return await in_thread(newest)
+
+    async def draft(
+        self, session_id: str, agent_id: str, trigger: Trigger, messages: Sequence[Message]
+    ) -> Formation:
+        """A formation of these messages with the next number, as yet claimed by nobody."""
+
+        def last_seq() -> int:
+            found = self._store.formations(session_id=session_id, agent_id=agent_id, limit=1)
+            return next((formation.seq for formation in found), 0)
+
+        now = self._clock()
+        return Formation(
+            id=new_id(now),
+            session_id=session_id,
+            agent_id=agent_id,
+            seq=await in_thread(last_seq) + 1,
+            status=FormationStatus.CLAIMED,
+            trigger=trigger,
+            message_ids=tuple(message.id for message in messages),
+            last_message_at=messages[-1].created_at,
+            created_at=now,
+            updated_at=now,
+            worker=self.worker,
+            lease_until=self._lease(now),
+            cursor_moves=(),
+        )
+
+    async def claim(self, formation: Formation) -> bool:
+        """Make a draft this worker's; False if another worker was first."""
+        try:
+            return await in_thread(self._store.claim, formation)
+        except asyncio.CancelledError:
+            await self.give_back(formation)
+            raise
+
+    async def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
+        """Make an unfinished formation this worker's; None if it is not free. ``forced``: also one
+        that was released and is to wait for its next try."""
+        now = self._clock()
+        try:
+            return await in_thread(
+                self._store.reclaim,
+                formation.id,
+                worker=self.worker,
+                now=now,
+                lease_until=self._lease(now),
+                forced=forced,
+            )
+        except asyncio.CancelledError:
+            await self.give_back(formation)
+            raise
+
+    async def keep(self, formation: Formation, work: Coroutine[Any, Any, T]) -> T:
+        """Do ``work`` while the lease is renewed, and stop it if the lease is lost.
+
+        Raises:
+            LeaseLost: another worker has the claim.
+        """
+        working = asyncio.create_task(work)
+        renewing = asyncio.create_task(self._renew(formation.id))
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            renewing.result()
+            raise LeaseLost(formation.id)
+        finally:
+            working.cancel()
+            renewing.cancel()
+            await asyncio.gather(working, renewing, return_exceptions=True)
+
+    async def give_back(
+        self, formation: Formation, *, error: str | None = None, usage: Sequence[CallUsage] = ()
+    ) -> None:
+        """Let the range be taken again at once; no try is counted."""
+        await in_thread(
+            self._store.release,
+            formation.id,
+            worker=self.worker,
+            now=self._clock(),
+            error=error,
+            count=False,
+            usage=usage,
+        )
+
+    async def count_failure(
+        self, formation: Formation, error: str, usage: Sequence[CallUsage]
+    ) -> datetime | None:
+        """Count a failed try: when the range is tried again, or None if that was the last time."""
+        now = self._clock()
+        if formation.attempts + 1 >= self._settings.attempts:
+            await in_thread(
+                self._store.fail,
+                formation.id,
+                worker=self.worker,
+                now=now,
+                error=error,
+                usage=usage,
+            )
+            return None
+        not_before = as_utc(now + self._pause(formation.attempts))
+        await in_thread(
+            self._store.release,
+            formation.id,
+            worker=self.worker,
+            now=now,
+            not_before=not_before,
+            error=error,
+            usage=usage,
+        )
+        return not_before
+
+    def _pause(self, attempts: int) -> timedelta:
+        """Twice as long after each failure, give or take a quarter so that workers spread out."""
+        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - chance, not a secret
+        return timedelta(seconds=self._settings.backoff_seconds * 2**attempts * jitter)
+
+    def _lease(self, now: datetime) -> datetime:
+        return as_utc(now + timedelta(seconds=self._settings.lease_seconds))
+
+    async def _renew(self, formation_id: str) -> None:
+        """Renew at a third of the lease; return when it is lost."""
+        while True:
+            await asyncio.sleep(self._settings.lease_seconds / 3)
+            lease_until = self._lease(self._clock())
+            if not await in_thread(
+                self._store.renew, formation_id, worker=self.worker, lease_until=lease_until
+            ):
+                return

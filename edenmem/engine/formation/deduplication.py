@@ -1,0 +1,395 @@
+"""What becomes of each new fact: added, merged into an old one, put in its place, or known already.
+
+Only facts of exactly the same scope are ever compared, and of a user those of all their accounts.
+What exists stays under its account, whether it is kept, updated or deleted. The model is shown
+small numbers, each new fact with its own neighbours; a decision that names anything else, or
+nothing, counts as ADD. So does every decision if the call fails: a fact kept twice does less harm
+than one that is lost. Only a model that will not answer any later call either ends the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.formation.formation_input import Material, NewFact
+from edenmem.engine.formation.quotas import Offers
+from edenmem.engine.formation.screening import flat, objection, tidy
+from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.errors import (
+    BudgetExceeded,
+    ConfigError,
+    ProviderAuthError,
+    ProviderError,
+    ProviderMisconfigured,
+    ReplayMiss,
+)
+from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.formation import Decision
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import FormationSettings
+from edenmem.store.protocol.store import Store
+
+#: Words of a model's reason that are kept.
+REASON_WORDS = 40
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """An existing fact as a prompt shows it."""
+
+    number: int
+    content: str
+    formed_at: datetime
+    fact: Fact
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A new fact with its vector and its neighbours."""
+
+    number: int
+    new: NewFact
+    vector: bytes | None
+    neighbours: tuple[Neighbour, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """The new fact's text, as a prompt shows it."""
+        return self.new.content
+
+    def offered(self, number: int | None) -> Fact | None:
+        """The neighbour with this number; None if it was not offered for this fact."""
+        return next((each.fact for each in self.neighbours if each.number == number), None)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A decision that holds: ``target`` is there for all but ADD, ``text`` for UPDATE."""
+
+    action: str
+    reason: str
+    target: Fact | None = None
+    text: str = ""
+
+
+def judge(
+    asked: Sequence[Compared], decisions: Sequence[DedupDecision], fact_words: int
+) -> dict[int, Verdict]:
+    """What a model's decisions come to, by the number of the fact.
+
+    The first decision about a fact counts, and the first that changes a target. A fact that is
+    said to be known in a target that another decision changes is added: its words may be gone.
+    """
+    by_fact: dict[int, DedupDecision] = {}
+    for decision in decisions:
+        by_fact.setdefault(decision.fact, decision)
+    verdicts = {item.number: _verdict(item, by_fact.get(item.number), fact_words) for item in asked}
+    changed: set[str] = set()
+    for number, verdict in verdicts.items():
+        if verdict.target is None or verdict.action not in ("UPDATE", "DELETE"):
+            continue
+        if verdict.target.id in changed:
+            verdicts[number] = Verdict("ADD", "its target is changed by another fact")
+        changed.add(verdict.target.id)
+    for number, verdict in verdicts.items():
+        if verdict.action == "NONE" and verdict.target and verdict.target.id in changed:
+            verdicts[number] = Verdict("ADD", "its target is changed by another fact")
+    return verdicts
+
+
+def _verdict(item: Compared, decision: DedupDecision | None, fact_words: int) -> Verdict:
+    if decision is None:
+        return Verdict("ADD", "no decision was given")
+    why = tidy(decision.reason, REASON_WORDS)
+    if decision.action == "ADD":
+        return Verdict("ADD", why)
+    target = item.offered(decision.target)
+    if target is None:
+        return Verdict("ADD", f"{decision.action} of something that was not offered")
+    if decision.action != "UPDATE":
+        return Verdict(decision.action, why, target)
+    whole = flat(decision.content or "")
+    text = tidy(whole, fact_words)
+    if text != whole:
+        return Verdict("ADD", f"the merged text has more than {fact_words} words")
+    if problem := objection(text, orders=False):
+        return Verdict("ADD", f"the merged text cannot be kept: {problem}")
+    if item.new.private and not target.private:
+        return Verdict("ADD", "private, so not merged into a fact that is not")
+    if text == target.content:
+        return Verdict("NONE", why, target)
+    return Verdict("UPDATE", why, target, text)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Changes in the order in which they are to be applied, and why."""
+
+    changes: tuple[Change, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class Deduplicator:
+    """Step 3 of a formation: embeds, compares and decides. Writes nothing."""
+
+    def __init__(
+        self, store: Store, settings: FormationSettings, embedder: Embedder | None
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._embedder = embedder
+
+    async def demand_store(self, scopes: Sequence[Scope]) -> None:
+        """Demand that facts can be added to these scopes and compared, before a model is paid.
+
+        Raises:
+            FactKeyConflict: an index of the database refuses facts.
+            StoreError: a search index that is needed cannot be used.
+        """
+        embedder = self._embedder if self._settings.dedup else None
+        if not scopes:
+            return
+
+        dimensions: int | None = None
+        with suppress(ConfigError):  # no answer of the model has told them yet
+            dimensions = embedder.dimensions if embedder else None
+        await in_thread(
+            self._store.demand_formable,
+            scopes,
+            model=embedder.model if embedder else None,
+            dimensions=dimensions,
+        )
+
+    async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
+        """The changes that bring ``facts`` into memory.
+
+        Raises:
+            ProviderError: the embedder failed, or the language model will not be asked any more
+                (any other failure of it means ADD).
+            EmbeddingModelMismatch: a scope has vectors of another model only.
+        """
+        known = await self._known(facts, material.offers)
+        fresh = [fact for fact in facts if fact not in known]
+        vectors = await self._embed(asker, [fact.content for fact in fresh])
+        compared = await self._compare(fresh, vectors, material.offers)
+        verdicts = await self._judge(asker, material, compared)
+        revised = await self._embed_merged(asker, compared, verdicts)
+
+        changes: list[Change] = []
+        decisions: list[Decision] = []
+        for fact, existing in known.items():
+            decisions.append(_decision(fact, Verdict("NONE", "known word for word", existing)))
+            changes.extend(_keep_private(fact, existing, material.origin.at))
+            changes.extend(_keep_sources(fact, existing, material))
+        for item in compared:
+            verdict = verdicts[item.number]
+            decisions.append(_decision(item.new, verdict))
+            changes.extend(self._changes(item, verdict, revised, material))
+        return Plan(tuple(changes), tuple(decisions))
+
+    async def _known(self, facts: Sequence[NewFact], offers: Offers) -> dict[NewFact, Fact]:
+        """The facts whose very words are in their scope already, or under another account."""
+        known: dict[NewFact, Fact] = {}
+        for scope, group in _by_scope(facts).items():
+            hashes = {content_hash(fact.content): fact for fact in group}
+            for place in (scope, *offers.of(scope).others):
+                found = await in_thread(self._store.facts_by_hashes, place, tuple(hashes))
+                for digest, existing in found.items():
+                    known[hashes.pop(digest)] = existing
+        return known
+
+    async def _embed(self, asker: Asker, texts: Sequence[str]) -> list[bytes | None]:
+        if self._embedder is None or not texts:
+            return [None] * len(texts)
+        try:
+            answer = await self._embedder.embed(texts)
+        except ProviderError as error:
+            asker.spent.extend(error.usage)
+            raise
+        asker.spent.extend(answer.usage)
+        return list(answer.vectors)
+
+    async def _compare(
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
+    ) -> list[Compared]:
+        """Each fact with the nearest ones, numbered through the whole prompt."""
+        near = await self._near(facts, vectors, offers)
+        numbers: dict[str, int] = {}
+        compared: list[Compared] = []
+        for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
+            neighbours = tuple(
+                Neighbour(
+                    number=numbers.setdefault(existing.id, len(numbers) + 1),
+                    content=flat(existing.content),
+                    formed_at=existing.recent_at,
+                    fact=existing,
+                )
+                for existing in near.get(fact, ())
+            )
+            compared.append(Compared(place + 1, fact, vector, neighbours))
+        return compared
+
+    async def _near(
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
+    ) -> dict[NewFact, list[Fact]]:
+        if self._embedder is None or not self._settings.dedup:
+            return {}
+        model = self._embedder.model
+        vector_of = dict(zip(facts, vectors, strict=True))
+
+        def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
+            queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
+            places = offers.of(scope).changeable
+            lists = self._store.semantic_candidates(
+                FactFilter(scopes=places),
+                queries,
+                model=model,
+                limit=self._settings.dedup_neighbours,
+                floor=self._settings.dedup_floor,
+            )
+            near = [[one.fact_id for one in found] for found in lists]
+            ids = tuple({fact_id for found in near for fact_id in found})
+            existing = self._store.facts_by_ids(places, ids) if ids else {}
+            return {
+                fact: [existing[fact_id] for fact_id in found if fact_id in existing]
+                for fact, found in zip(group, near, strict=True)
+            }
+
+        searches = (in_thread(search, scope, group) for scope, group in _by_scope(facts).items())
+        merged: dict[NewFact, list[Fact]] = {}
+        for found in await asyncio.gather(*searches):
+            merged.update(found)
+        return merged
+
+    async def _judge(
+        self, asker: Asker, material: Material, compared: Sequence[Compared]
+    ) -> dict[int, Verdict]:
+        """A verdict for each fact, by its number."""
+        asked = [item for item in compared if item.neighbours]
+        verdicts = {item.number: Verdict("ADD", "nothing like it is known") for item in compared}
+        if not asked:
+            return verdicts
+        try:
+            answer = await asker.ask(
+                "dedup",
+                DedupAnswer,
+                model=material.offers.fast_model,
+                now=material.origin.at,
+                facts=asked,
+                fact_words=self._settings.fact_words,
+            )
+        except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
+            raise  # no later call of this run will be answered either: the range is kept whole
+        except ProviderError as error:
+            why = f"not compared: {error.message}"
+            return verdicts | {item.number: Verdict("ADD", why) for item in asked}
+        return verdicts | judge(asked, answer.decisions, self._settings.fact_words)
+
+    async def _embed_merged(
+        self, asker: Asker, compared: Sequence[Compared], verdicts: Mapping[int, Verdict]
+    ) -> dict[str, bytes | None]:
+        """The vectors of merged texts; one that is a new fact's own text has its vector already."""
+        vectors = {item.content: item.vector for item in compared}
+        texts = [verdict.text for verdict in verdicts.values() if verdict.action == "UPDATE"]
+        missing = list(dict.fromkeys(text for text in texts if text not in vectors))
+        made = await self._embed(asker, missing)
+        return vectors | dict(zip(missing, made, strict=True))
+
+    def _changes(
+        self,
+        item: Compared,
+        verdict: Verdict,
+        vectors: Mapping[str, bytes | None],
+        material: Material,
+    ) -> list[Change]:
+        origin, target, why = material.origin, verdict.target, verdict.reason
+        if verdict.action == "NONE" and target is not None:
+            return _keep_private(item.new, target, origin.at)
+        model = self._embedder.model if self._embedder is not None else None
+        fact = origin.fact(item.new, item.vector, model)
+        if verdict.action == "UPDATE" and target is not None:
+            vector = vectors[verdict.text]
+            return [
+                ReviseFact(
+                    scope=target.home,
+                    fact_id=target.id,
+                    expected_version=target.version,
+                    content=verdict.text,
+                    at=origin.at,
+                    embedding=vector,
+                    embedding_model=model if vector is not None else None,
+                    source_message_ids=origin.message_ids,
+                    or_add=fact,
+                    reason=why,
+                )
+            ]
+        added = AddFact(fact=fact, reason=why)
+        if verdict.action == "DELETE" and target is not None:
+            removed = RemoveFact(
+                scope=target.home,
+                fact_id=target.id,
+                expected_version=target.version,
+                at=origin.at,
+                reason=why,
+            )
+            return [added, removed]  # in this order: whatever fails, the new fact is there
+        return [added]
+
+
+def _decision(fact: NewFact, verdict: Verdict) -> Decision:
+    return Decision(
+        content=fact.content,
+        action=verdict.action,
+        target_id=verdict.target.id if verdict.target else None,
+        reason=verdict.reason,
+    )
+
+
+def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
+    """What is now told in confidence is private from now on, although it was known before."""
+    if not new.private or existing.private:
+        return []
+    return [
+        SetPrivacy(
+            scope=existing.home,
+            target_type="fact",
+            target_id=existing.id,
+            private=True,
+            at=at,
+            reason="told again, in confidence",
+        )
+    ]
+
+
+def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
+    """A fact that is known under another account of the user also comes from these messages."""
+    origin = material.origin
+    is_known = set(origin.message_ids) <= set(existing.source_message_ids)
+    is_open = existing.home in material.offers.of(new.scope).open_others
+    if is_known or not is_open:
+        return []
+    return [
+        ReviseFact(
+            scope=existing.home,
+            fact_id=existing.id,
+            expected_version=existing.version,
+            content=existing.content,
+            at=origin.at,
+            source_message_ids=origin.message_ids,
+            or_add=origin.fact(new, None, None),
+            reason="said again under another account",
+        )
+    ]
+
+
+def _by_scope(facts: Sequence[NewFact]) -> dict[Scope, list[NewFact]]:
+    groups: dict[Scope, list[NewFact]] = {}
+    for fact in facts:
+        groups.setdefault(fact.scope, []).append(fact)
+    return groups

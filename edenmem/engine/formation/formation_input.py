@@ -1,0 +1,98 @@
+"""What one formation works on, and what it makes: the values that its steps hand to each other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from edenmem.engine.formation.quotas import Offers
+from edenmem.engine.formation.transcript import Transcript, tidy_name
+from edenmem.models.host import Agent
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.scope import Scope
+
+
+class NewFact(msgspec.Struct, frozen=True):
+    """A fact that was extracted and checked, and is not yet in memory."""
+
+    scope: Scope
+    content: str
+    private: bool = False
+
+
+class NewReflection(msgspec.Struct, frozen=True):
+    """A reflection that was extracted and checked, and is not yet in memory."""
+
+    scope: Scope
+    content: str
+    private: bool = False
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where everything that a formation makes comes from, and when it was made."""
+
+    session_id: str
+    formation_id: str
+    message_ids: tuple[str, ...]
+    at: datetime
+
+    def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
+        """The fact as it is stored, with an id of its own."""
+        scope = new.scope
+        return Fact(
+            id=new_id(self.at),
+            scope=scope.kind,
+            agent_id=scope.agent_id,
+            user_id=scope.user_id,
+            group_id=scope.group_id,
+            shard=scope.shard_name,
+            session_id=self.session_id,
+            content=new.content,
+            hash=content_hash(new.content),
+            formed_at=self.at,
+            source_message_ids=self.message_ids,
+            private=new.private,
+            formation_id=self.formation_id,
+            embedding=embedding,
+            embedding_model=model if embedding is not None else None,
+        )
+
+    def reflection(self, new: NewReflection) -> Reflection:
+        """The reflection as it is stored, with an id of its own."""
+        scope = new.scope
+        return Reflection(
+            id=new_id(self.at),
+            scope=scope.kind,
+            agent_id=scope.agent_id,
+            user_id=scope.user_id,
+            group_id=scope.group_id,
+            shard=scope.shard_name,
+            session_id=self.session_id,
+            content=new.content,
+            formed_at=self.at,
+            source_message_ids=self.message_ids,
+            private=new.private,
+            formation_id=self.formation_id,
+        )
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A range of messages, ready to be asked about. ``now`` is the time that prompts are told."""
+
+    agent: Agent
+    transcript: Transcript
+    offers: Offers
+    origin: Origin
+
+    @cached_property
+    def prompt_values(self) -> dict[str, object]:
+        """The values that every prompt about the conversation takes."""
+        return {
+            "conversation": self.transcript.text,
+            "speakers": self.transcript.speakers,
+            "agent": tidy_name(self.agent.label) or "an agent",
+            "now": self.origin.at,
+        }

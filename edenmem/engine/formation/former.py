@@ -1,0 +1,435 @@
+"""From messages to memory: claim, extract, deduplicate, reflect, record, apply.
+
+Consolidation and the session's cached context come after, and are the service's business. A range
+of messages is done when its outcome has been applied, and not before. What was recorded is applied
+by whoever comes next, without asking a model again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range
+from edenmem.engine.formation.pipeline import Maker
+from edenmem.engine.formation.summary import report_of_changes, summary_of
+from edenmem.engine.formation.thresholds import is_due, measure
+from edenmem.engine.reports import FormationReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.usage import keep_usage
+from edenmem.errors import (
+    BudgetExceeded,
+    ConfigError,
+    EdenmemError,
+    EmbeddingModelMismatch,
+    FactKeyConflict,
+    InputError,
+    ProviderAnswerInvalid,
+    ProviderAuthError,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    StoreError,
+    UnavailableError,
+)
+from edenmem.models.changes import Actor
+from edenmem.models.forgetting import block
+from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import FormationSettings, Settings
+from edenmem.store.protocol.store import Backlog, Store
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+
+#: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
+_NOT_ITS_FAULT = (
+    ProviderAuthError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderTimeout,
+    ReplayMiss,
+    BudgetExceeded,
+    EmbeddingModelMismatch,
+    StoreError,
+)
+
+
+class Former:
+    """Forms memories of sessions, as one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        llm: LLM | None,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime] = utc_now,
+        worker: str | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._llm = llm
+        self._clock = clock
+        self._claims = Claims(store, settings.formation, clock=clock, worker=worker)
+        self._maker = Maker(store, settings, embedder=embedder, actor=actor, clock=clock)
+
+    async def due(
+        self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD
+    ) -> bool:
+        """Whether `form` would have something to do now."""
+        if session.incognito:
+            return False
+        unfinished = await self._claims.unfinished(session.id, agent.id)
+        if unfinished is not None:
+            return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
+        return self._is_due(await self._backlog(session, agent), agent, trigger)
+
+    async def form(
+        self,
+        session: Session,
+        agent: Agent,
+        *,
+        trigger: Trigger,
+        dry_run: bool = False,
+        reach: Reach = Reach.WAITING,
+    ) -> list[FormationReport]:
+        """Form what is due of a session for one of its agents, range by range.
+
+        What an earlier run left unfinished comes first. There is always at least one report, and
+        ``left`` of the last says how many messages are still to come. A dry run asks the models,
+        claims and writes nothing, and goes no further than the first range.
+
+        To form again what edenmem formed (``reach``), its formations are superseded first: their
+        messages wait like new ones, so that a run that is cut off loses none of them.
+
+        Raises:
+            ConfigError: a model is needed and none is configured.
+            UnavailableError: a provider or the store cannot be used now. The claim was given back
+                and no failed try was counted.
+            FactKeyConflict: an index of the database refuses facts; the same.
+        """
+        if session.incognito:
+            return [self._report(session, agent, "incognito")]
+        reports: list[FormationReport] = []
+        waiting: int | None = None  # messages that were there when the first range was chosen
+        while waiting is None or waiting > 0:
+            unfinished = await self._claims.unfinished(session.id, agent.id)
+            if unfinished is not None:
+                report = await self._resume(unfinished, session, agent, trigger, dry_run)
+                left = await self._left(session, agent, reach)
+                report = msgspec.structs.replace(report, left=left)
+            else:
+                if reach.own and not dry_run:
+                    self._demand_llm()
+                    formed = {report.formation_id for report in reports}
+                    await in_thread(self._supersede, session, agent, formed)
+                    reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
+                backlog = await self._backlog(session, agent, reach)
+                begun = waiting is not None and trigger is not Trigger.THRESHOLD
+                if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
+                    by_platform = 0 if reach.platform else backlog.by_platform
+                    idle = self._report(
+                        session, agent, "not_due", left=backlog.total, by_platform=by_platform
+                    )
+                    return reports or [idle]
+                report = await self._begin(backlog, session, agent, trigger, dry_run, reach)
+                waiting = (backlog.total if waiting is None else waiting) - report.messages
+            reports.append(report)
+            if report.outcome not in ("applied", "resumed"):
+                break
+        return reports
+
+    def _report(
+        self,
+        session: Session,
+        agent: Agent,
+        outcome: str,
+        formation: Formation | None = None,
+        **fields: Any,
+    ) -> FormationReport:
+        return FormationReport(
+            session_id=session.id,
+            agent_id=agent.id,
+            outcome=outcome,
+            formation_id=formation.id if formation else None,
+            messages=len(formation.message_ids) if formation else 0,
+            **fields,
+        )
+
+    def _demand_llm(self) -> LLM:
+        if self._llm is None:
+            raise ConfigError(
+                "forming memories needs a language model, and none is configured",
+                hint="set llm.base_url or an API key; see 'edenmem config show'",
+            )
+        return self._llm
+
+    def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
+        return is_backlog_due(backlog, agent, trigger, self._settings.formation)
+
+    async def _backlog(
+        self, session: Session, agent: Agent, reach: Reach = Reach.WAITING
+    ) -> Backlog:
+        limit = self._settings.formation.max_messages
+        backlog = await in_thread(
+            self._store.backlog,
+            session.id,
+            agent.id,
+            limit=sys.maxsize if reach.own else limit,
+            reach=reach,
+        )
+        if not reach.own:
+            return backlog
+        # Whole, since what was forgotten may be more than one range holds.
+        forgotten = await in_thread(_forgotten, self._store, agent.id, backlog.messages)
+        messages = tuple(each for each in backlog.messages if each.id not in forgotten)
+        return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
+
+    async def _left(self, session: Session, agent: Agent, reach: Reach) -> int:
+        backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1, reach=reach)
+        return backlog.total
+
+    def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
+        """Free the messages of all finished formations but those of this run. Blocks."""
+        finished = self._store.formations(
+            session_id=session.id,
+            agent_id=agent.id,
+            statuses=(FormationStatus.APPLIED, FormationStatus.FAILED),
+        )
+        for formation in list(finished):
+            if formation.id not in but:
+                said = tuple(self._store.messages(session.id, ids=formation.message_ids))
+                keep = _forgotten(self._store, agent.id, said)
+                self._store.supersede(formation.id, keep=tuple(keep), now=self._clock())
+
+    # -- one range ---------------------------------------------------------------------------
+
+    async def _resume(
+        self,
+        unfinished: Formation,
+        session: Session,
+        agent: Agent,
+        trigger: Trigger,
+        dry_run: bool,
+    ) -> FormationReport:
+        if unfinished.status is FormationStatus.RECORDED:
+            return await self._complete(unfinished, session, agent, dry_run)
+        forced = trigger is Trigger.FORCED
+        if not is_free(unfinished, self._clock(), forced=forced):
+            released = unfinished.status is FormationStatus.RELEASED
+            return self._report(
+                session,
+                agent,
+                "waiting" if released else "taken",
+                unfinished,
+                not_before=unfinished.not_before if released else None,
+                error=unfinished.error,
+            )
+        self._demand_llm()
+        key = await self._answer_key(unfinished, session, agent, Reach.WAITING)
+        if not dry_run:
+            taken = await self._claims.take_over(unfinished, forced=forced)
+            if taken is None:
+                return self._report(session, agent, "taken", unfinished)
+            if taken.status is FormationStatus.RECORDED:
+                return await self._complete(taken, session, agent, dry_run)
+            unfinished = taken
+        return await self._perform(unfinished, session, agent, None, dry_run, key)
+
+    async def _complete(
+        self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
+    ) -> FormationReport:
+        """Apply what was recorded. Safe beside the worker that recorded it."""
+        whole = await in_thread(self._store.formation, recorded.id) or recorded
+        if dry_run:
+            return self._report(
+                session, agent, "dry_run", whole, decisions=whole.decisions, changes=whole.changes
+            )
+        results = await in_thread(self._store.apply_formation, recorded.id, now=self._clock())
+        changes = whole.changes.changes if whole.changes else ()
+        report = self._report(
+            session, agent, "resumed", whole, decisions=whole.decisions, usage=whole.usage
+        )
+        return report_of_changes(report, changes, results)
+
+    async def _begin(
+        self,
+        backlog: Backlog,
+        session: Session,
+        agent: Agent,
+        trigger: Trigger,
+        dry_run: bool,
+        reach: Reach,
+    ) -> FormationReport:
+        self._demand_llm()
+        messages = choose_range(backlog.messages, self._settings.formation)
+        draft = await self._claims.draft(session.id, agent.id, trigger, messages)
+        key = await self._answer_key(draft, session, agent, reach)
+        left = backlog.total - len(messages)
+        if not dry_run and not await self._claims.claim(draft):
+            return self._report(session, agent, "taken", left=left)
+        report = await self._perform(draft, session, agent, messages, dry_run, key)
+        return msgspec.structs.replace(report, left=left)
+
+    async def _perform(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+        dry_run: bool,
+        key: str,
+    ) -> FormationReport:
+        """Make the outcome of a formation that is this worker's, record it and apply it."""
+        # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
+        asker = Asker(self._demand_llm(), key)
+        work = self._maker.make(formation, session, agent, messages, asker)
+        if dry_run:
+            outcome = await work
+            report = self._report(session, agent, "dry_run", formation, usage=tuple(asker.spent))
+            return msgspec.structs.replace(
+                report, decisions=outcome.decisions, changes=outcome.changes
+            )
+        try:
+            outcome = await self._claims.keep(formation, work)
+            recorded = await in_thread(
+                self._store.record,
+                formation.id,
+                worker=self._claims.worker,
+                changes=outcome.changes,
+                decisions=outcome.decisions,
+                usage=tuple(asker.spent),
+                counts=summary_of(outcome.changes.changes, outcome.decisions),
+                now=self._clock(),
+            )
+        except LeaseLost:
+            recorded = False
+        except asyncio.CancelledError:
+            await self._claims.give_back(formation, usage=tuple(asker.spent))
+            raise
+        except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
+            if _may_be_its_fault(error):
+                return await self._failed(formation, session, agent, error.message, asker)
+            with suppress(StoreError):  # if the store is gone, the lease runs out instead
+                await self._claims.give_back(
+                    formation, error=error.message, usage=tuple(asker.spent)
+                )
+            raise
+        except Exception as error:
+            await self._failed(formation, session, agent, f"{type(error).__name__}: {error}", asker)
+            raise
+        if not recorded:
+            # The record is another worker's by now, and what was paid here is not its cost.
+            await keep_usage(self._store, agent.id, "formation", asker.spent, at=self._clock())
+            return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
+        results = await in_thread(self._store.apply_formation, formation.id, now=self._clock())
+        report = self._report(
+            session,
+            agent,
+            "applied",
+            formation,
+            decisions=outcome.decisions,
+            usage=tuple(asker.spent),
+        )
+        return report_of_changes(report, outcome.changes.changes, results)
+
+    async def _answer_key(
+        self, formation: Formation, session: Session, agent: Agent, reach: Reach
+    ) -> str:
+        """Return the key of recorded answers: a range that is formed again has the number that it
+        had, so the formations that are superseded, or would be but for a dry run, do not count."""
+        would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
+
+        def superseded_before() -> int:
+            found = self._store.formations(
+                session_id=formation.session_id,
+                agent_id=formation.agent_id,
+                statuses=(FormationStatus.SUPERSEDED, *would_be),
+            )
+            return sum(each.seq < formation.seq for each in found)
+
+        number = formation.seq - await in_thread(superseded_before)
+        return f"{session.label}/{agent.username}/{number}"
+
+    async def _failed(
+        self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker
+    ) -> FormationReport:
+        again = await self._claims.count_failure(formation, error, tuple(asker.spent))
+        return self._report(
+            session,
+            agent,
+            "failed" if again is None else "waiting",
+            formation,
+            not_before=again,
+            error=error,
+            usage=tuple(asker.spent),
+        )
+
+
+def _forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
+    """Those of the messages that were said before their sender or session was forgotten."""
+    until: dict[str, datetime | None] = {}
+    for forgetting in store.forgettings():
+        for key in forgetting.blocks:
+            known = until.get(key, forgetting.closed_at)
+            ends = (known, forgetting.closed_at)
+            until[key] = None if None in ends else max(end for end in ends if end is not None)
+    forgotten = set()
+    for message in messages if until else ():
+        keys = [block("session", message.session_id)]
+        if message.sender is not None:
+            keys.append(block("scope", Scope.user(agent_id, message.sender).key))
+        for key in keys:
+            if key in until and ((end := until[key]) is None or message.created_at <= end):
+                forgotten.add(message.id)
+    return forgotten
+
+
+def _may_be_its_fault(error: EdenmemError) -> bool:
+    """Whether these messages may be the reason, so that the try counts: not if the provider said
+    that it could not answer anybody now (5xx), not if a setting or a file that it names is wrong,
+    nor for what `_NOT_ITS_FAULT` names."""
+    if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
+        return False
+    return isinstance(error, ProviderAnswerInvalid) or not error.retryable
+
+
+def is_backlog_due(
+    backlog: Backlog, agent: Agent, trigger: Trigger, settings: FormationSettings
+) -> bool:
+    """Whether a backlog is to be formed.
+
+    One that is longer than one range is due whatever is in it, so that messages that memory does
+    not read can never hide others behind them. A person's order is obeyed even if there is nothing
+    to read: then the messages are done with, and no model is asked.
+    """
+    if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
+        return True
+    return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
+
+
+def is_free(unfinished: Formation, now: datetime, *, forced: bool = False) -> bool:
+    """Whether an unfinished formation may be gone on with; ``forced`` waits for no pause after a
+    failed try, but for another worker's lease all the same."""
+    match unfinished.status:
+        case FormationStatus.RELEASED:
+            return forced or unfinished.not_before is None or unfinished.not_before <= now
+        case FormationStatus.CLAIMED:
+            return unfinished.lease_until is None or unfinished.lease_until <= now
+        case _:
+            return True

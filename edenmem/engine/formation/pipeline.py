@@ -1,0 +1,235 @@
+"""The outcome of one formation: what would change in memory. Reads and asks, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.embeddings.status import demand_comparable
+from edenmem.engine.formation.deduplication import Deduplicator, Plan
+from edenmem.engine.formation.extraction import Facts, extract_facts, screen_facts
+from edenmem.engine.formation.formation_input import Material, Origin
+from edenmem.engine.formation.quotas import gather_offers
+from edenmem.engine.formation.reflections import (
+    Reflections,
+    extract_reflections,
+    screen_reflections,
+)
+from edenmem.engine.formation.retention import retention_changes
+from edenmem.engine.formation.thresholds import is_readable
+from edenmem.engine.formation.transcript import Cast, transcribe
+from edenmem.engine.runtime.answers import SingleAnswer
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeSet,
+    RemoveFact,
+    ReviseFact,
+)
+from edenmem.models.formation import Decision, Formation
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What is to be written, and why."""
+
+    changes: ChangeSet
+    decisions: tuple[Decision, ...] = ()
+
+
+class Maker:
+    """Steps 2 to 4 of a formation: facts, deduplication, reflections."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        actor: Actor,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._actor = actor
+        self._clock = clock
+        self._embedder = embedder
+        self._deduplicator = Deduplicator(store, settings.formation, embedder)
+
+    async def make(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+        asker: Asker,
+    ) -> Outcome:
+        """Make the outcome of a formation.
+
+        Args:
+            formation: Whose range it is.
+            session: Where the messages are from.
+            agent: Whose memory is formed.
+            messages: The range, if it was read already.
+            asker: Asks the language model, and keeps account.
+
+        Raises:
+            ProviderError: a model failed (in deduplication the embedder alone).
+            EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
+                searches by one; no model was asked.
+            FactKeyConflict: an index of the database refuses facts; no model was asked.
+            StoreError: a search index cannot be used; no model was asked.
+        """
+        material = await in_thread(self._material, formation, session, agent, messages)
+        changes: list[Change] = []
+        decisions: tuple[Decision, ...] = ()
+        if material.transcript.text and material.offers.items:
+            homes = [offer.scope for offer in material.offers.for_facts]
+            await self._deduplicator.demand_store(homes)
+            await self._demand_comparable(material)
+            facts, plan, reflections = await self._extract(asker, material)
+            changes.extend(plan.changes)
+            changes.extend(_additions(material, reflections))
+            changes.extend(
+                await in_thread(
+                    retention_changes,
+                    self._store,
+                    material.offers.for_facts,
+                    plan.changes,
+                    material.origin.at,
+                )
+            )
+            decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
+            # Models take their time: a scope may have been paused or switched off meanwhile.
+            open_ = await in_thread(still_open, self._store, agent.id, _written(material))
+            changes = [_still_possible(each, open_) for each in changes]
+            late = [each for each in changes if not _is_wanted(each, open_)]
+            changes = [each for each in changes if _is_wanted(each, open_)]
+            decisions = (*decisions, *map(_closed, late))
+        change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
+        return Outcome(change_set, decisions)
+
+    async def _demand_comparable(self, material: Material) -> None:
+        if self._embedder is None:
+            return
+        is_compared = self._settings.formation.dedup
+        places = [offer.changeable for offer in material.offers.for_facts if is_compared]
+        await in_thread(
+            demand_comparable, self._store, self._settings, self._embedder.model, places
+        )
+
+    async def _extract(self, asker: Asker, material: Material) -> tuple[Facts, Plan, Reflections]:
+        settings = self._settings.formation
+        if settings.extraction == "single":
+            answer = await asker.ask(
+                "single",
+                SingleAnswer,
+                model=material.offers.fast_model,
+                scopes=material.offers.items,
+                fact_words=settings.fact_words,
+                reflection_words=settings.reflection_words,
+                **material.prompt_values,
+            )
+            facts = screen_facts(answer.facts, material, settings)
+            plan = await self._deduplicator.plan(asker, material, facts.kept)
+            reflections = screen_reflections(answer.reflections, material, facts.kept, settings)
+            return facts, plan, reflections
+        facts = await extract_facts(asker, material, settings)
+        plan = await self._deduplicator.plan(asker, material, facts.kept)
+        reflections = await extract_reflections(asker, material, facts.kept, settings)
+        return facts, plan, reflections
+
+    def _material(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+    ) -> Material:
+        """Read all that a formation needs. Blocks."""
+        if messages is None:
+            messages = list(self._store.messages(session.id, ids=formation.message_ids))
+        senders = people_who_wrote(self._store, session)
+        users = self._store.users_by_ids((*session.users, *senders))
+        view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
+        view = view.formed_from(messages)
+        canonical = {user.person_id for user in users.values()} - users.keys()
+        if canonical:
+            users = users | self._store.users_by_ids(tuple(canonical))
+        others = (self._store.agent(each) for each in session.agents if each != agent.id)
+        cast = Cast(
+            agent_id=agent.id,
+            agents={each.id: each for each in (agent, *others) if each is not None},
+            users=users,
+            only_user=view.user,
+        )
+        transcript = transcribe(messages, cast, self._settings.formation)
+        return Material(
+            agent=agent,
+            transcript=transcript,
+            offers=gather_offers(self._store, self._settings, agent, view, transcript.characters),
+            origin=Origin(
+                session_id=session.id,
+                formation_id=formation.id,
+                message_ids=tuple(each.id for each in messages if is_readable(each)),
+                at=self._clock(),
+            ),
+        )
+
+
+def _additions(material: Material, reflections: Reflections) -> list[Change]:
+    limits = {offer.scope: offer.word_limit for offer in material.offers.items}
+    return [
+        AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
+        for new in reflections.kept
+    ]
+
+
+def _written(material: Material) -> tuple[Scope, ...]:
+    return tuple(scope for offer in material.offers.items for scope in offer.changeable)
+
+
+def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
+    """The change, or, if it is about the scope of another account that was paused meanwhile, that
+    which adds what is new to its own."""
+    match change:
+        case ReviseFact(scope=scope, or_add=Fact() as fact) if scope != fact.home:
+            return change if scope in open_ else AddFact(fact=fact, reason=change.reason)
+        case _:
+            return change
+
+
+def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
+    """Whether a change still may be made. What makes something private always may."""
+    match change:
+        case AddFact(fact=fact):
+            return fact.home in open_
+        case AddReflection(reflection=reflection):
+            return reflection.home in open_
+        case ReviseFact(scope=scope) | RemoveFact(scope=scope):
+            return scope in open_
+        case _:
+            return True
+
+
+def _closed(change: Change) -> Decision:
+    """Why a change is not made."""
+    match change:
+        case AddFact(fact=made) | AddReflection(reflection=made):
+            content = made.content
+        case _:
+            content = getattr(change, "content", "")
+    why = "the scope was paused or switched off meanwhile"
+    return Decision(content=content, action="REJECTED", reason=why)

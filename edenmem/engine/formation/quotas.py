@@ -1,0 +1,214 @@
+"""What each scope that a session writes may take: how much, by whose wishes, beside what.
+
+An offer is both what a prompt says of a scope and what an answer is checked against. A scope
+without an offer takes nothing, whatever a model answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from edenmem.engine.formation.thresholds import item_limit
+from edenmem.engine.formation.transcript import tidy_name
+from edenmem.engine.scopes.visibility import SessionView
+from edenmem.models.host import Agent
+from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import ScopeSettings, Settings
+from edenmem.store.protocol.store import Store
+
+#: How many pending reflections of a scope a model is shown, the newest ones.
+PENDING_SHOWN = 40
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One scope. ``heading`` names it in a prompt; ``max_facts`` 0 means that it takes none.
+
+    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. Of a user with several
+    accounts ``others`` are the scopes of the other accounts, ``open_others`` those of them that are
+    not paused, and ``elsewhere`` what is remembered in ``others``.
+    """
+
+    scope: Scope
+    heading: str
+    max_facts: int
+    max_reflections: int
+    word_limit: int
+    fact_buffer_max: int
+    instructions: str = ""
+    text: str = ""
+    pending: tuple[str, ...] = ()
+    others: tuple[Scope, ...] = ()
+    open_others: tuple[Scope, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def changeable(self) -> tuple[Scope, ...]:
+        """The scopes whose facts may be changed by what is new in this one."""
+        return (self.scope, *self.open_others)
+
+    @property
+    def kind(self) -> ScopeKind:
+        """The scope's kind."""
+        return self.scope.kind
+
+    @property
+    def memory(self) -> str:
+        """What is remembered already, as a prompt shows it; empty if nothing is."""
+        own = _remembered(self.text, self.pending)
+        return "\n\n".join(part for part in (own, *self.elsewhere) if part)
+
+
+class Offers(msgspec.Struct, frozen=True, kw_only=True):
+    """All offers, from broad to narrow, and the models to ask.
+
+    A model that a policy names goes before the configured one; the broadest scope's is taken, as
+    one call is made for all.
+    """
+
+    items: tuple[Offer, ...]
+    fast_model: str
+    slow_model: str
+
+    @property
+    def for_facts(self) -> tuple[Offer, ...]:
+        """Those that take facts."""
+        return tuple(offer for offer in self.items if offer.max_facts)
+
+    @property
+    def for_reflections(self) -> tuple[Offer, ...]:
+        """Those that take reflections."""
+        return tuple(offer for offer in self.items if offer.max_reflections)
+
+    def of(self, scope: Scope) -> Offer:
+        """The offer of this scope, which must have one."""
+        return next(offer for offer in self.items if offer.scope == scope)
+
+    def find(self, kind: str, shard: str | None) -> Offer | None:
+        """The offer that an answer's words mean; None if there is none.
+
+        A shard's name may differ in case, and may be missing where only one shard is offered.
+        """
+        of_kind = [offer for offer in self.items if offer.kind == kind]
+        if kind != ScopeKind.SHARD:
+            return of_kind[0] if of_kind else None
+        wanted = (shard or "").strip()
+        if not wanted and len(of_kind) == 1:
+            return of_kind[0]
+        for same in (str, str.casefold):
+            for offer in of_kind:
+                if same(offer.scope.owner) == same(wanted):
+                    return offer
+        return None
+
+
+def gather_offers(
+    store: Store, settings: Settings, agent: Agent, view: SessionView, characters: int
+) -> Offers:
+    """The offers of a session for a conversation of this length. Blocks."""
+    scopes = tuple(dict.fromkeys((*view.writes_reflections, *view.writes_facts)))
+    owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
+    policies = store.policies((*scopes, *owned))
+    texts = store.consolidations((*scopes, *owned))
+    facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
+    thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
+    items = tuple(
+        _offer(
+            scope,
+            heading=_heading(scope, view),
+            policy=policies.get(scope),
+            defaults=getattr(settings.scopes, scope.kind),
+            text=texts.get(scope),
+            pending=store.pending(scope),
+            max_facts=facts if scope in view.writes_facts else 0,
+            max_reflections=thoughts if scope in view.writes_reflections else 0,
+            others=others,
+            open_others=tuple(
+                each for each in others if each not in policies or policies[each].active
+            ),
+            elsewhere=_elsewhere(store, others, texts),
+        )
+        for scope in scopes
+        for others in [tuple(each for each in owned if each != scope and scope in owned)]
+    )
+    named = [policies[scope] for scope in scopes if scope in policies]
+    llm = settings.llm
+    return Offers(
+        items=items,
+        fast_model=_first(policy.fast_model for policy in named) or llm.fast_model,
+        slow_model=_first(policy.slow_model for policy in named)
+        or (llm.premium_model if _is_premium(store, agent) else llm.slow_model),
+    )
+
+
+def _offer(
+    scope: Scope,
+    *,
+    heading: str,
+    policy: Policy | None,
+    defaults: ScopeSettings,
+    text: Consolidation | None,
+    pending: list[Reflection],
+    max_facts: int,
+    max_reflections: int,
+    others: tuple[Scope, ...],
+    open_others: tuple[Scope, ...],
+    elsewhere: tuple[str, ...],
+) -> Offer:
+    own_limit = policy.word_limit if policy else None
+    own_maximum = policy.fact_buffer_max if policy else None
+    return Offer(
+        scope=scope,
+        heading=heading,
+        max_facts=max_facts,
+        max_reflections=max_reflections,
+        word_limit=own_limit if own_limit is not None else defaults.word_limit,
+        fact_buffer_max=own_maximum if own_maximum is not None else defaults.fact_buffer_max,
+        instructions=((policy.memory_instructions if policy else None) or "").strip(),
+        text=text.consolidated_content if text else "",
+        pending=tuple(reflection.content for reflection in pending),
+        others=others,
+        open_others=open_others,
+        elsewhere=elsewhere,
+    )
+
+
+def _remembered(text: str, pending: Sequence[str]) -> str:
+    recent = "\n".join(f"- {line}" for line in pending[-PENDING_SHOWN:])
+    return "\n\n".join(part for part in (text.strip(), recent) if part)
+
+
+def _elsewhere(
+    store: Store, others: Sequence[Scope], texts: Mapping[Scope, Consolidation]
+) -> tuple[str, ...]:
+    """What is remembered of a user in the scopes of their other accounts."""
+    found = (
+        _remembered(text.consolidated_content, [each.content for each in store.pending(scope)])
+        for scope in others
+        if (text := texts.get(scope)) is not None
+    )
+    return tuple(part for part in found if part)
+
+
+def _heading(scope: Scope, view: SessionView) -> str:
+    match scope.kind:
+        case ScopeKind.SHARD:
+            return f"shard `{' '.join(scope.owner.split())}`"
+        case ScopeKind.USER:
+            name = tidy_name(view.user.username) if view.user else ""
+            return f"user ({name or 'the person who speaks'})"
+        case ScopeKind.GROUP:
+            return f"group ({tidy_name(scope.owner) or 'the group that speaks'})"
+        case kind:
+            return str(kind)
+
+
+def _is_premium(store: Store, agent: Agent) -> bool:
+    owner = store.user(agent.owner) if agent.owner else None
+    return owner is not None and owner.is_premium
+
+
+def _first(names: Iterable[str | None]) -> str | None:
+    return next((name for name in names if name), None)

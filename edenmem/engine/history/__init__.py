@@ -1,0 +1,1 @@
+"""The log, undo, and where a memory comes from."""

@@ -1,0 +1,166 @@
+"""Where a memory comes from: what was said, what was made of it and by whom, and what was decided.
+
+Everything here is read, nothing is asked of a model. What is not there any more (a session that was
+deleted, a reflection that was removed) is left out and can be seen to be missing by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from edenmem.errors import NotFoundError
+from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.formation import CallUsage, Decision, Formation
+from edenmem.models.host import Message, Session
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store
+
+#: Entries of one thing that are looked through.
+_ENTRIES = 1000
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said: the session, and those of its messages that a memory names."""
+
+    session_id: str | None
+    session: Session | None
+    messages: tuple[Message, ...]
+    missing_message_ids: tuple[str, ...] = ()
+
+
+class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is, or was, a fact.
+
+    ``decisions`` are those of its formation about it: by which ids they name, or its words.
+    ``models`` are the calls of that formation. ``changes`` are the audit entries, oldest first,
+    with their reasons; ``replaced`` what it said before, oldest first.
+    """
+
+    fact: Fact
+    removed: bool
+    source: Source
+    formation: Formation | None
+    decisions: tuple[Decision, ...]
+    models: tuple[CallUsage, ...]
+    changes: tuple[AuditEntry, ...]
+    versions: tuple[HistoryEntry, ...]
+    replaced: tuple[str, ...]
+
+
+class Ingredient(msgspec.Struct, frozen=True, kw_only=True):
+    """A reflection that went into a text; None if it was removed since."""
+
+    reflection_id: str
+    reflection: Reflection | None
+    source: Source
+
+
+class TextWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """What went into one version of a scope's text, and who or which model wrote it.
+
+    ``taken_back_by`` is the entry by which this version was undone, if it was.
+    """
+
+    scope: Scope
+    version: HistoryEntry
+    change: AuditEntry | None
+    ingredients: tuple[Ingredient, ...]
+    taken_back_by: str | None = None
+
+
+def fact_why(store: Store, fact_id: str) -> FactWhy:
+    """Where a fact comes from, also one that was removed.
+
+    Raises:
+        NotFoundError: there never was such a fact.
+    """
+    versions = store.history("fact", fact_id)
+    entries = list(store.audit(target_id=fact_id, limit=_ENTRIES))[::-1]
+    current = store.fact(fact_id)
+    fact = current or _last_known(versions, entries)
+    if fact is None:
+        raise NotFoundError(f"there is no fact {fact_id}, and none was removed")
+    formation = store.formation(fact.formation_id) if fact.formation_id else None
+    said = {entry.content for entry in versions} | {fact.content}
+    decisions = tuple(
+        decision
+        for decision in (formation.decisions if formation else ())
+        if decision.target_id == fact_id or decision.content in said
+    )
+    tombstones = [entry for entry in versions if entry.action == "delete"]
+    replaced = [v.content for v in versions if v not in tombstones and v.content != fact.content]
+    return FactWhy(
+        fact=fact,
+        removed=current is None,
+        source=source_of(store, fact.session_id, fact.source_message_ids),
+        formation=formation,
+        decisions=decisions,
+        models=formation.usage if formation else (),
+        changes=tuple(entries),
+        versions=tuple(versions),
+        replaced=tuple(dict.fromkeys(replaced)),
+    )
+
+
+def _last_known(versions: Sequence[HistoryEntry], entries: Sequence[AuditEntry]) -> Fact | None:
+    for version in reversed(versions):
+        if version.snapshot is not None:
+            return msgspec.structs.replace(version.snapshot, embedding=None)
+    for entry in reversed(entries):
+        document = entry.after or entry.before
+        if document is not None:
+            return msgspec.convert(document, Fact)
+    return None
+
+
+def text_why(store: Store, scope: Scope, version: int | None = None) -> list[TextWhy]:
+    """What went into each version of a scope's text, or into one, newest first.
+
+    Raises:
+        NotFoundError: the scope has no text, or not that version.
+    """
+    from edenmem.engine.history.undo import undo_id
+
+    history = store.history("consolidation", "", scope=scope)
+    if not history:
+        raise NotFoundError("the scope has no text yet")
+    chosen = [each for each in history if version in (None, each.version)]
+    if not chosen:
+        there = ", ".join(str(each.version) for each in history)
+        raise NotFoundError(f"there is no version {version}", hint=f"there are {there}")
+    ids = [each.change_id for each in chosen if each.change_id]
+    entries = store.audit_entries([*ids, *map(undo_id, ids)])
+    found = store.reflections_by_ids([r for each in chosen for r in each.absorbed_ids])
+    return [
+        TextWhy(
+            scope=scope,
+            version=each,
+            change=entries.get(each.change_id or ""),
+            ingredients=tuple(_ingredient(store, r, found.get(r)) for r in each.absorbed_ids),
+            taken_back_by=undo.id if (undo := entries.get(undo_id(each.change_id or ""))) else None,
+        )
+        for each in reversed(chosen)
+    ]
+
+
+def _ingredient(store: Store, reflection_id: str, found: Reflection | None) -> Ingredient:
+    session_id = found.session_id if found else None
+    ids = found.source_message_ids if found else ()
+    source = source_of(store, session_id, ids)
+    return Ingredient(reflection_id=reflection_id, reflection=found, source=source)
+
+
+def source_of(store: Store, session_id: str | None, message_ids: Sequence[str]) -> Source:
+    """The session and messages that a memory was formed from."""
+    session = store.session(session_id) if session_id else None
+    messages = tuple(store.messages(session_id, ids=message_ids)) if session_id else ()
+    there = {message.id for message in messages}
+    return Source(
+        session_id=session_id,
+        session=session,
+        messages=messages,
+        missing_message_ids=tuple(each for each in message_ids if each not in there),
+    )

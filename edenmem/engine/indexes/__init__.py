@@ -1,0 +1,1 @@
+"""Indexes: create, compare, wait, and try on a cluster."""

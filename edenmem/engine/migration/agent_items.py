@@ -1,0 +1,535 @@
+"""Toggles, settings and texts of an agent: what becomes of its shards and of its users' texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from edenmem.models.ids import derived_id, is_id
+from edenmem.models.memory import Policy
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.v1 import (
+    SHARDS,
+    Disposition,
+    V1EarlierText,
+    V1Item,
+    V1ItemKind,
+    V1Options,
+    V1Policy,
+    V1Problem,
+    V1ProblemKind,
+    V1Ref,
+    V1Target,
+    V1Text,
+    V1Toggles,
+)
+from edenmem.models.v1 import V1ProblemKind as Kind
+from edenmem.models.v1_documents import Note, V1Shard, V1Staged, V1UserText
+from edenmem.store.v1.protocol import V1Stage
+from edenmem.text import clean, one_line, word_count
+
+#: The kinds of items in their order; the place of each is in the key.
+KINDS: tuple[V1ItemKind, ...] = (
+    "toggles",
+    "policy",
+    "text",
+    "fact",
+    "reflection",
+    "episode",
+    "leftover",
+)
+
+#: Why an id in a list is not followed, in words.
+_REFUSALS = {
+    "dangling": (V1ProblemKind.DANGLING, "there is no memory {}; it is left out"),
+    "foreign_agent": (V1ProblemKind.FOREIGN_AGENT, "memory {} is another agent's; it stays there"),
+    "foreign_user": (V1ProblemKind.FOREIGN_USER, "memory {} is another user's; it stays there"),
+    "wrong_type": (V1ProblemKind.WRONG_TYPE, "memory {} does not belong in this list"),
+}
+
+
+def character_notes(text: str, field: str) -> list[Note]:
+    """A note if a text holds what no store can."""
+    if clean(text) == text.replace("\r\n", "\n").replace("\r", "\n"):
+        return []
+    detail = f"{field} holds control characters; they are left out"
+    return [(V1ProblemKind.CONTROL_CHARACTERS, detail)]
+
+
+class Source:
+    """A document among the sources of an item, with what is to be said of it there.
+
+    ``silent``: another item tells what is wrong with it, and carries its unknown fields.
+    """
+
+    def __init__(self, staged: V1Staged, *notes: Note, silent: bool = False) -> None:
+        self.staged = staged
+        self.notes = () if silent else (*staged.notes, *notes)
+        self.extra = "" if silent or staged.document is None else staged.document.extra
+
+    @property
+    def ref(self) -> V1Ref:
+        """Its name and hash."""
+        return V1Ref(self.staged.collection, self.staged.id, self.staged.hash)
+
+
+class Maker:
+    """Makes the items of one agent."""
+
+    def __init__(self, stage: V1Stage, options: V1Options, agent_id: str) -> None:
+        self.stage = stage
+        self.options = options
+        self.agent_id = agent_id
+        self._quiet: dict[str, bool] = {}
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """The agent's shards, oldest first."""
+        return shards_of(self.agent_id, self.stage.shards(self.agent_id), self.options)
+
+    @cached_property
+    def _scopes(self) -> dict[str, Scope]:
+        return {shard.key: shard.scope for shard in self.shards}
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {shard.document.id: shard.name for shard in self.shards}
+
+    @cached_property
+    def has_users(self) -> bool:
+        """Whether the source has the host's users."""
+        return self.stage.has_accounts(agents=False)
+
+    def scope(self, key: str) -> Scope:
+        """The scope that has this name in the stage."""
+        kind, _, owner = key.partition("/")
+        return Scope.user(self.agent_id, owner) if kind == "user" else self._scopes[key]
+
+    def shard_name(self, key: str, shard_ids: Iterable[str] = ()) -> str | None:
+        """The one shard of a scope, or that memories come from; None if there is not just one."""
+        if key.startswith("shard/"):
+            return self._scopes[key].shard_name
+        names = {self._names.get(shard_id) for shard_id in shard_ids}
+        return names.pop() if len(names) == 1 else None
+
+    def word_limit(self, kind: ScopeKind) -> int:
+        """How long a scope's text may be."""
+        options = self.options
+        match kind:
+            case ScopeKind.USER:
+                return options.user_words
+            case ScopeKind.SHARD:
+                return options.shard_words
+            case ScopeKind.SESSION:
+                return options.session_words
+        return options.agent_words
+
+    def is_quiet(self, key: str) -> bool:
+        """Whether nothing was written to a scope in the time that was asked for."""
+        since = self.options.active_since
+        if since is None:
+            return False
+        if key not in self._quiet:
+            last = self.stage.last_activity(self.agent_id, key)
+            self._quiet[key] = last is None or last < since
+        return self._quiet[key]
+
+    def refusals(self, staged: V1Staged) -> Iterator[Note]:
+        """What is to be said of ids that a document lists and that are not followed."""
+        for listed, verdict in self.stage.refused(staged.number):
+            kind, words = _REFUSALS[verdict]
+            yield kind, words.format(listed)
+
+    def item(
+        self,
+        kind: V1ItemKind,
+        place: str,
+        sources: Sequence[Source],
+        reason: str,
+        target: V1Target | None = None,
+        *,
+        disposition: Disposition | None = None,
+        scope_key: str = "",
+        shard: str | None = None,
+        user_id: str | None = None,
+    ) -> V1Item:
+        """One item. Without a ``disposition`` it is what target and number of sources say; one
+        of a quiet scope is left behind."""
+        if target is not None and scope_key and self.is_quiet(scope_key):
+            assert self.options.active_since is not None
+            target, disposition = None, Disposition.LEFT_BEHIND
+            reason = f"nothing new since {self.options.active_since:%Y-%m-%d}"
+        return V1Item(
+            key=f"{self.agent_id}/{KINDS.index(kind)}/{place}",
+            kind=kind,
+            agent_id=self.agent_id,
+            sources=tuple(dict.fromkeys(source.ref for source in sources)),
+            disposition=disposition or _disposition(target, sources),
+            reason=reason,
+            shard=shard,
+            user_id=user_id,
+            target=target,
+            problems=tuple(self._problems(sources)),
+            extra=_extra(sources),
+        )
+
+    def _problems(self, sources: Sequence[Source]) -> Iterator[V1Problem]:
+        for source in sources:
+            for kind, detail in source.notes:
+                yield V1Problem(
+                    collection=source.staged.collection,
+                    document_id=source.staged.id,
+                    agent_id=self.agent_id or None,
+                    kind=kind,
+                    detail=detail,
+                )
+
+
+def _disposition(target: V1Target | None, sources: Sequence[Source]) -> Disposition:
+    if target is None:
+        return Disposition.LEFT_BEHIND
+    return Disposition.MIGRATED if len(sources) == 1 else Disposition.MERGED
+
+
+def _extra(sources: Sequence[Source]) -> str:
+    """The unknown fields of all sources, as they are."""
+    fields = {
+        f"{source.staged.collection}/{source.staged.id}": msgspec.Raw(source.extra.encode())
+        for source in sources
+        if source.extra
+    }
+    return msgspec.json.encode(fields).decode() if fields else ""
+
+
+#: The longest name of a shard scope.
+NAME_CHARACTERS = 100
+
+_VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d{1,9})[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
+
+
+class Versioned(NamedTuple):
+    """A text of v1 and the number of its ``VERSION:`` line, 1 if it has none."""
+
+    content: str
+    version: int
+
+
+def versioned(text: str) -> Versioned:
+    """The text without its ``VERSION:`` line."""
+    kept = clean(text)
+    match = _VERSION_LINE.match(kept)
+    if match is None:
+        return Versioned(kept.strip(), 1)
+    return Versioned(kept[match.end() :].strip(), max(int(match[1]), 1))
+
+
+class Shard(NamedTuple):
+    """One shard. ``key`` is its scope's name in the stage; ``name`` is unique for the agent."""
+
+    staged: V1Staged
+    document: V1Shard
+    name: str
+    key: str
+    scope: Scope
+    notes: tuple[Note, ...]
+
+    @property
+    def text(self) -> Versioned:
+        """Its text."""
+        return versioned(self.document.content)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When its text was last written."""
+        document = self.document
+        return document.last_updated_at or document.updated_at or document.created_at
+
+
+def shards_of(agent_id: str, staged: Sequence[V1Staged], options: V1Options) -> list[Shard]:
+    """The agent's shards, oldest first, each with a name of its own."""
+    taken: set[str] = set()
+    shards = []
+    for each in staged:
+        document = each.document
+        assert isinstance(document, V1Shard)
+        name, notes = _name(document, taken)
+        taken.add(name)
+        merged = options.shards == "merge" and document.active
+        shard_id = document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id)
+        scope = Scope.agent(agent_id) if merged else Scope.shard(agent_id, name)
+        key = "agent" if merged else f"shard/{shard_id}"
+        shards.append(Shard(each, document, name, key, scope, notes))
+    return shards
+
+
+def _name(document: V1Shard, taken: set[str]) -> tuple[str, tuple[Note, ...]]:
+    notes: list[Note] = []
+    name = one_line(clean(document.name))
+    if not name:
+        name = f"shard {document.id[:8]}"
+        notes.append((Kind.EMPTY, f"shard_name is missing; the shard is called {name!r}"))
+    if len(name) > NAME_CHARACTERS - 6:  # room for a number
+        notes.append((Kind.OVER_LIMIT, f"shard_name is too long and is cut: {name}"))
+        name = name[: NAME_CHARACTERS - 6].rstrip()
+    numbered, number = name, 1
+    while numbered in taken:
+        number += 1
+        numbered = f"{name} ({number})"
+    if number > 1:
+        detail = f"the agent has another shard {name!r}; this one is called {numbered!r}"
+        notes.append((Kind.REPEATED_SHARD, detail))
+    return numbered, tuple(notes)
+
+
+def shard_policy(agent_id: str, shard: Shard) -> Policy:
+    """The settings of a shard that becomes a scope."""
+    document = shard.document
+    return Policy(
+        id=document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id),
+        scope=ScopeKind.SHARD,
+        agent_id=agent_id,
+        shard=shard.name,
+        memory_instructions=clean(document.instructions).strip() or None,
+        consolidate_at=document.max_pending,
+        fact_buffer_max=document.max_facts,
+        active=document.active,
+    )
+
+
+def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
+    """The settings of the agent's own scope: the instructions of its active shards, each under its
+    name. None if they have none. Limits of single shards say nothing about all of them."""
+    instructions = headed(
+        [(each.name, clean(each.document.instructions).strip()) for each in merged]
+    )
+    if not instructions:
+        return None
+    return Policy(
+        id=derived_id("v1", "policy", agent_id),
+        scope=ScopeKind.AGENT,
+        agent_id=agent_id,
+        memory_instructions=instructions,
+    )
+
+
+def headed(sections: Sequence[tuple[str, str]]) -> str:
+    """One text, a headed section for each that is not empty."""
+    return "\n\n".join(f"## {name}\n\n{text}" for name, text in sections if text)
+
+
+_NO_TEXT = "it has no text yet"
+
+
+def toggles(maker: Maker) -> Iterator[V1Item]:
+    """Agent memory is on if one of the agent's shards is active."""
+    shards = maker.shards
+    if not shards:
+        return
+    active = any(shard.document.active for shard in shards)
+    target: V1Toggles | None = V1Toggles(agent_id=maker.agent_id, agent_memory_enabled=active)
+    awake = [shard for shard in shards if not maker.is_quiet(shard.key)]
+    yield maker.item(
+        "toggles",
+        "agent",
+        [Source(shard.staged, silent=True) for shard in shards],
+        "one of its shards is active" if active else "all of its shards are paused",
+        target,
+        scope_key=(awake or shards)[0].key,
+    )
+
+
+def policies(maker: Maker) -> Iterator[V1Item]:
+    """The settings of the shards that become scopes, and of the agent's own scope."""
+    merged = _merged(maker)
+    if merged and (policy := agent_policy(maker.agent_id, merged)):
+        sources = [Source(shard.staged, silent=True) for shard in merged]
+        reason = "the instructions of its active shards"
+        target: V1Target = V1Policy(policy=policy)
+        yield maker.item("policy", "agent", sources, reason, target, scope_key="agent")
+    for shard in sorted(_kept(maker), key=lambda shard: shard.key):
+        state = "active" if shard.document.active else "paused"
+        yield maker.item(
+            "policy",
+            shard.key,
+            [Source(shard.staged, silent=True)],
+            f"the settings of its {state} shards",
+            V1Policy(policy=shard_policy(maker.agent_id, shard)),
+            scope_key=shard.key,
+            shard=shard.name,
+        )
+
+
+def texts(maker: Maker) -> Iterator[V1Item]:
+    """The agent's own text, its shards', its users'."""
+    merged = _merged(maker)
+    if merged:
+        yield _with_length(_agent_text(maker, merged))
+    for shard in sorted(_kept(maker), key=lambda shard: shard.key):
+        content, version = shard.text
+        item = maker.item(
+            "text",
+            shard.key,
+            [_told(maker, shard)],
+            "the texts of its shards" if content else _NO_TEXT,
+            _text(maker, shard.scope, content, version, shard.updated_at),
+            scope_key=shard.key,
+            shard=shard.name,
+        )
+        yield _with_length(item)
+    staged = maker.stage.user_texts(maker.agent_id)
+    for user_id, documents in groupby(staged, key=_user_of):
+        yield _with_length(_user_text(maker, user_id, list(documents)))
+
+
+def _merged(maker: Maker) -> list[Shard]:
+    return [shard for shard in maker.shards if shard.key == "agent"]
+
+
+def _kept(maker: Maker) -> list[Shard]:
+    return [shard for shard in maker.shards if shard.key != "agent"]
+
+
+def _told(maker: Maker, shard: Shard) -> Source:
+    notes = [*shard.notes, *character_notes(shard.document.content, "content")]
+    notes += character_notes(shard.document.instructions, "extraction_prompt")
+    return Source(shard.staged, *notes, *maker.refusals(shard.staged))
+
+
+def _text(
+    maker: Maker,
+    scope: Scope,
+    content: str,
+    version: int,
+    updated_at: datetime,
+    earlier: Sequence[V1EarlierText] = (),
+) -> V1Text | None:
+    if not content:
+        return None
+    return V1Text(
+        scope=scope,
+        content=content,
+        version=version,
+        last_updated_at=updated_at,
+        words=word_count(content),
+        word_limit=maker.word_limit(scope.kind),
+        earlier=tuple(earlier),
+    )
+
+
+def _with_length(item: V1Item) -> V1Item:
+    """The item, with a note on a text that is longer than v2 allows."""
+    target = item.target
+    if not isinstance(target, V1Text) or target.words <= target.word_limit:
+        return item
+    problem = V1Problem(
+        collection=item.sources[0].collection,
+        document_id=item.sources[0].id,
+        agent_id=item.agent_id,
+        kind=Kind.OVER_LIMIT,
+        detail=f"the text has {target.words:,} words, the limit is {target.word_limit:,}; "
+        "it is moved whole",
+    )
+    return msgspec.structs.replace(item, problems=(*item.problems, problem))
+
+
+def _agent_text(maker: Maker, merged: Sequence[Shard]) -> V1Item:
+    written = [shard for shard in merged if shard.text.content]
+    target = None
+    if written:
+        content = headed([(shard.name, shard.text.content) for shard in written])
+        version = max(shard.text.version for shard in written)
+        latest = max(shard.updated_at for shard in written)
+        target = _text(maker, Scope.agent(maker.agent_id), content, version, latest)
+    return maker.item(
+        "text",
+        "agent",
+        [_told(maker, shard) for shard in merged],
+        "the texts of its active shards, each under its name" if target else _NO_TEXT,
+        target,
+        scope_key="agent",
+        shard=merged[0].name if len(merged) == 1 else None,
+    )
+
+
+# -- users ---------------------------------------------------------------------------------------
+
+
+def _document(staged: V1Staged) -> V1UserText:
+    assert isinstance(staged.document, V1UserText)
+    return staged.document
+
+
+def _user_of(staged: V1Staged) -> str:
+    return _document(staged).user_id
+
+
+def _updated_at(document: V1UserText) -> datetime:
+    return document.last_updated_at or document.updated_at or document.created_at
+
+
+def _user_text(maker: Maker, user_id: str, documents: Sequence[V1Staged]) -> V1Item:
+    """The newest text of a pair; others of it belong into its history."""
+    written = [each for each in documents if versioned(_document(each).content).content]
+    target = None
+    if written:
+        newest = _document(written[-1])
+        content, version = versioned(newest.content)
+        target = _text(
+            maker,
+            Scope.user(maker.agent_id, user_id),
+            content,
+            version,
+            _updated_at(newest),
+            _earlier(written[:-1], content),
+        )
+    sources = []
+    for number, each in enumerate(documents):
+        notes = character_notes(_document(each).content, "content")
+        if number < len(documents) - 1:
+            detail = f"there is a newer text for user {user_id}: {documents[-1].id}"
+            notes.append((Kind.REPEATED_PAIR, detail))
+        sources.append(Source(each, *notes, *maker.refusals(each)))
+    sources[-1].notes += _stranger(maker, user_id)
+    return maker.item(
+        "text",
+        f"user/{user_id}",
+        sources,
+        "the texts of its users" if target else _NO_TEXT,
+        target,
+        scope_key=f"user/{user_id}",
+        user_id=user_id,
+    )
+
+
+def _earlier(documents: Sequence[V1Staged], content: str) -> list[V1EarlierText]:
+    earlier = []
+    for each in documents:
+        text, version = versioned(_document(each).content)
+        if text != content:
+            earlier.append(
+                V1EarlierText(
+                    content=text,
+                    version=version,
+                    at=_updated_at(_document(each)),
+                    source=Source(each).ref,
+                )
+            )
+    return earlier
+
+
+def _stranger(maker: Maker, user_id: str) -> tuple[Note, ...]:
+    """A note if the host has users, and not this one."""
+    if not maker.has_users:
+        return ()
+    account = maker.stage.account(user_id)
+    if account is None or account.is_agent:
+        return ((Kind.UNKNOWN_USER, f"the host has no user {user_id} any more"),)
+    if account.deleted:
+        return ((Kind.UNKNOWN_USER, f"the host has deleted user {user_id}"),)
+    return ()

@@ -1,0 +1,495 @@
+"""One run: batches of items into the store, the ledger after each, and whoever is first keeps
+others out.
+
+The ledger is written after the batch that it tells of. A process that is killed in between has
+applied a batch that the ledger does not know; the next one applies it again, which changes nothing,
+and finds by the audit entries that it was this run that moved the items.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
+from edenmem.engine.embeddings.status import vector_advice
+from edenmem.engine.migration.condensing import Condenser
+from edenmem.engine.migration.items import (
+    Done,
+    Forgotten,
+    Outcome,
+    Rounds,
+    changes_of,
+    moved,
+    named,
+    text_changes,
+    unmoved,
+)
+from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.reports import MigrationReport, RunOptions
+from edenmem.engine.migration.source import add_people
+from edenmem.engine.migration.verification import verify
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.overview import defaults_of
+from edenmem.errors import ConflictError, EdenmemError, InputError, StoreError
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import Actor, Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.migration import MigrationRun, RunProblem, RunState
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import V1Fact, V1Item, V1Policy, V1Reflection, V1Text, V1Toggles
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store, batched
+
+#: Whoever has not shown for so long that they live may be succeeded.
+LEASE = timedelta(minutes=1)
+
+
+@contextmanager
+def held(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Iterator[None]:
+    """Keep other migrations out while the body is at work. Blocks.
+
+    Raises:
+        ConflictError: another one is at work.
+        StoreError: the database cannot be used.
+    """
+    holder = f"{actor.name} on {actor.host}, process {os.getpid()} ({new_id()[-6:]})"
+
+    def take() -> None:
+        now = clock()
+        other = store.take_migration_lease(holder, now=now, until=now + LEASE)
+        if other is not None:
+            raise ConflictError(
+                f"another migration is at work on this store: {other}",
+                hint=f"wait for it; one that died is succeeded after {LEASE.seconds} s",
+            )
+
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.wait(LEASE.total_seconds() / 4):
+            # Whoever takes over applies the same changes, so a renewal that fails does no harm.
+            with suppress(EdenmemError):
+                take()
+
+    take()
+    keeper = threading.Thread(target=keep, name="edenmem-migration-lease", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+        with suppress(StoreError):  # it ends by itself
+            store.end_migration_lease(holder)
+
+
+_BATCH = 500
+_NAMED = 5
+
+
+def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -> list[str]:
+    """What to tell of the scopes that have, or will have, more ``facts`` than they keep."""
+    full = []
+    for scopes in batched(facts, _BATCH):
+        policies = store.policies(scopes)
+        for scope in scopes:
+            policy = policies.get(scope)
+            own = policy.fact_buffer_max if policy is not None else None
+            limit = own if own is not None else defaults_of(settings, scope.kind).fact_buffer_max
+            if limit and facts[scope] > limit:
+                full.append(scope.key)
+    if not full:
+        return []
+    more = f" and {len(full) - _NAMED:,} more" if len(full) > _NAMED else ""
+    return [
+        f"{len(full):,} scopes have more facts than their fact_buffer_max keeps, and the next "
+        "formation there lets go of the oldest, which are the migrated ones; 'edenmem scope "
+        f"policy' raises it: {', '.join(full[:_NAMED])}{more}"
+    ]
+
+
+def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
+    """How many facts each scope of these agents has now."""
+    return {
+        summary.scope: summary.facts
+        for agent_id in agent_ids
+        for summary in store.scopes(agent_id=agent_id)
+        if summary.facts
+    }
+
+
+OnConflict = Literal["keep", "append", "replace"]
+
+#: What stands between a text of v2 and the one of v1 that was appended to it.
+APPENDED = "## From the memory of the first version"
+
+_ALREADY = (ChangeStatus.ALREADY, ChangeStatus.DUPLICATE)
+_KEPT_TEXT = "v2 has a text of its own, which was kept"
+
+
+class Applier:
+    """Applies batches for one run."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        actor: Actor,
+        rounds: Rounds,
+        on_conflict: OnConflict,
+        clock: Callable[[], datetime],
+        resumed: bool,
+    ) -> None:
+        self._store = store
+        self._actor = actor
+        self._rounds = rounds
+        self._forgotten = Forgotten(store.forgettings())
+        self._on_conflict = on_conflict
+        self._clock = clock
+        # A run that goes on may have applied some items without having noted it.
+        self._maybe_mine = resumed
+
+    def apply(self, items: Sequence[V1Item]) -> list[Done]:
+        """Move a batch; the outcomes in order.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        now = self._clock()
+        self._rounds.look(self._store, items)
+        changes = [
+            [] if self._forgotten.has(item) else changes_of(item, self._rounds.of(item), at=now)
+            for item in items
+        ]
+        results = self._apply_all([one for each in changes for one in each])
+        mine = self._made_by_this_run(results)
+        done = []
+        for item, own in zip(items, changes, strict=True):
+            if own:
+                last = results[own[-1].id]
+                done.append(self._judged(item, last, own_before=last.change_id in mine))
+            elif item.target is not None:
+                done.append(Done(item, Outcome.LEFT_BEHIND, Forgotten.reason))
+            else:
+                done.append(Done(item, unmoved(item)))
+        return done
+
+    def _apply_all(self, changes: list[Change]) -> dict[str, ChangeResult]:
+        """All at once; one by one if there is one among them that the store cannot hold."""
+        try:
+            results = self._store.apply(self._set(changes))
+        except InputError:
+            results = [found for change in changes for found in self._apply_one(change)]
+        return {each.change_id: each for each in results}
+
+    def _apply_one(self, change: Change) -> list[ChangeResult]:
+        try:
+            return self._store.apply(self._set([change]))
+        except InputError as error:
+            refused = ChangeStatus.CONFLICT
+            return [
+                ChangeResult(
+                    change_id=change.id, status=refused, target_id="", detail=error.message
+                )
+            ]
+
+    def _set(self, changes: Sequence[Change]) -> ChangeSet:
+        return ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
+
+    def _made_by_this_run(self, results: dict[str, ChangeResult]) -> set[str]:
+        """Of the changes that were made before, those that this run made before it was cut off."""
+        if not self._maybe_mine:
+            return set()
+        already = [r.change_id for r in results.values() if r.status is ChangeStatus.ALREADY]
+        self._maybe_mine = len(already) == len(results)
+        entries = self._store.audit_entries(already)
+        return {id for id, entry in entries.items() if entry.actor.run_id == self._actor.run_id}
+
+    # -- judging -----------------------------------------------------------------------------
+
+    def _judged(self, item: V1Item, result: ChangeResult, *, own_before: bool) -> Done:
+        if result.status is ChangeStatus.APPLIED or own_before:
+            return Done(item, moved(item))
+        if result.status in _ALREADY:
+            return Done(item, Outcome.ALREADY)
+        match item.target:
+            case V1Text() as text:
+                return self._text(item, text)
+            case V1Policy():
+                return Done(item, Outcome.KEPT, "v2 has settings of its own, which were kept")
+            case V1Toggles():
+                return Done(item, Outcome.KEPT, "the host does not know the agent")
+            case V1Fact(fact=memory) | V1Reflection(reflection=memory):
+                return self._memory(item, memory, result)
+        return Done(item, Outcome.FAILED, result.detail)
+
+    def _memory(self, item: V1Item, new: Fact | Reflection, result: ChangeResult) -> Done:
+        """Something else has its id: the same memory as somebody changed it, or a stranger."""
+        read = self._store.fact if isinstance(new, Fact) else self._store.reflection
+        found = read(new.id)
+        if found is None or found.home != new.home:
+            return Done(item, Outcome.FAILED, result.detail)
+        if found.content == new.content:
+            return Done(item, Outcome.ALREADY)
+        return Done(item, Outcome.KEPT, "it was migrated before and edited since")
+
+    def _text(self, item: V1Item, text: V1Text) -> Done:
+        """The scope has a text, or had one. What live traffic begins, a buffer, is none."""
+        current = self._store.consolidations([text.scope]).get(text.scope)
+        standing = current.consolidated_content if current else ""
+        if standing.strip() == text.content.strip() and standing.strip():
+            return Done(item, Outcome.ALREADY)
+        if standing.strip() and self._on_conflict == "keep":
+            return Done(item, Outcome.KEPT, _KEPT_TEXT)
+        content = text.content
+        if standing.strip() and self._on_conflict == "append":
+            if content.strip() in standing:  # appended before, and worked on since
+                return Done(item, Outcome.ALREADY)
+            content = f"{standing.rstrip()}\n\n{APPENDED}\n\n{content}"
+        version = current.version if current else 0
+        changes = text_changes(item, text, self._rounds.of(item), version=version, content=content)
+        results = self._apply_all(changes)
+        own = results[changes[-1].id]
+        if own.ok:
+            how = f"v2 had a text of its own ({self._on_conflict})" if standing.strip() else ""
+            return Done(item, moved(item), how)
+        return Done(item, Outcome.KEPT, f"v2's text changed meanwhile: {own.detail}")
+
+
+def stands_in_the_way(store: Store, items: Sequence[V1Item]) -> set[Scope]:
+    """The scopes of these texts that have a text of their own in v2."""
+    scopes = [item.target.scope for item in items if isinstance(item.target, V1Text)]
+    if not scopes:
+        return set()
+    found = store.consolidations(scopes)
+    return {scope for scope, text in found.items() if text.consolidated_content.strip()}
+
+
+#: Problems that the ledger keeps of a run; all are counted.
+KEPT_PROBLEMS = 100
+
+Tell = Callable[[str, int, int], None]
+
+
+def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
+    """The run of the same source with the same options that was not finished, if there is one."""
+    for run in store.migration_runs():
+        unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
+        if unfinished and run.source == source and run.options == options.kept():
+            return run
+    return None
+
+
+class V1Runner:
+    """Moves a plan into a store.
+
+    Args:
+        store: Where to.
+        settings: Of the store's owner.
+        plan: What to move.
+        options: How.
+        actor: Who does it.
+        llm: Shortens texts, where that is asked for.
+        embedder: Gives facts their vectors, where that is asked for.
+        clock: The current time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        plan: V1Plan,
+        options: RunOptions,
+        *,
+        actor: Actor,
+        llm: LLM | None = None,
+        embedder: Embedder | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._plan = plan
+        self._options = options
+        self._actor = actor
+        self._llm = llm
+        self._embedder = embedder
+        self._clock = clock
+
+    async def run(self, *, tell: Tell = lambda step, done, total: None) -> MigrationReport:
+        """Move everything, verify it, and say what became of it.
+
+        ``tell`` is called with the step, how much of it is done, and how much it is.
+
+        Raises:
+            ConflictError: another run is at work on this store.
+            StoreError: the database cannot be used; the ledger says how far the run came, and the
+                same call goes on there.
+        """
+        with held(self._store, self._actor, self._clock):
+            run = await in_thread(self._begin)
+            work = _Run(self, run)
+            try:
+                return await work.through(tell)
+            except (EdenmemError, asyncio.CancelledError) as error:
+                with suppress(StoreError):
+                    await in_thread(work.note_failure, str(error) or "interrupted")
+                raise
+
+    def _begin(self) -> MigrationRun:
+        now = self._clock()
+        earlier = resumable(self._store, self._plan.location, self._options)
+        if earlier is not None:
+            run = msgspec.structs.replace(
+                earlier, state=RunState.RUNNING, resumed=earlier.resumed + 1, updated_at=now
+            )
+        else:
+            run_id = new_id()
+            run = MigrationRun(
+                id=run_id,
+                source=self._plan.location,
+                actor=msgspec.structs.replace(self._actor, run_id=run_id),
+                started_at=now,
+                updated_at=now,
+                options=self._options.kept(),
+                documents=dict(self._plan.totals),
+            )
+        run = msgspec.structs.replace(run, total=self._plan.item_total(), error="")
+        self._store.put_migration_run(run)
+        return run
+
+
+class _Run:
+    """What one process does of a run."""
+
+    def __init__(self, runner: V1Runner, run: MigrationRun) -> None:
+        self._runner = runner
+        self._store = runner._store
+        self._options = runner._options
+        self._clock = runner._clock
+        self._run = run
+        self._began = time.monotonic()
+        self._before = run.seconds
+        self._notices: list[str] = []
+        rounds = Rounds(self._store.migration_runs())
+        self._applier = Applier(
+            self._store,
+            actor=run.actor,
+            rounds=rounds,
+            on_conflict=self._options.on_conflict,
+            clock=self._clock,
+            resumed=run.resumed > 0,
+        )
+        self._condenser = Condenser(
+            self._store,
+            runner._settings,
+            actor=run.actor,
+            rounds=rounds,
+            llm=runner._llm if self._options.condense else None,
+            clock=self._clock,
+        )
+
+    async def through(self, tell: Tell) -> MigrationReport:
+        """All steps of the run."""
+        plan, run = self._runner._plan, self._run
+        self._notices += await in_thread(
+            add_people, self._store, plan, actor=run.actor, at=self._clock()
+        )
+        tell("moving", run.done, run.total)
+        items = plan.items(after=run.last_key or None)
+        while batch := await in_thread(_next, items, self._options.batch_size):
+            done = await in_thread(self._applier.apply, batch)
+            await self._condenser.condense(done)
+            await in_thread(self._note, done)
+            tell("moving", self._run.done, self._run.total)
+        self._notices += await in_thread(self._room)
+        embedding = await self._embed(tell) if self._options.embed else None
+        await in_thread(self._finish)
+        verification = await in_thread(
+            verify, self._store, plan, self._run, tell=lambda n: tell("verifying", n, run.total)
+        )
+        return MigrationReport(
+            run=self._run,
+            condensed=self._condenser.condensed,
+            kept_whole=tuple(self._condenser.kept_whole),
+            usage=self._condenser.usage,
+            embedding=embedding,
+            verification=verification,
+            notices=tuple(self._notices),
+        )
+
+    def _room(self) -> list[str]:
+        agents = [person.id for person in self._runner._plan.agents()]
+        facts = facts_by_scope(self._store, agents)
+        return room_notices(self._store, self._runner._settings, facts)
+
+    async def _embed(self, tell: Tell) -> BackfillReport | None:
+        runner = self._runner
+        if runner._embedder is None:
+            self._notices.append("there is no embedding model: facts have no vectors yet")
+            return None
+        model = runner._embedder.model
+        if await in_thread(self._store.platform_model, model):
+            advice = await in_thread(vector_advice, self._store, runner._settings, model)
+            self._notices.append(f"facts have no vectors yet: {advice}")
+            return None
+        backfiller = Backfiller(
+            self._store, runner._settings, embedder=runner._embedder, clock=self._clock
+        )
+        agents = self._options.v1.agents
+        chosen = agents[0] if len(agents) == 1 else None
+        total = (await in_thread(backfiller.status, chosen)).total.stale
+        return await backfiller.run(
+            agent_id=chosen, tell=lambda done: tell("embedding", done, total)
+        )
+
+    # -- the ledger ------------------------------------------------------------------------------
+
+    def _note(self, done: list[Done]) -> None:
+        counts = dict(self._run.counts)
+        problems = list(self._run.problems)
+        for each in done:
+            outcome = each.outcome.value
+            counts[outcome] = counts.get(outcome, 0) + 1
+            if each.outcome in _TOLD and len(problems) < KEPT_PROBLEMS:
+                reason = each.detail or each.item.reason
+                problems.append(RunProblem(source=named(each.item.sources), reason=reason))
+        self._put(
+            counts=counts,
+            problems=tuple(problems),
+            last_key=done[-1].item.key,
+            done=self._run.done + len(done),
+        )
+
+    def _finish(self) -> None:
+        self._put(state=RunState.DONE, finished_at=self._clock())
+
+    def note_failure(self, reason: str) -> None:
+        """Say in the ledger why the run stopped; the same command goes on."""
+        self._put(state=RunState.FAILED, error=reason)
+
+    def _put(self, **changes: Any) -> None:
+        seconds = self._before + time.monotonic() - self._began
+        self._run = msgspec.structs.replace(
+            self._run, updated_at=self._clock(), seconds=seconds, **changes
+        )
+        self._store.put_migration_run(self._run)
+
+
+#: Outcomes that a person should hear of, item by item.
+_TOLD = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)
+
+
+def _next(items: Iterator[V1Item], size: int) -> list[V1Item]:
+    return list(islice(items, size))

@@ -1,0 +1,302 @@
+"""Reading v1: a source is laid out on a stage, and the plan is read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import chain, dropwhile
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from edenmem.engine.migration import agent_items as text_items
+from edenmem.engine.migration import memory_items
+from edenmem.engine.migration.agent_items import KINDS, Maker
+from edenmem.engine.migration.plan import V1Plan
+from edenmem.models.changes import Actor, AddAgent, AddUser, Change, ChangeSet
+from edenmem.models.host import Agent, User
+from edenmem.models.v1 import (
+    V1Item,
+    V1Options,
+    V1Person,
+    V1Problem,
+    V1ProblemKind,
+    V1Ref,
+)
+from edenmem.models.v1_documents import V1Read
+from edenmem.store.protocol.store import Store, batched
+from edenmem.store.v1.protocol import V1Source, V1Stage
+
+_BATCH = 500
+_NAMED = 5
+
+
+def has_own_accounts(store: Store) -> bool:
+    """Whether accounts are the store's own, and not a platform's."""
+    return store.info().kind == "sqlite"
+
+
+def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> list[str]:
+    """Make the agents and users of the plan known; what to tell of those that are not.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    unknown = [person for person in plan.agents() if store.agent(person.id) is None]
+    added = [person for person in unknown if is_addable(person)] if has_own_accounts(store) else []
+    refused = _apply(store, [_agent(person) for person in added], actor, at)
+    if has_own_accounts(store):
+        for people in batched(plan.users(), _BATCH):
+            known = store.users_by_ids([person.id for person in people])
+            new = [p for p in people if p.id not in known and is_addable(p)]
+            refused += _apply(store, [_user(person) for person in new], actor, at)
+    notices = [f"not added: {reason}" for reason in refused]
+    if refused:
+        notices.append(
+            "what is theirs is kept under these ids, apart from whoever has the name here: "
+            "'edenmem agent add' or 'user add' with another name and --id HEX lets it be seen"
+        )
+    silent = [person.username for person in added if not person.user_memory_enabled]
+    if silent:
+        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+        notices.append(
+            f"user memory is off for {', '.join(map(str, silent[:_NAMED]))}{more}, as in the "
+            "source: 'edenmem agent enable NAME --user-memory' turns it on"
+        )
+    strangers = [person.id for person in unknown if person not in added]
+    if strangers:
+        notices.append(strangers_notice(strangers))
+    return notices
+
+
+def is_addable(person: V1Person) -> bool:
+    """Whether the source knows enough of the person, and that they still exist."""
+    return bool(person.username) and person.known is True
+
+
+def namesakes_notice(store: Store, plan: V1Plan) -> list[str]:
+    """That agents have the names of others that are here, if some do, before anything is done."""
+    here = {agent.username: agent.id for agent in store.agents()}
+    names = [p.username for p in plan.agents() if here.get(p.username or "", p.id) != p.id]
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [
+        f"other agents are called {', '.join(map(str, names[:_NAMED]))}{more} here: v1's memory "
+        "would be kept under v1's ids, apart from theirs"
+    ]
+
+
+def strangers_notice(agent_ids: list[str]) -> str:
+    """That agents are not known, and what to do."""
+    more = f" and {len(agent_ids) - _NAMED} more" if len(agent_ids) > _NAMED else ""
+    return (
+        f"the host does not know {len(agent_ids)} of the agents; their memory is kept under "
+        f"their ids ({', '.join(agent_ids[:_NAMED])}{more}): 'edenmem agent add NAME --id HEX' "
+        "makes one known"
+    )
+
+
+def _agent(person: V1Person) -> Change:
+    agent = Agent(
+        id=person.id,
+        username=person.username or person.id,
+        name=person.name or "",
+        owner=person.owner,
+        user_memory_enabled=person.user_memory_enabled,
+    )
+    return AddAgent(agent=agent, reason="known to the source of v1")
+
+
+def _user(person: V1Person) -> Change:
+    user = User(id=person.id, username=person.username or person.id)
+    return AddUser(user=user, reason="known to the source of v1")
+
+
+def _apply(store: Store, changes: list[Change], actor: Actor, at: datetime) -> list[str]:
+    if not changes:
+        return []
+    results = store.apply(ChangeSet(actor=actor, at=at, changes=tuple(changes)))
+    return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
+
+
+#: Told how many documents are read, and how many there are.
+Progress = Callable[[int, int], None]
+
+#: How often progress is told, in documents.
+_STEP = 500
+
+#: What makes the items of each kind, in the order of `KINDS`.
+_STEPS: tuple[Callable[[Maker], Iterator[V1Item]], ...] = (
+    text_items.toggles,
+    text_items.policies,
+    text_items.texts,
+    memory_items.facts,
+    memory_items.reflections,
+    memory_items.episodes,
+    memory_items.leftovers,
+)
+
+
+def open_plan(
+    source: V1Source,
+    stage: V1Stage,
+    options: V1Options,
+    *,
+    users: Iterable[User] = (),
+    progress: Progress | None = None,
+) -> StagedPlan:
+    """Read all of a source onto a stage, and make a plan of it. Blocks.
+
+    Args:
+        source: Closed afterwards, whatever happens.
+        stage: Empty. The plan closes it; it is closed here if reading fails.
+        options: What to make of v1.
+        users: The users of the store that is written to. One person's accounts are told from them
+            if the source has no users itself.
+        progress: Told now and then how far reading is.
+    """
+    try:
+        counts = source.counts()
+        stage.add_accounts(source.accounts())
+        canonical = {user.id: user.person_id for user in users if user.id != user.person_id}
+        canonical |= stage.canonical()
+        reads = source.documents(canonical)
+        if progress is not None:
+            reads = _counted(reads, progress, sum(counts.values()))
+        stage.add(reads)
+        stage.settle(merge=options.shards == "merge")
+    except BaseException:
+        stage.close()
+        raise
+    finally:
+        source.close()
+    return StagedPlan(stage, options, source.location)
+
+
+def _counted(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[V1Read]:
+    done = 0
+    for done, read in enumerate(reads, start=1):
+        yield read
+        if done % _STEP == 0:
+            progress(done, max(total, done))  # a live database may have grown since it was counted
+    progress(done, max(total, done))
+
+
+class StagedPlan:
+    """See `edenmem.engine.migration.plan.V1Plan`."""
+
+    def __init__(self, stage: V1Stage, options: V1Options, location: str) -> None:
+        self._stage = stage
+        self._options = options
+        self._item_total: int | None = None
+        self.location = location
+        everything = stage.counts()
+        self.totals = stage.counts(options.agents) if options.agents else everything
+        self.not_asked = {name: everything[name] - self.totals[name] for name in everything}
+        self.unknown_fields = stage.unknown_fields()
+        self._agents = [
+            agent
+            for agent in stage.agents()
+            if not agent or not options.agents or agent in options.agents
+        ]
+
+    def item_total(self) -> int:
+        """How many items there are."""
+        if self._item_total is None:
+            self._item_total = sum(1 for _ in self.items())
+        return self._item_total
+
+    def agents(self) -> list[V1Person]:
+        """The agents, in the order of their items."""
+        return [self._person(agent, is_agent=True) for agent in self._agents if agent]
+
+    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
+        """The users with a text, each once."""
+        for user_id in self._stage.user_ids(self._agents if agent_id is None else [agent_id]):
+            yield self._person(user_id, is_agent=False)
+
+    def _person(self, person_id: str, *, is_agent: bool) -> V1Person:
+        account = self._stage.account(person_id)
+        if account is not None and account.is_agent is not is_agent:
+            account = None
+        known = None
+        if self._stage.has_accounts(agents=is_agent):
+            known = account is not None and not account.deleted
+        if account is None:
+            return V1Person(id=person_id, known=known)
+        return V1Person(
+            id=person_id,
+            username=account.username or None,
+            name=account.name or None,
+            owner=account.owner or None,
+            known=known,
+            user_memory_enabled=account.user_memory_enabled,
+        )
+
+    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
+        """The items, from the one after ``after`` on."""
+        for agent in self._agents:
+            if agent_id is not None and agent != agent_id:
+                continue
+            if after is None or not after.startswith(f"{agent}/"):
+                if after is None or f"{agent}/" > after:
+                    yield from self._items_of(agent, 0)
+                continue
+            first = int(after.removeprefix(f"{agent}/").partition("/")[0])
+            items = self._items_of(agent, first)
+            yield from dropwhile(lambda item: item.key <= after, items)
+
+    def _items_of(self, agent_id: str, first: int) -> Iterator[V1Item]:
+        maker = Maker(self._stage, self._options, agent_id)
+        steps = _STEPS[first:] if agent_id else _STEPS[-1:]
+        items = chain.from_iterable(step(maker) for step in steps)
+        if first or not agent_id:
+            yield from items
+            return
+        person = self._person(agent_id, is_agent=True)
+        for item in items:
+            yield _of_stranger(item) if person.known is False else item
+            break
+        yield from items
+
+    def problems(self) -> Iterator[V1Problem]:
+        """What is wrong, item by item."""
+        for item in self.items():
+            yield from item.problems
+
+    def source_text(self, ref: V1Ref) -> str | None:
+        """The text of one document."""
+        staged = self._stage.find(ref)
+        return None if staged is None or staged.document is None else staged.document.content
+
+    def close(self) -> None:
+        """Remove the stage."""
+        self._stage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _of_stranger(item: V1Item) -> V1Item:
+    """The first item of an agent that the host does not know, with a note on that."""
+    problem = V1Problem(
+        collection=item.sources[0].collection,
+        document_id=item.sources[0].id,
+        agent_id=item.agent_id,
+        kind=V1ProblemKind.UNKNOWN_AGENT,
+        detail=f"the host has no agent {item.agent_id} any more",
+    )
+    return msgspec.structs.replace(item, problems=(problem, *item.problems))
+
+
+assert len(_STEPS) == len(KINDS)

@@ -1,0 +1,1 @@
+"""What every piece of engine work needs: the actor, prompts, model calls, threads, usage."""

@@ -1,0 +1,87 @@
+"""The bridge from the event loop to a store, whose methods block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+T = TypeVar("T")
+
+
+async def together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results, in order. The first failure stops the others, waits for them, and is raised
+    as it is (not in a group, as `asyncio.TaskGroup` would)."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+P = ParamSpec("P")
+
+
+#: Store calls at once. A store gains little from more: SQLite has one writer, and each thread
+#: costs a connection.
+THREADS = 8
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="edenmem")
+    return _pool
+
+
+def _forget_pool() -> None:
+    """A forked child has the pool but none of its threads: calls would wait for ever."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking call in a thread of the shared pool, in the caller's context variables.
+
+    A call that has begun is always waited for, also if the awaiting task is cancelled meanwhile:
+    then `asyncio.CancelledError` is raised after the call has ended, so that no write of an
+    abandoned task happens behind the back of whoever cleans up after it. A call that is still in
+    the queue when its task is cancelled never begins.
+    """
+    context = contextvars.copy_context()
+    call = _executor().submit(context.run, functools.partial(fn, *args, **kwargs))
+    waiting = asyncio.wrap_future(call)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if not call.cancel():
+            await _ended(waiting)
+        raise
+
+
+async def _ended(future: asyncio.Future[T]) -> None:
+    """Wait until ``future`` is done, whatever it ends with and however often one is cancelled."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue  # the first cancellation is raised by the caller when the call has ended
+    if not future.cancelled():
+        future.exception()  # seen: the cancellation is what the caller is told of

@@ -1,0 +1,141 @@
+"""What calls of models cost, added up as they are made, so that no error hides a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder, Embedding
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import ProviderError
+from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
+from edenmem.models.ids import new_id
+from edenmem.store.protocol.store import Store
+
+if TYPE_CHECKING:
+    from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
+
+
+class Meter:
+    """Totals for each model."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, UsageTotal] = {}
+
+    def add(self, calls: Iterable[CallUsage]) -> None:
+        """Count these calls."""
+        for call in calls:
+            total = self._totals.get(call.model) or UsageTotal(model=call.model)
+            self._totals[call.model] = msgspec.structs.replace(
+                total,
+                calls=total.calls + 1,
+                input_tokens=total.input_tokens + call.input_tokens,
+                output_tokens=total.output_tokens + call.output_tokens,
+                cost=total.cost + (call.cost or 0.0),
+                unpriced=total.unpriced + (call.cost is None),
+            )
+
+    @property
+    def totals(self) -> tuple[UsageTotal, ...]:
+        """What was counted, by the models' names."""
+        return tuple(self._totals[model] for model in sorted(self._totals))
+
+
+def joined_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
+    """The totals of several pieces of work as one of each model, by the models' names."""
+    joined: dict[str, UsageTotal] = {}
+    for total in totals:
+        known = joined.get(total.model)
+        joined[total.model] = total if known is None else _sum(known, total)
+    return tuple(joined[model] for model in sorted(joined))
+
+
+def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
+    return UsageTotal(
+        model=one.model,
+        calls=one.calls + other.calls,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cost=one.cost + other.cost,
+        unpriced=one.unpriced + other.unpriced,
+    )
+
+
+class MeteredLLM:
+    """An `edenmem.llm.protocol.LLM` whose calls are counted, those that failed included."""
+
+    def __init__(self, llm: LLM, meter: Meter) -> None:
+        self._llm = llm
+        self._meter = meter
+
+    @property
+    def description(self) -> str:
+        """What answers."""
+        return self._llm.description
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether no model is asked."""
+        return self._llm.is_scripted
+
+    async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
+        """Ask, and count."""
+        try:
+            answer = await self._llm.ask(request)
+        except ProviderError as error:
+            self._meter.add(error.usage)
+            raise
+        self._meter.add(answer.usage)
+        return answer
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._llm.close()
+
+
+class MeteredEmbedder:
+    """An `edenmem.embed.protocol.Embedder` whose calls are counted."""
+
+    def __init__(self, embedder: Embedder, meter: Meter) -> None:
+        self._embedder = embedder
+        self._meter = meter
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._embedder.model
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self._embedder.dimensions
+
+    async def embed(self, texts: Sequence[str]) -> Embedding:
+        """Embed, and count."""
+        try:
+            embedding = await self._embedder.embed(texts)
+        except ProviderError as error:
+            self._meter.add(error.usage)
+            raise
+        self._meter.add(embedding.usage)
+        return embedding
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._embedder.close()
+
+
+async def keep_usage(
+    store: Store, agent_id: str, work: str, calls: Sequence[CallUsage], *, at: datetime
+) -> None:
+    """Write down the calls of one piece of work; nothing if there were none.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    if calls:
+        entry = UsageEntry(id=new_id(at), at=at, agent_id=agent_id, work=work, calls=tuple(calls))
+        await in_thread(store.add_usage, entry)

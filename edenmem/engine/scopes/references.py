@@ -1,0 +1,318 @@
+"""From what a person types to what it means: names, id prefixes, and the one scope they ask for.
+
+Nobody types ObjectIds. Wherever an id is taken, a username, a session's or shard's name, or a
+prefix of the id that only one thing has does too. What fits nothing or several things is an error
+that says so; nothing is guessed, and no missing option makes a scope wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from edenmem.engine.scopes.people import meant, person_of, person_with
+from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
+from edenmem.models.formation import Formation
+from edenmem.models.host import Agent, Session, User
+from edenmem.models.ids import is_id
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol.store import Reference, ReferenceKind, Store
+from edenmem.text import one_line
+
+T = TypeVar("T")
+
+#: The shortest prefix of an id that is looked up, as in `Store.find`.
+MIN_PREFIX = 4
+
+_HINTS: dict[ReferenceKind, str] = {
+    "agent": "'edenmem agent list' shows those there are, 'edenmem agent add NAME' adds one",
+    "user": "'edenmem user list' shows those there are, 'edenmem user add NAME' adds one",
+    "session": "'edenmem session list' shows those there are, 'edenmem session import FILE' adds",
+    "fact": "'edenmem fact list --agent NAME' shows those there are",
+    "reflection": "'edenmem reflection list --agent NAME' shows those there are",
+    "formation": "'edenmem status' shows those that are not finished",
+}
+
+
+class Resolver:
+    """Finds agents, users, sessions and memories by what a person calls them.
+
+    Every method raises `NotFoundError` with the command that lists or adds such things, or
+    `AmbiguousReference` with the candidates.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def agent(self, text: str) -> Agent:
+        """The agent with this username, id or prefix of an id."""
+        return _there(self._store.agent(self._one("agent", text)), "agent", text)
+
+    def user(self, text: str) -> User:
+        """The account with this username, id or prefix of an id.
+
+        Of several accounts of one person it is the canonical one, if that is among them.
+        """
+        found = self._accounts(text)
+        if not found:
+            raise _unknown("user", text)
+        if len({user.person_id for user in found}) > 1:
+            raise AmbiguousReference("user", text, list(map(_account, found)))
+        return next((user for user in found if user.id == user.person_id), found[0])
+
+    def user_id(self, text: str, *, agent_id: str | None = None) -> str:
+        """The id of this account, which one user scope of each agent belongs to.
+
+        An id that no account has is taken too, but only whole, and only if accounts are linked to
+        it or a scope is stored for it (of this agent, if one is named): what is left of a deleted
+        user can be looked at, and a typing error is still an error.
+        """
+        try:
+            return self.user(text).id
+        except NotFoundError:
+            if is_id(text) and (
+                person_with(self._store, text).accounts or self._left(text, agent_id)
+            ):
+                return text
+            raise
+
+    def _left(self, user_id: str, agent_id: str | None) -> bool:
+        left = self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id])
+        return next(iter(left), None) is not None
+
+    def account_id(
+        self, text: str, *, user_id: str | None = None, agent_id: str | None = None
+    ) -> str:
+        """The id of one account; with ``user_id`` one of this user's accounts.
+
+        Raises:
+            UsageError: there is such an account, and it is not one of the user's.
+        """
+        found = self._accounts(text)
+        if user_id is not None:
+            person = person_of(self._store, user_id)
+            found = [each for each in found if each.id in person.ids] or found
+        if len(found) > 1:
+            raise AmbiguousReference("account", text, list(map(_account, found)))
+        account_id = found[0].id if found else self.user_id(text, agent_id=agent_id)
+        meant(self._store, user_id, account_id)
+        return account_id
+
+    def session(self, text: str) -> Session:
+        """The session with this name, title, id or prefix of an id."""
+        return _there(self._store.session(self._one("session", text)), "session", text)
+
+    def fact(self, text: str) -> Fact:
+        """The fact with this id or prefix of an id."""
+        return _there(self._store.fact(self._one("fact", text)), "fact", text)
+
+    def fact_id(self, text: str) -> str:
+        """The id of a fact, which may be deleted if the id is whole and has a history."""
+        try:
+            return self._one("fact", text)
+        except NotFoundError:
+            if is_id(text) and self._store.history("fact", text):
+                return text
+            raise
+
+    def reflection(self, text: str) -> Reflection:
+        """The reflection with this id or prefix of an id."""
+        return _there(self._store.reflection(self._one("reflection", text)), "reflection", text)
+
+    def formation(self, text: str) -> Formation:
+        """The formation with this id or prefix of an id."""
+        return _there(self._store.formation(self._one("formation", text)), "formation", text)
+
+    def shard(self, agent: Agent, text: str) -> str:
+        """The name of the agent's shard that is called so, whatever the case of the letters."""
+        policies = self._store.shards(agent.id)
+        names = [policy.shard for policy in policies if policy.shard]
+        if text not in names:
+            # a shard whose policy is gone may still have memory to be looked at
+            stored = self._store.scopes(agent_id=agent.id, kinds=[ScopeKind.SHARD])
+            names += [summary.scope.owner for summary in stored]
+        by_id = [p.shard for p in policies if p.shard and _is_prefix(text, p.id)]
+        for candidates in (
+            [name for name in names if name == text],
+            [name for name in names if name.casefold() == text.casefold()],
+            by_id,
+        ):
+            unique = sorted(set(candidates))
+            if len(unique) == 1:
+                return unique[0]
+            if unique:
+                raise AmbiguousReference("shard", text, unique)
+        raise NotFoundError(
+            f"agent {agent.username!r} has no shard {text!r}",
+            hint=_shard_hint(agent.username, sorted(set(names))),
+        )
+
+    def group(self, agent: Agent, text: str, *, new: bool = False) -> str:
+        """The id of a group; ``new`` lets one pass that does not exist yet.
+
+        The host keeps no list of groups: one exists as soon as a session or a memory names it. So
+        a text that is the beginning of exactly one stored group's 24-digit id means that group,
+        and any other text is a group's id as it stands.
+        """
+        group = self._whole_group(agent, text)
+        if not new and not self._has_group(agent, group):
+            raise NotFoundError(
+                f"no session and no memory of {agent.username!r} names a group {text!r}",
+                hint="'edenmem scope list --scope group' shows those with a memory; a group is its"
+                " id in the sessions of the host",
+            )
+        return group
+
+    def _has_group(self, agent: Agent, group: str) -> bool:
+        """Whether a session names the group, or the agent has anything of it."""
+        scope = Scope.group(agent.id, group)
+        return bool(
+            next(iter(self._store.sessions(group_id=group, limit=1)), None)
+            or self._store.policies([scope])
+            or self._store.consolidations([scope])
+            or next(iter(self._store.facts(FactFilter(scopes=(scope,)), limit=1)), None)
+            or next(iter(self._store.reflections([scope], limit=1)), None)
+        )
+
+    def _whole_group(self, agent: Agent, text: str) -> str:
+        if not _is_prefix(text, text):
+            return text
+        stored = self._store.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
+        owners = sorted({s.scope.owner for s in stored if s.scope.owner.startswith(text)})
+        if text in owners:
+            return text
+        owners = [owner for owner in owners if is_id(owner)]
+        if len(owners) > 1:
+            raise AmbiguousReference("group", text, owners)
+        return owners[0] if owners else text
+
+    def scope(
+        self,
+        kind: ScopeKind | str,
+        *,
+        agent: Agent | str | None,
+        user: str | None = None,
+        group: str | None = None,
+        shard: str | None = None,
+        session: str | None = None,
+        new: bool = False,
+        new_group: bool = False,
+    ) -> Scope:
+        """The one scope that these options name; ``new`` lets a shard or group pass that does not
+        exist yet, ``new_group`` a group alone.
+
+        Raises:
+            ScopeError: an option that the kind needs is missing, or one is given that it does not
+                have; the message names the option.
+        """
+        kind = _kind(kind)
+        given = {"user_id": user, "group_id": group, "shard": shard, "session_id": session}
+        _check_options(kind, given, agent)
+        assert agent is not None
+        owner = agent if isinstance(agent, Agent) else self.agent(agent)
+        if user:
+            return Scope.user(owner.id, self.user_id(user, agent_id=owner.id))
+        if group:
+            return Scope.group(owner.id, self.group(owner, group, new=new or new_group))
+        if shard:
+            return Scope.shard(owner.id, self._shard(owner, shard, new=new))
+        if session:
+            return Scope.session(owner.id, self._session_id(owner, session))
+        return Scope.agent(owner.id)
+
+    def _shard(self, agent: Agent, text: str, *, new: bool) -> str:
+        try:
+            return self.shard(agent, text)
+        except NotFoundError:
+            if new:
+                return text
+            raise
+
+    def _session_id(self, agent: Agent, text: str) -> str:
+        """As `session`; the whole id of a session that is gone passes if it left memory behind."""
+        try:
+            return self.session(text).id
+        except NotFoundError:
+            if is_id(text):
+                scope = Scope.session(agent.id, text)
+                left = self._store.reflections([scope], limit=1)
+                if next(iter(left), None) is not None or self._store.consolidations([scope]):
+                    return text
+            raise
+
+    def _accounts(self, text: str) -> list[User]:
+        found = (self._store.user(reference.id) for reference in self._find("user", text))
+        return [user for user in found if user is not None]
+
+    def _one(self, kind: ReferenceKind, text: str) -> str:
+        found = self._find(kind, text)
+        if not found:
+            raise _unknown(kind, text)
+        if len(found) > 1:
+            raise AmbiguousReference(kind, text, [_candidate(reference) for reference in found])
+        return found[0].id
+
+    def _find(self, kind: ReferenceKind, text: str) -> Sequence[Reference]:
+        text = text.strip()
+        return self._store.find(kind, text) if text else ()
+
+
+def _kind(kind: ScopeKind | str) -> ScopeKind:
+    try:
+        return ScopeKind(kind)
+    except ValueError:
+        kinds = ", ".join(ScopeKind)
+        raise ScopeError(f"there is no scope {str(kind)!r}; it is one of {kinds}") from None
+
+
+def _check_options(
+    kind: ScopeKind, given: dict[str, str | None], agent: Agent | str | None
+) -> None:
+    needed = OWNER_FIELD[kind]
+    for field, value in given.items():
+        option = "--" + field.removesuffix("_id")
+        if field == needed and not value:
+            raise ScopeError(f"--scope {kind} needs {option}")
+        if field != needed and value:
+            raise ScopeError(
+                f"{option} does not go with --scope {kind}",
+                hint=f"leave {option} out, or ask for --scope {option.removeprefix('--')}",
+            )
+    if not agent:
+        raise ScopeError(f"--scope {kind} needs --agent")
+
+
+def _there(found: T | None, kind: ReferenceKind, text: str) -> T:
+    if found is None:  # deleted since it was found
+        raise _unknown(kind, text)
+    return found
+
+
+def _unknown(kind: ReferenceKind, text: str) -> NotFoundError:
+    return NotFoundError(f"there is no {kind} {text!r}", hint=_HINTS[kind])
+
+
+def _candidate(reference: Reference) -> str:
+    if reference.label and reference.label != reference.id:
+        return f"{reference.id}  {one_line(reference.label, 50)}"
+    return reference.id
+
+
+def _account(user: User) -> str:
+    """An account as a candidate: its id, its name, and the account that it is linked to."""
+    link = f"  linked to {user.person_id}" if user.person_id != user.id else ""
+    return f"{user.id}  {one_line(user.username, 50)}{link}"
+
+
+def _is_prefix(text: str, whole: str) -> bool:
+    """Whether ``text`` can be the beginning of an id, and is that of ``whole``."""
+    digits = len(text) >= MIN_PREFIX and all(c in "0123456789abcdef" for c in text)
+    return digits and whole.startswith(text)
+
+
+def _shard_hint(username: str, names: list[str]) -> str:
+    there = f"it has {', '.join(names)}; " if names else ""
+    command = f"edenmem scope policy --agent {username} --shard NAME --memory-instructions TEXT"
+    return f"{there}'{command}' makes one"

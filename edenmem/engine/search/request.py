@@ -1,0 +1,108 @@
+"""Whether a search can be done as it was asked for, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edenmem.embed import EMBEDDER_HINT
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import UsageError
+from edenmem.models.search import FactFilter
+from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage
+from edenmem.search.recipes import recipe as named_recipe
+from edenmem.store.protocol.store import Store
+from edenmem.text import clean
+
+#: The most results that one query may have.
+MAX_TOP_K = 100
+
+
+def checked_queries(queries: Sequence[str]) -> tuple[str, ...]:
+    """The queries as they are searched.
+
+    Raises:
+        UsageError: there is none, too many, or a blank one.
+    """
+    texts = tuple(clean(query).strip() for query in queries)
+    if not texts or not all(texts):
+        raise UsageError("a query is needed, and it must not be blank")
+    if len(texts) > MAX_QUERIES:
+        raise UsageError(f"at most {MAX_QUERIES} queries go together, {len(texts)} were given")
+    return texts
+
+
+def checked_top_k(top_k: int) -> int:
+    """``top_k``, if it may be so.
+
+    Raises:
+        UsageError: it may not.
+    """
+    if not 1 <= top_k <= MAX_TOP_K:
+        raise UsageError(f"top_k is {top_k}, and may be 1 to {MAX_TOP_K}")
+    return top_k
+
+
+def planned(
+    name: str | None,
+    default: str,
+    *,
+    can_embed: bool,
+    stages: Mapping[Stage, bool | None] = {},
+) -> tuple[Recipe, str]:
+    """The recipe to go by, and what the person should be told about it.
+
+    ``stages`` that are True are added to those that the recipe names, False takes one out.
+
+    Without a way to embed, the ``default`` becomes "text", and that is said; it is never silent.
+
+    Raises:
+        UsageError: the recipe was asked for by ``name`` and needs vectors that cannot be had.
+    """
+    plan = named_recipe(name or default, stages=stages)
+    if can_embed or not plan.semantic:
+        return plan, ""
+    if name is not None:
+        raise UsageError(
+            f"recipe {plan.base!r} needs an embedding model, and there is none",
+            hint=f"{EMBEDDER_HINT}; or search with recipe 'text'",
+        )
+    notice = f"no embedding model, so words alone were searched; {EMBEDDER_HINT}"
+    return named_recipe("text", stages=dict.fromkeys(plan.stages, True)), notice
+
+
+async def vector_model(
+    store: Store,
+    embedder: Embedder | None,
+    filter: FactFilter,
+    texts: Sequence[str],
+    vectors: Sequence[bytes] | None,
+    named: str | None,
+) -> str:
+    """The model of the query's vectors; facts with vectors of another are not compared.
+
+    Raises:
+        UsageError: ``vectors`` are too few or of a wrong length, or nobody can tell their model.
+    """
+    if vectors is None:
+        assert embedder is not None
+        return embedder.model
+    if len(vectors) != len(texts):
+        raise UsageError(f"{len(texts)} queries need as many vectors, not {len(vectors)}")
+    if embedder is not None and named in (None, embedder.model):
+        for vector in vectors:
+            if len(vector) != 4 * embedder.dimensions:
+                raise UsageError(
+                    f"a vector of {embedder.model!r} has {embedder.dimensions} numbers, "
+                    f"one that was given has {len(vector) / 4:g}"
+                )
+        return embedder.model
+    if named is not None:
+        return named
+    stored = await in_thread(store.vector_model_names, filter.scopes)
+    if len(stored) > 1:
+        raise UsageError(
+            f"the facts have vectors of several models ({', '.join(stored)}); "
+            "name the one that the given vectors are of"
+        )
+    return stored[0] if stored else ""

@@ -1,0 +1,294 @@
+"""Search from question to answer: vectors, candidates, fusion, facts, and the account of it all.
+
+The road of one search is a `Recipe` (edenmem.search.recipes): its lists are asked for at the same
+time, each query is fused on its own and goes through the recipe's stages, and the results are
+joined. The filter (exact scopes, times, session) goes to the store with each list and again with
+the ids that are loaded, so nothing outside it can come back. Whatever fails is an error: an
+outage never looks like "no memories".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
+from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.engine.runtime.concurrency import in_thread, together
+from edenmem.engine.runtime.stopwatch import Stopwatch
+from edenmem.engine.search.query_vectors import QueryShelf, QueryVectors
+from edenmem.engine.search.request import checked_queries, checked_top_k, planned
+from edenmem.engine.search.request import vector_model as model_of_vectors
+from edenmem.engine.search.stages import Stages
+from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
+from edenmem.models.ids import utc_now
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.rerank.protocol import Reranker
+from edenmem.search.fusion import ListName
+from edenmem.search.ranking import Pool, join
+from edenmem.search.recipes import Recipe, Stage, fuse
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+
+class Searcher:
+    """Finds facts. Safe to use for several searches at once.
+
+    The vectors of the latest queries are kept; on ``shelf``, if there is one, beyond the process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        reranker: Reranker | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        shelf: QueryShelf | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings.search
+        self._all_settings = settings
+        self._embedder = embedder
+        size = settings.search.query_cache
+        self._vectors = QueryVectors(embedder, size, shelf) if embedder is not None else None
+        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
+        self._clock = clock
+
+    async def search(
+        self,
+        queries: Sequence[str],
+        scopes: Sequence[Scope],
+        *,
+        recipe: str | None = None,
+        top_k: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session_id: str | None = None,
+        track: bool = True,
+        rerank: bool | None = None,
+        recency: bool | None = None,
+        mmr: bool | None = None,
+        exact: bool = False,
+        vectors: Sequence[bytes] | None = None,
+        vector_model: str | None = None,
+        with_vectors: bool = False,
+    ) -> SearchReport:
+        """The facts of ``scopes`` that answer the queries best.
+
+        Args:
+            queries: One to three texts; each is searched alone, and the results are joined, a
+                fact that several found with its best score.
+            scopes: Whose facts may be seen, one by one. None: nothing is found.
+            recipe: "convex", "rrf", "semantic" or "text", and after it, if wanted, stages:
+                "convex+rerank+recency+mmr". None is the configured one, which becomes that of
+                "text", with a notice, if there is no embedding model.
+            top_k: The most results of each query; None is the configured number.
+            since: Only facts formed at or after this time.
+            until: Only facts formed before this time.
+            session_id: Only facts from this session.
+            track: Count an access on each fact that is returned.
+            rerank: Order the best candidates by a model that reads them with the query; None is
+                as the recipe has it, here and below.
+            recency: Prefer what was learned or corrected lately.
+            mmr: Avoid results that say the same.
+            exact: Compare all vectors in full where the store would take a short cut.
+            vectors: The vectors of the queries, if the caller has them.
+            vector_model: The model that ``vectors`` are of; None is the embedder's or, without
+                one, the only model that the facts have vectors of.
+            with_vectors: Return the facts with their vectors.
+
+        Raises:
+            UsageError: a bad argument, or a recipe that was asked for by name and needs an
+                embedding model that there is not.
+            ConfigError: it is to be reranked, and no reranker is configured, or one that is none.
+            EmbeddingModelMismatch: the stored vectors are of another model.
+            ProviderError: the query could not be embedded, or the candidates not be reranked.
+            StoreError: the store could not be searched.
+        """
+        texts = checked_queries(queries)
+        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        can_embed = vectors is not None or self._embedder is not None
+        plan, notice = planned(
+            recipe,
+            self._settings.recipe,
+            can_embed=can_embed,
+            stages={Stage.RERANK: rerank, Stage.RECENCY: recency, Stage.MMR: mmr},
+        )
+        self._stages.check(plan)
+        notices = [notice] if notice else []
+        if not scopes:
+            notices.append("there is no scope to search in")
+            return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
+        clock = Stopwatch()
+        ability = await in_thread(self._store.search_ability)
+        if ability.notice:
+            notices.append(ability.notice)
+        filter = FactFilter(
+            scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
+        )
+        model = ""
+        if plan.semantic:
+            model = await model_of_vectors(
+                self._store, self._embedder, filter, texts, vectors, vector_model
+            )
+        depth = plan.depth(self._settings, count)
+        asked: list[Coroutine[Any, Any, Any]] = [
+            self._lists(
+                plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
+            )
+        ]
+        if plan.semantic:  # asked with the lists: it takes no longer than they do
+            asked.append(self._not_yet_embedded(filter, model))
+        lists, *said = await together(asked)
+        if plan.semantic and any(lists["semantic"]):
+            notices += said[0]
+        elif plan.semantic:
+            notices += await self._why_no_vectors(filter, ability, model)
+        with clock.stage("fusion"):
+            pools = self._fused(plan, lists, len(texts), ability, depth=depth)
+        pools, facts = await self._stages.run(
+            plan,
+            pools,
+            texts,
+            filter.scopes,
+            model=model,
+            top_k=count,
+            with_vectors=with_vectors,
+            watch=clock,
+        )
+        joined = join(pools)
+        if track and joined.hits:
+            with clock.stage("track"):
+                notices += await self._track([hit.fact_id for hit in joined.hits])
+        return SearchReport(
+            queries=texts,
+            recipe=plan.name,
+            hits=tuple(
+                SearchHit(fact=facts[hit.fact_id], score=hit.score, explain=hit.explain)
+                for hit in joined.hits
+            ),
+            dropped=tuple(
+                Dropped(fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.explain)
+                for cut in joined.cuts
+            ),
+            timings_ms=clock.timings(),
+            notices=tuple(notices),
+        )
+
+    async def _lists(
+        self,
+        plan: Recipe,
+        filter: FactFilter,
+        texts: Sequence[str],
+        vectors: Sequence[bytes] | None,
+        *,
+        model: str,
+        depth: int,
+        exact: bool,
+        clock: Stopwatch,
+    ) -> dict[ListName, list[list[Candidate]]]:
+        """The candidates of each list and query; the lists are asked for at the same time."""
+
+        async def semantic() -> list[list[Candidate]]:
+            given = vectors
+            if given is None:
+                assert self._vectors is not None
+                with clock.stage("embed"):
+                    given = await self._vectors.of(texts)
+            with clock.stage("semantic"):
+                try:
+                    return await in_thread(
+                        self._store.semantic_candidates,
+                        filter,
+                        given,
+                        model=model,
+                        limit=depth,
+                        exact=exact,
+                    )
+                except EmbeddingModelMismatch as error:
+                    await in_thread(explain_mismatch, self._store, self._all_settings, error)
+                    error.add_hint("--recipe text searches by words alone")
+                    raise
+
+        async def text() -> list[list[Candidate]]:
+            with clock.stage("text"):
+                return await in_thread(self._store.text_candidates, filter, texts, limit=depth)
+
+        ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
+        ways = {"semantic": semantic, "text": text}
+        found = await together([ways[name]() for name in plan.lists])
+        return dict(zip(plan.lists, found, strict=True))
+
+    def _fused(
+        self,
+        plan: Recipe,
+        lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
+        queries: int,
+        ability: SearchAbility,
+        *,
+        depth: int,
+    ) -> list[Pool]:
+        return [
+            fuse(
+                plan,
+                {name: found[number] for name, found in lists.items()},
+                self._settings,
+                depth=depth,
+                text_floor=ability.text_floor,
+            )
+            for number in range(queries)
+        ]
+
+    async def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
+        """A word on facts that only their words can find, as while a model is changed."""
+        count = await in_thread(self._store.unsearchable, filter.scopes, model=model)
+        if not count:
+            return []
+        switch = await in_thread(self._store.vector_switch)
+        if switch is not None and switch.in_force != model == switch.previous:
+            return [
+                f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
+                f"{switch.model!r}, and embedding.model should be set to it"
+            ]
+        others = await in_thread(self._store.vector_model_names, filter.scopes)
+        return [
+            f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
+            f"yet; {await self._advice(model, others)}"
+        ]
+
+    async def _why_no_vectors(
+        self, filter: FactFilter, ability: SearchAbility, model: str
+    ) -> list[str]:
+        """A word on what there is, if semantic search found nothing at all."""
+        models = await in_thread(self._store.vector_models, filter.scopes)
+        without = models.get("", 0)
+        narrowed = filter.since or filter.until or filter.session_id
+        if ability.kind == "atlas" and models.get(model) and not narrowed:
+            return [
+                f"{models[model]} facts have vectors, and none was found: what was written just "
+                "now can be found on Atlas a little later"
+            ]
+        if not without or len(models) > 1:
+            return []
+        return [
+            f"none of the {without} facts has a vector, so meaning could not be searched; "
+            f"{await self._advice(model)}"
+        ]
+
+    async def _advice(self, model: str, others: Sequence[str] = ()) -> str:
+        return await in_thread(vector_advice, self._store, self._all_settings, model, others)
+
+    async def _track(self, fact_ids: Sequence[str]) -> list[str]:
+        """Count the accesses; a store that only reads is no reason to withhold what was found."""
+        try:
+            await in_thread(self._store.track_access, fact_ids, self._clock())
+        except WriteRefused:  # as was asked for
+            return []
+        except StoreError as error:
+            return [f"accesses were not counted: {error.message}"]
+        return []

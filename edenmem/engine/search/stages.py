@@ -1,0 +1,172 @@
+"""What comes after fusion: rerank, recency, diversity, and down to the number that is wanted.
+
+The stages themselves are pure (edenmem.search); here they get the facts, the vectors and the scores
+of the reranker that they go by. A search and its evaluation go the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from edenmem.engine.runtime.concurrency import in_thread, together
+from edenmem.engine.runtime.stopwatch import Stopwatch
+from edenmem.errors import ConfigError, ProviderError
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.rerank import RERANKER_HINT
+from edenmem.rerank.protocol import Reranker
+from edenmem.search.diversity import mmr as choose_diverse
+from edenmem.search.diversity import narrow
+from edenmem.search.ranking import Pool, keep, top
+from edenmem.search.recency import recency as prefer_recent
+from edenmem.search.recipes import Recipe, Stage
+from edenmem.search.reranking import rerank as by_relevance
+from edenmem.search.reranking import shortlist
+from edenmem.settings.schema import SearchSettings
+from edenmem.store.protocol.store import Store
+
+_DAY = 86_400.0
+
+Facts = Mapping[str, Fact]
+
+
+class Stages:
+    """Runs the stages of a recipe, in the order of `edenmem.search.recipes.Stage`."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: SearchSettings,
+        *,
+        reranker: Reranker | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._reranker = reranker
+        self._clock = clock
+
+    def check(self, plan: Recipe) -> None:
+        """Refuse a recipe that cannot be gone by.
+
+        Raises:
+            ConfigError: it reranks, and no reranker is configured.
+        """
+        if Stage.RERANK in plan.stages and self._reranker is None:
+            raise ConfigError("to rerank takes a reranker, and none is set", hint=RERANKER_HINT)
+
+    async def run(
+        self,
+        plan: Recipe,
+        pools: Sequence[Pool],
+        texts: Sequence[str],
+        scopes: Sequence[Scope],
+        *,
+        model: str,
+        top_k: int,
+        with_vectors: bool = False,
+        watch: Stopwatch | None = None,
+    ) -> tuple[list[Pool], dict[str, Fact]]:
+        """Each pool through the plan's stages and down to ``top_k``, with the facts that are left.
+
+        Args:
+            plan: Which stages.
+            pools: What fusion made of each query.
+            texts: The queries.
+            scopes: Whose facts they are.
+            model: The one that the vectors which are compared are of; "": the commonest.
+            top_k: The most results of each query.
+            with_vectors: Return the facts with their vectors.
+            watch: Is told the time of each stage.
+
+        Raises:
+            ProviderError: the reranker failed.
+            StoreError: the facts could not be read.
+        """
+        watch = watch or Stopwatch()
+        staged = list(pools)
+        if Stage.RERANK in plan.stages:
+            with watch.stage("rerank"):
+                staged = await self._reranked(staged, texts, scopes)
+        if Stage.RECENCY in plan.stages:
+            with watch.stage("recency"):
+                staged, facts = await self._loaded(staged, scopes)
+                staged = self._recent_first(staged, facts)
+        diverse = Stage.MMR in plan.stages
+        staged = [(narrow if diverse else top)(pool, top_k=top_k) for pool in staged]
+        with watch.stage("load"):
+            staged, facts = await self._loaded(staged, scopes, with_vectors=diverse or with_vectors)
+        if diverse:
+            with watch.stage("mmr"):
+                vectors = await self._comparable(facts, model)
+                trade_off = self._settings.mmr_lambda
+                staged = [
+                    choose_diverse(pool, vectors, top_k=top_k, trade_off=trade_off)
+                    for pool in staged
+                ]
+            if not with_vectors:
+                facts = {id: replace(fact, embedding=None) for id, fact in facts.items()}
+        return staged, facts
+
+    async def _loaded(
+        self, pools: Sequence[Pool], scopes: Sequence[Scope], *, with_vectors: bool = False
+    ) -> tuple[list[Pool], dict[str, Fact]]:
+        """The facts of all pools, and the pools without those that are gone."""
+        ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
+        facts = await in_thread(self._store.facts_by_ids, scopes, ids, with_vectors=with_vectors)
+        why = "deleted since its list was made"
+        return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
+
+    async def _reranked(
+        self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope]
+    ) -> list[Pool]:
+        reranker = self._reranker
+        assert reranker is not None
+        short = [shortlist(pool, depth=self._settings.rerank_depth) for pool in pools]
+        short, facts = await self._loaded(short, scopes)
+
+        async def one(pool: Pool, text: str) -> Pool:
+            ids = [hit.fact_id for hit in pool.hits]
+            if not ids:
+                return pool
+            scores = await reranker.score(text, [facts[id].content for id in ids])
+            return by_relevance(
+                pool,
+                dict(zip(ids, scores, strict=True)),
+                floor=self._settings.rerank_floor or None,
+                model=reranker.model,
+            )
+
+        try:
+            return await together([one(*each) for each in zip(short, texts, strict=True)])
+        except ProviderError as error:
+            error.add_hint("--no-rerank searches without it")
+            raise
+
+    def _recent_first(self, pools: Sequence[Pool], facts: Facts) -> list[Pool]:
+        now = self._clock()
+        ages = {
+            fact_id: (now - fact.recent_at).total_seconds() / _DAY
+            for fact_id, fact in facts.items()
+        }
+        weight, days = self._settings.recency_weight, self._settings.recency_days
+        return [prefer_recent(pool, ages, weight=weight, days=days) for pool in pools]
+
+    async def _comparable(self, facts: Facts, model: str) -> dict[str, bytes]:
+        """Vectors of one model, for the facts that have one."""
+        held = {id: fact for id, fact in facts.items() if fact.embedding is not None}
+        # recipe "text" has no query vector, and so no model: the commonest one is compared
+        models = [fact.embedding_model for fact in held.values()]
+        wanted = model or max(set(models), key=lambda m: (models.count(m), m or ""), default=None)
+        vectors = {
+            fact_id: fact.embedding
+            for fact_id, fact in held.items()
+            if fact.embedding is not None and fact.embedding_model == wanted
+        }
+        missing = [fact_id for fact_id in facts if fact_id not in vectors]
+        if model and missing:  # while the store is switched to another model, they are elsewhere
+            vectors |= await in_thread(self._store.vectors_of, missing, model=model)
+        return vectors

@@ -1,0 +1,306 @@
+"""Why a search does not bring a fact: the road of the search, gone along with that one fact.
+
+For an operator, who may see every scope; a reader is never told of facts outside their own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.reports import SearchReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.search.request import checked_queries, checked_top_k, planned
+from edenmem.engine.search.searcher import Searcher
+from edenmem.errors import EmbeddingModelMismatch, NotFoundError
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.search import Candidate, FactFilter
+from edenmem.rerank.protocol import Reranker
+from edenmem.search.recipes import Recipe, Stage
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+#: How far down each list the fact is looked for.
+_DEEP = 10_000
+
+
+class ListPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the fact is in one list. ``rank`` counts from 1; None: not among the first 10,000, or
+    not at all. ``depth`` is how far down the search looks, ``floor`` the least score it takes."""
+
+    name: str
+    rank: int | None
+    score: float | None
+    depth: int
+    floor: float | None = None
+
+
+class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. ``stage`` is where the fact was lost: "scope", "filter", "embedding", "depth",
+    "words", one of the search's own stages, or "found". ``advice`` says what would change it.
+
+    ``explain`` is what the stages that it came through say of it.
+    """
+
+    fact: Fact
+    query: str
+    recipe: str
+    in_scope: bool
+    vector: str
+    lists: tuple[ListPlace, ...]
+    stage: str
+    why: str
+    advice: str = ""
+    explain: dict[str, Any] = msgspec.field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+class Detective:
+    """Answers for one store, with the settings and the model that searches go by."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        reranker: Reranker | None = None,
+    ) -> None:
+        self._store = store
+        self._settings = settings.search
+        self._embedder = embedder
+        self._searcher = Searcher(store, settings, embedder=embedder, reranker=reranker)
+
+    async def why_not(
+        self,
+        fact_id: str,
+        query: str,
+        scopes: Sequence[Scope],
+        *,
+        recipe: str | None = None,
+        top_k: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session_id: str | None = None,
+        rerank: bool | None = None,
+        recency: bool | None = None,
+        mmr: bool | None = None,
+        exact: bool = False,
+    ) -> WhyNot:
+        """Why the search with these arguments (those of `Searcher.search`) does not bring the
+        fact, or that it does. No access is counted.
+
+        Raises:
+            NotFoundError: there is no such fact.
+            UsageError: as `Searcher.search`.
+            ProviderError: the query could not be embedded.
+            StoreError: the store could not be searched.
+        """
+        (text,) = checked_queries([query])
+        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        fact = await in_thread(self._store.fact, fact_id, with_vector=True)
+        if fact is None:
+            raise NotFoundError(f"there is no fact {fact_id!r}")
+        fact = await self._with_current_vector(fact)
+        plan, notice = planned(
+            recipe,
+            self._settings.recipe,
+            can_embed=self._embedder is not None,
+            stages={Stage.RERANK: rerank, Stage.RECENCY: recency, Stage.MMR: mmr},
+        )
+        filter = FactFilter(
+            scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
+        )
+        ruled_out = _ruled_out(fact, filter)
+        asked: bytes | None = None
+        if ruled_out is None and plan.semantic and self._embedder is not None:
+            (asked,) = (await self._embedder.embed([text])).vectors
+        vector, fits = self._vector_state(fact, asked)
+        places: tuple[ListPlace, ...] = ()
+        report: SearchReport | None = None
+        if ruled_out is None:
+            places = await self._places(fact, text, plan, filter, count, asked if fits else None)
+            try:
+                report = await self._searcher.search(
+                    [text],
+                    filter.scopes,
+                    recipe=plan.name,
+                    top_k=count,
+                    since=since,
+                    until=until,
+                    session_id=session_id,
+                    exact=exact,
+                    track=False,
+                    vectors=None if asked is None else [asked],
+                )
+            except EmbeddingModelMismatch as error:
+                ruled_out = ("embedding", error.message, error.hint or "", {})
+        stage, why, advice, explain = ruled_out or self._verdict(
+            fact, plan, places, report, vector=vector, fits=fits
+        )
+        return WhyNot(
+            fact=msgspec.structs.replace(fact, embedding=None),
+            query=text,
+            recipe=plan.name,
+            in_scope=fact.home in filter.scopes,
+            vector=vector,
+            lists=places,
+            stage=stage,
+            why=why,
+            advice=advice,
+            explain=explain,
+            notices=(*([notice] if notice else []), *(report.notices if report else ())),
+        )
+
+    async def _with_current_vector(self, fact: Fact) -> Fact:
+        """The fact with its vector of the configured model, if it has one beside another."""
+        model = self._embedder.model if self._embedder is not None else fact.embedding_model
+        if model is None or model == fact.embedding_model:
+            return fact
+        found = await in_thread(self._store.vectors_of, [fact.id], model=model)
+        if fact.id not in found:
+            return fact
+        return msgspec.structs.replace(fact, embedding=found[fact.id], embedding_model=model)
+
+    def _vector_state(self, fact: Fact, asked: bytes | None) -> tuple[str, bool]:
+        """What vector the fact has, in words, and whether the query's can be compared with it."""
+        if fact.embedding is None:
+            return "none", False
+        length = len(fact.embedding) // 4
+        said = f"{fact.embedding_model or 'an unknown model'}, {length:,} dimensions"
+        is_current = self._embedder is not None and fact.embedding_model == self._embedder.model
+        return said, is_current and asked is not None and len(asked) == len(fact.embedding)
+
+    async def _places(
+        self,
+        fact: Fact,
+        text: str,
+        plan: Recipe,
+        filter: FactFilter,
+        count: int,
+        asked: bytes | None,
+    ) -> tuple[ListPlace, ...]:
+        depth = plan.depth(self._settings, count)
+        places: list[ListPlace] = []
+        if "semantic" in plan.lists:
+            floor = self._settings.semantic_floor or None
+            rank, score = None, None
+            if asked is not None and fact.embedding is not None:
+                score = _score(asked, fact.embedding)
+                (found,) = await in_thread(
+                    self._store.semantic_candidates,
+                    filter,
+                    [asked],
+                    model=fact.embedding_model or "",
+                    limit=_DEEP,
+                    exact=True,
+                )
+                rank, _ = _place(found, fact.id)
+            places.append(
+                ListPlace(name="semantic", rank=rank, score=score, depth=depth, floor=floor)
+            )
+        if "text" in plan.lists:
+            ability = await in_thread(self._store.search_ability)
+            (found,) = await in_thread(self._store.text_candidates, filter, [text], limit=_DEEP)
+            rank, score = _place(found, fact.id)
+            floor = (self._settings.text_floor or None) if ability.text_floor else None
+            places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))
+        return tuple(places)
+
+    def _verdict(
+        self,
+        fact: Fact,
+        plan: Recipe,
+        places: Sequence[ListPlace],
+        report: SearchReport | None,
+        *,
+        vector: str,
+        fits: bool,
+    ) -> tuple[str, str, str, dict[str, Any]]:
+        for rank, hit in enumerate(report.hits if report else (), 1):
+            if hit.fact.id == fact.id:
+                why = f"it is found, at rank {rank} of {len(report.hits if report else ())}"
+                return "found", why, "", hit.explain
+        for cut in report.dropped if report else ():
+            if cut.fact_id == fact.id:
+                return cut.stage, cut.why, _CUT.get(cut.stage, ""), cut.explain
+        deep = [place for place in places if place.rank is not None]
+        if deep:
+            said = ", ".join(f"rank {p.rank} of the {p.name} list" for p in deep)
+            why = f"{said}; the search looks {deep[0].depth} deep"
+            return "depth", why, "raise search.depth or --top-k, or add words of the fact", {}
+        if plan.semantic and not fits:
+            model = self._embedder.model if self._embedder else ""
+            why = f"its vector is {vector}, the query's is of {model}" + (
+                ", and it has none of the query's words" if "text" in plan.lists else ""
+            )
+            return "embedding", why, "'edenmem embed backfill' makes its vector", {}
+        if plan.semantic:
+            why = f"it is not among the first {_DEEP:,} by meaning" + (
+                ", and has none of the query's words" if "text" in plan.lists else ""
+            )
+            return "depth", why, "ask in words that are nearer to the fact", {}
+        return "words", "it has none of the query's words", "search by meaning too", {}
+
+
+#: What would bring back a fact that a stage cut.
+_CUT = {
+    "semantic": "lower search.semantic_floor (try it with --set), or ask in words of the fact",
+    "text": "lower search.text_floor (try it with --set)",
+    "fusion": "lower search.rrf_floor (try it with --set)",
+    "top_k": "raise --top-k; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
+    " (or leave out what put it down)",
+    "rerank": "raise search.rerank_depth, lower search.rerank_floor, or leave out --rerank",
+    "mmr": "raise --top-k or search.mmr_lambda, or leave out --mmr",
+}
+
+
+def _ruled_out(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict[str, Any]] | None:
+    """What the filter says, before anything is compared."""
+    if fact.home not in filter.scopes:
+        why = f"it belongs to the {fact.home.kind} scope {_owner(fact.home)}, which is not searched"
+        return "scope", why, _whose(fact.home), {}
+    if filter.session_id is not None and fact.session_id != filter.session_id:
+        return "filter", "it is from another session", "leave out --session", {}
+    if filter.since is not None and fact.formed_at < filter.since:
+        why = f"it was formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, before --since"
+        return "filter", why, "search from an earlier time on", {}
+    if filter.until is not None and fact.formed_at >= filter.until:
+        why = f"it was formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, not before --until"
+        return "filter", why, "search up to a later time", {}
+    return None
+
+
+def _owner(scope: Scope) -> str:
+    return f"{scope.owner} of agent {scope.agent_id}" if scope.owner else f"of {scope.agent_id}"
+
+
+def _whose(scope: Scope) -> str:
+    option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
+    owner = f" {option} {scope.owner}" if option else ""
+    return f"search with --agent {scope.agent_id}{owner}, and without another --scope"
+
+
+def _place(found: Sequence[Candidate], fact_id: str) -> tuple[int | None, float | None]:
+    for rank, candidate in enumerate(found, 1):
+        if candidate.fact_id == fact_id:
+            return rank, candidate.score
+    return None, None
+
+
+def _score(one: bytes, other: bytes) -> float | None:
+    """(1 + cosine) / 2."""
+    a, b = (struct.unpack(f"<{len(vector) // 4}f", vector) for vector in (one, other))
+    lengths = math.hypot(*a) * math.hypot(*b)
+    return (
+        (1.0 + math.fsum(x * y for x, y in zip(a, b, strict=True)) / lengths) / 2.0
+        if lengths
+        else None
+    )

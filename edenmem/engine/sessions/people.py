@@ -1,0 +1,95 @@
+"""Whom the names in an import mean: the host's agents and users, or ones to be added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+from edenmem.engine.edits.accounts import add_account
+from edenmem.errors import ConflictError
+from edenmem.models.changes import Actor
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import derived_id, is_id
+from edenmem.store.protocol.store import ReferenceKind, Store
+
+Account = TypeVar("Account", Agent, User)
+
+
+class People:
+    """Looks names up once each. Only a whole id or a whole username counts, never a prefix: what
+    stands in a file was not typed by somebody who sees the candidates."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: Who owns the agents that are to be added.
+        self.owner_id: str | None = None
+        self._agents: dict[str, Agent | None] = {}
+        self._users: dict[str, User | None] = {}
+        self.new_agents: dict[str, Agent] = {}
+        self.new_users: dict[str, User] = {}
+
+    def agent(self, name: str) -> Agent | None:
+        """The agent called so, if the host knows one or it is to be added."""
+        if name not in self._agents:
+            self._agents[name] = self._look_up("agent", name, self._store.agent)
+        return self._agents[name] or self.new_agents.get(name)
+
+    def user(self, name: str) -> User | None:
+        """The account called so, if the host knows one or it is to be added."""
+        if name not in self._users:
+            self._users[name] = self._look_up("user", name, self._store.user)
+        return self._users[name] or self.new_users.get(name)
+
+    def agent_or_new(self, name: str) -> Agent:
+        """The agent called so, or the one that `add` would make: with its memory on."""
+        id = name if is_id(name) else derived_id("agent", name)
+        return self.agent(name) or Agent(
+            id=id,
+            username=name,
+            name=name,
+            owner=self.owner_id,
+            user_memory_enabled=True,
+            agent_memory_enabled=True,
+        )
+
+    def user_or_new(self, name: str) -> User:
+        """The account called so, or the one that `add` would make."""
+        id = name if is_id(name) else derived_id("user", name)
+        return self.user(name) or User(id=id, username=name)
+
+    def plan(self, agents: Iterable[str], users: Iterable[str]) -> None:
+        """Note which of these are to be added."""
+        for name in agents:
+            if self.agent(name) is None:
+                self.new_agents[name] = self.agent_or_new(name)
+        for name in users:
+            if self.user(name) is None:
+                self.new_users[name] = self.user_or_new(name)
+
+    def add(self, actor: Actor, at: datetime) -> None:
+        """Add those that were planned, on the record.
+
+        Raises:
+            ConflictError: an id is taken, by an account that was deleted.
+        """
+        for agent in self.new_agents.values():
+            if not add_account(self._store, agent, actor=actor, at=at):
+                raise ConflictError(f"agent {agent.username!r} cannot be added: deleted before")
+        for user in self.new_users.values():
+            if not add_account(self._store, user, actor=actor, at=at):
+                raise ConflictError(f"user {user.username!r} cannot be added: deleted before")
+
+    def _look_up(
+        self, kind: ReferenceKind, name: str, load: Callable[[str], Account | None]
+    ) -> Account | None:
+        if is_id(name):
+            by_id = load(name)
+            if by_id is not None:
+                return by_id
+        loaded = [load(reference.id) for reference in self._store.find(kind, name)]
+        found = [account for account in loaded if account is not None]
+        exact = [account for account in found if account.username == name]
+        like = [account for account in found if account.username.casefold() == name.casefold()]
+        matches = exact or like
+        return matches[0] if len(matches) == 1 else None

@@ -1,0 +1,161 @@
+"""Numbers about memory over time, for ``stats``. The store counts; here it is put together."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+
+import msgspec
+
+from edenmem.engine.reports import ScopeStatus
+from edenmem.engine.scopes.overview import scope_statuses
+from edenmem.models.ids import as_utc
+from edenmem.models.memory import Fact
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+
+
+class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What was formed in the week that begins on the Monday ``week`` (ISO 8601 date, UTC)."""
+
+    week: str
+    facts: int = 0
+    reflections: int = 0
+
+
+class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``stats`` shows; sizes are those of ``at``, ``weeks`` and ``days`` begin at ``since``.
+
+    ``weeks`` has every week of the period, also those in which nothing was formed; ``days`` only
+    those on which a model was asked. ``texts`` are those with most words for their limit, fullest
+    first, of ``text_count``, of which ``over_limit`` are longer than they should be.
+    """
+
+    at: datetime
+    since: datetime
+    agent_id: str | None
+    weeks: tuple[WeekCount, ...]
+    kinds: tuple[KindCount, ...]
+    texts: tuple[ScopeStatus, ...]
+    text_count: int
+    over_limit: int
+    buffers: tuple[BufferAge, ...]
+    use: FactUse
+    most_retrieved: tuple[Fact, ...]
+    days: tuple[UsageOnDay, ...]
+
+
+def gather(
+    store: Store,
+    settings: Settings,
+    *,
+    since: datetime,
+    now: datetime,
+    agent_id: str | None = None,
+    top: int = 5,
+) -> MemoryStatistics:
+    """Count what an operator wants to know of memory, in bounded space.
+
+    Args:
+        store: Where memory is.
+        settings: The limits in force.
+        since: Where growth and cost begin; growth with the whole of its week.
+        now: The end of the period.
+        agent_id: Only this agent's memory.
+        top: How many texts, buffers and facts are named.
+    """
+    first = _monday(as_utc(since).date())
+    begin = as_utc(datetime(first.year, first.month, first.day, tzinfo=as_utc(now).tzinfo))
+    fullest = _Fullest(top)
+    fullest.take(scope_statuses(store, settings, agent_id=agent_id))
+    return MemoryStatistics(
+        at=now,
+        since=since,
+        agent_id=agent_id,
+        weeks=weekly(store.formed_by_day(agent_id=agent_id, since=begin), first, now.date()),
+        kinds=tuple(store.counts_by_kind(agent_id=agent_id)),
+        texts=fullest.statuses,
+        text_count=fullest.count,
+        over_limit=fullest.over,
+        buffers=tuple(store.buffer_ages(agent_id=agent_id, limit=top)),
+        use=store.fact_use(agent_id=agent_id),
+        most_retrieved=tuple(store.most_retrieved(agent_id=agent_id, limit=top)),
+        days=tuple(store.usage_by_day(agent_id=agent_id, since=since)),
+    )
+
+
+def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCount, ...]:
+    """The days added up to weeks, from the one that begins on ``first`` to that of ``last``.
+
+    What is dated later than ``last``, as by a clock that is wrong, counts in the last week.
+    """
+    facts: dict[date, int] = {}
+    reflections: dict[date, int] = {}
+    final = _monday(last)
+    for day in days:
+        week = min(_monday(date.fromisoformat(day.day)), final)
+        facts[week] = facts.get(week, 0) + day.facts
+        reflections[week] = reflections.get(week, 0) + day.reflections
+    count = max((final - first).days // 7 + 1, 0)
+    mondays = [first + timedelta(weeks=number) for number in range(count)]
+    return tuple(
+        WeekCount(
+            week=monday.isoformat(),
+            facts=facts.get(monday, 0),
+            reflections=reflections.get(monday, 0),
+        )
+        for monday in mondays
+    )
+
+
+def daily(days: Sequence[UsageOnDay]) -> list[UsageOnDay]:
+    """The usage of all models of a day added up, oldest first; ``model`` names them all."""
+    merged: dict[str, UsageOnDay] = {}
+    for one in days:
+        so_far = merged.get(one.day)
+        if so_far is None:
+            merged[one.day] = one
+            continue
+        merged[one.day] = UsageOnDay(
+            day=one.day,
+            model=f"{so_far.model}, {one.model}",
+            calls=so_far.calls + one.calls,
+            input_tokens=so_far.input_tokens + one.input_tokens,
+            output_tokens=so_far.output_tokens + one.output_tokens,
+            cost=so_far.cost + one.cost,
+            unpriced=so_far.unpriced + one.unpriced,
+        )
+    return [merged[day] for day in sorted(merged)]
+
+
+def _monday(day: date) -> date:
+    return day - timedelta(days=day.weekday())
+
+
+class _Fullest:
+    """The texts that fill most of their limit, among any number of them."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._heap: list[tuple[float, str, ScopeStatus]] = []
+        self.count = self.over = 0
+
+    def take(self, statuses: Iterable[ScopeStatus]) -> None:
+        for status in statuses:
+            if not status.version:
+                continue
+            self.count += 1
+            self.over += status.words > status.word_limit
+            share = status.words / max(status.word_limit, 1)
+            entry = (share, f"{status.scope}", status)
+            if len(self._heap) < self._top:
+                heapq.heappush(self._heap, entry)
+            elif self._heap:
+                heapq.heappushpop(self._heap, entry)
+
+    @property
+    def statuses(self) -> tuple[ScopeStatus, ...]:
+        """Fullest first."""
+        return tuple(status for _, _, status in sorted(self._heap, reverse=True))
