@@ -1,0 +1,224 @@
+"""Reading what changes are judged by: a query for each kind of need, however many there are."""
+
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import Row, time, to_ms
+from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.host.host import AGENT, USER, agent_from, user_from
+from edenmem.store.sqlite.memory import log
+
+_AMONG = "IN (SELECT value FROM json_each(?))"
+_COUNTS = ("facts", "reflections", "pending")
+
+_IN_SCOPES = {
+    "agent": "(SELECT scope_id FROM scopes WHERE agent_id = ?1)",
+    "user": "(SELECT scope_id FROM scopes WHERE kind = 'user' AND owner = ?1)",
+}
+#: What an agent or account may be found in → a query that counts it; the id is ``?1``.
+_COUNTED = {
+    "facts": "SELECT count(*) FROM facts WHERE scope_id IN {scopes}",
+    "reflections": "SELECT count(*) FROM reflections WHERE scope_id IN {scopes}",
+    "texts": "SELECT count(*) FROM consolidations WHERE scope_id IN {scopes} AND content <> ''",
+    "policies": "SELECT count(*) FROM policies WHERE scope_id IN {scopes}",
+    "sessions": "SELECT count(*) FROM session_members WHERE member_id = ?1 AND role = '{kind}'",
+    "agents": "SELECT count(*) FROM agents WHERE '{kind}' = 'user' AND owner = ?1 AND NOT deleted",
+}
+
+
+def load_state(connection: sqlite3.Connection, needs: Needs, at: datetime) -> State:
+    """Load what is needed to judge changes that were decided on at ``at``."""
+    return _Loader(connection, needs).state(to_ms(at))
+
+
+class _Loader:
+    """One reading, inside the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, needs: Needs) -> None:
+        self._db = connection
+        self._needs = needs
+        named = {scope for scope, _ in needs.owners}
+        self._numbers = scopes.numbers_of(
+            connection, named | needs.texts | needs.buffers | needs.policies | needs.repairs
+        )
+
+    def state(self, at: int) -> State:
+        needs = self._needs
+        state = State(
+            facts=self._by_id(codec.FACT_WITH_VECTOR, "f.id", codec.fact_from, needs.facts),
+            reflections=self._by_id(
+                codec.REFLECTION, "r.id", codec.reflection_from, needs.reflections
+            ),
+            owners=self._owners(),
+            texts=self._by_scope(
+                codec.CONSOLIDATION, "c", lambda row: codec.consolidation_from(row, ()), needs.texts
+            ),
+            buffers={scope: self._buffer(scope) for scope in needs.buffers},
+            policies=self._by_scope(codec.POLICY, "p", codec.policy_from, needs.policies),
+            agents=self._by_id(AGENT, "NOT deleted AND id", agent_from, needs.agents),
+            users=self._by_id(USER, "NOT deleted AND id", user_from, needs.users),
+            ids=self._ids(),
+            names={
+                (kind, name): self._has(f"SELECT 1 FROM {kind}s WHERE username = ?", name)
+                for kind, name in needs.names
+            },
+            used={(kind, key): self._use(kind, key) for kind, key in needs.used},
+            answers=self._answers(),
+            blocks=self._blocks(at),
+        )
+        state.repairs = {scope: self._disorder(scope) for scope in needs.repairs}
+        texts = (state.texts.get(scope) for scope in needs.buffers)
+        self._heads(state, needs.heads | {("consolidation", each.id) for each in texts if each})
+        return state
+
+    # -- documents ---------------------------------------------------------------------------
+
+    def _rows(self, query: str, keys: Iterable[str | int]) -> Iterator[Row]:
+        """What a query finds whose one parameter is a list; nothing for an empty one."""
+        wanted = list(keys)
+        return iter(self._db.execute(query, (json_array(wanted),)) if wanted else ())
+
+    def _by_id(
+        self, select: str, column: str, decode: Callable[[Row], Any], ids: Iterable[str]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = dict.fromkeys(ids)
+        for row in self._rows(f"{select} WHERE {column} {_AMONG}", found):
+            model = decode(row)
+            found[model.id] = model
+        return found
+
+    def _by_scope(
+        self, select: str, table: str, decode: Callable[[Row], Any], wanted: Iterable[Scope]
+    ) -> dict[Scope, Any]:
+        found: dict[Scope, Any] = dict.fromkeys(wanted)
+        numbers = [self._numbers[scope] for scope in found if scope in self._numbers]
+        for row in self._rows(f"{select} WHERE {table}.scope_id {_AMONG}", numbers):
+            model = decode(row)
+            found[model.home] = model
+        return found
+
+    def _owners(self) -> dict[tuple[Scope, str], str | None]:
+        found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.owners)
+        for scope, keys in groupby(sorted(found), key=lambda key: key[0]):
+            number = self._numbers.get(scope)
+            if number is not None:
+                rows = self._rows(
+                    f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {_AMONG}",
+                    [digest for _, digest in keys],
+                )
+                found.update(((scope, digest), fact_id) for digest, fact_id in rows)
+        return found
+
+    def _buffer(self, scope: Scope) -> dict[str, datetime]:
+        rows = self._db.execute(
+            "SELECT id, formed_at FROM reflections WHERE scope_id = ? AND absorbed = 0",
+            (self._numbers.get(scope),),
+        )
+        return {reflection_id: time(formed_at) for reflection_id, formed_at in rows}
+
+    def _disorder(self, scope: Scope) -> Disorder | None:
+        """What the counts of a scope say, and what they should, if it is not the same or what
+        waits has no document."""
+        number = self._numbers.get(scope)
+        if number is None:
+            return None
+        columns = ", ".join(_COUNTS)
+        before = self._db.execute(
+            f"SELECT {columns} FROM scopes WHERE scope_id = ?", (number,)
+        ).fetchone()
+        after = count_scope(self._db, number)
+        has_text = self._has("SELECT 1 FROM consolidations WHERE scope_id = ?", number)
+        if before == after and (has_text or not after[2]):
+            return None
+        told = (dict(zip(_COUNTS, counts, strict=True)) for counts in (before, after))
+        return Disorder(before=next(told), after=next(told))
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _answers(self) -> dict[str, Answer | None]:
+        found: dict[str, Answer | None] = dict.fromkeys(self._needs.answers)
+        rows = self._rows(f"SELECT id, target_id, action FROM audit WHERE id {_AMONG}", found)
+        for change_id, target_id, action in rows:
+            found[change_id] = Answer(target_id=target_id, void=action == log.VOID)
+        return found
+
+    def _heads(self, state: State, targets: Iterable[tuple[str, str]]) -> None:
+        state.heads = dict.fromkeys(targets)
+        for kind in ("fact", "consolidation"):
+            rows = self._rows(
+                "SELECT target_id, version, action FROM history WHERE history_no IN"
+                f" (SELECT max(history_no) FROM history WHERE target_type = '{kind}'"
+                f" AND target_id {_AMONG} GROUP BY target_id)",
+                [key for each, key in state.heads if each == kind],
+            )
+            for key, version, action in rows:
+                state.heads[kind, key] = Head(version=version, action=action)
+        for kind, key in state.heads:
+            fact = state.facts.get(key) if kind == "fact" else None
+            if fact is not None:
+                self._origin(state, fact)
+
+    def _origin(self, state: State, fact: Fact) -> None:
+        key = ("fact", fact.id)
+        head = state.heads[key]
+        if head is None or head.version != fact.version:
+            found = log.origin_of(self._db, fact)
+            state.origins[key] = Origin(
+                action=found.action, actor=found.actor, change_id=found.change_id
+            )
+
+    def _blocks(self, at: int) -> dict[str, bool]:
+        found = dict.fromkeys(self._needs.blocks, False)
+        if self._has("SELECT 1 FROM forgetting_blocks LIMIT 1"):
+            rows = self._db.execute(
+                "SELECT b.key FROM forgetting_blocks b"
+                " JOIN forgettings x ON x.id = b.forgetting_id"
+                f" WHERE b.key {_AMONG} AND coalesce(x.closed_at, ?) >= ?",
+                (json_array(found), at, at),
+            )
+            found.update((key, True) for (key,) in rows)
+        return found
+
+    # -- accounts ----------------------------------------------------------------------------
+
+    def _ids(self) -> dict[str, bool]:
+        wanted = self._needs.ids
+        taken = {
+            key
+            for table in ("agents", "users")
+            for (key,) in self._rows(f"SELECT id FROM {table} WHERE id {_AMONG}", wanted)
+        }
+        return {key: key in taken for key in wanted}
+
+    def _use(self, kind: str, account_id: str) -> Use:
+        use = Use()
+        for name, query in _COUNTED.items():
+            text = query.format(kind=kind, scopes=_IN_SCOPES[kind])
+            (number,) = self._db.execute(text, (account_id,)).fetchone()
+            setattr(use, name, number)
+        return use
+
+    def _has(self, query: str, *values: str | int) -> bool:
+        return self._db.execute(query, values).fetchone() is not None
+
+
+def count_scope(connection: sqlite3.Connection, number: int) -> Row:
+    """Count the facts, the reflections and the pending reflections of a scope."""
+    found: Row = connection.execute(
+        "SELECT (SELECT count(*) FROM facts WHERE scope_id = ?1),"
+        " (SELECT count(*) FROM reflections WHERE scope_id = ?1),"
+        " (SELECT count(*) FROM reflections WHERE scope_id = ?1 AND absorbed = 0)",
+        (number,),
+    ).fetchone()
+    return found
