@@ -13,7 +13,7 @@ def main() -> None:
     if arguments == ["--version"]:  # without loading the command line, for scripts that probe
         sys.stdout.write(f"edenmem {__version__}\n")
         return
-    from edenmem.cli.app import run
+    from edenmem.cli.app.root import run
 
     sys.exit(run(arguments))
 

@@ -257,9 +257,9 @@ def test_what_is_loaded_at_every_start_loads_nothing_heavy() -> None:
         "edenmem.engine.factory",
         "edenmem.engine.scopes.overview",
         "edenmem.engine.scopes.references",
-        "edenmem.cli.app",
-        "edenmem.cli.commands.scope",
-        "edenmem.cli.commands.status",
+        "edenmem.cli.app.root",
+        "edenmem.cli.commands.people.scope",
+        "edenmem.cli.commands.start.status",
     ]
     imported = import_each(light)
     assert {name: result for name, result in imported.items() if result.get("heavy") != []} == {}
@@ -267,7 +267,7 @@ def test_what_is_loaded_at_every_start_loads_nothing_heavy() -> None:
 
 _SCOPE_LIST = """
 import sys
-from edenmem.cli.app import run
+from edenmem.cli.app.root import run
 code = run(["scope", "list", "--format", "json"])
 heavy = set(sys.argv[1].split(",")) & sys.modules.keys()
 sys.exit(f"exit code {code}, loaded {sorted(heavy)}" if code or heavy else 0)

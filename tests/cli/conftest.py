@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edenmem.cli.app import run
+from edenmem.cli.app.root import run
 from edenmem.models.changes import (
     AddFact,
     AddReflection,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.commands.demo import example_folder
+from edenmem.cli.commands.start.demo import example_folder
 from tests.cli.conftest import Cli
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.cli.commands.eval import tell_tuning
-from edenmem.cli.invocation import Invocation
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.commands.search.eval import tell_tuning
 from edenmem.engine.evaluation.tuning import Tuning
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import utc_now

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli import app
+from edenmem.cli.app import root as app
 from edenmem.errors import (
     AmbiguousReference,
     BudgetExceeded,

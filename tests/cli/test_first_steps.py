@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.data import keys_of, to_data
+from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.formation import FormationStatus
 from edenmem.models.host import Agent, Session, User

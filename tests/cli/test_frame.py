@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from edenmem import __version__
-from edenmem.cli.app import COMMANDS, every_command, run
+from edenmem.cli.app.root import COMMANDS, every_command, run
 from tests.cli.conftest import Cli, Inside
 
 EVERY = dict(every_command())
@@ -90,7 +90,7 @@ def test_help_of_the_root_loads_no_command() -> None:
 
 def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
     loaded = imported_by(["--uri", shared_cli.uri, "scope", "list"])
-    assert "edenmem.cli.commands.scope" in loaded
+    assert "edenmem.cli.commands.people.scope" in loaded
     assert not loaded & {*HEAVY, "rich", "questionary", "click"}
 
 

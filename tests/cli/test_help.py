@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from edenmem.cli.app import app, every_command
-from edenmem.cli.invocation import Invocation
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.root import app, every_command
 
 COMMANDS = dict(every_command())
 NAMES = {words[0] for words in COMMANDS}

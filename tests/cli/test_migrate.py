@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.cli.commands.migrate_ledger import _source_of
+from edenmem.cli.commands.data.migrate_ledger import _source_of
 from edenmem.models.migration import RunState
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.cli.data import to_data, to_json
-from edenmem.cli.output import Output, OutputFormat
-from edenmem.cli.tables import (
+from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.output import Output, OutputFormat
+from edenmem.cli.terminal.tables import (
     Column,
     markdown_table,
     plain_table,
     unique_beginnings,
 )
-from edenmem.cli.times import ago, iso, parse_when
+from edenmem.cli.terminal.times import ago, iso, parse_when
 from edenmem.engine.reports import ScopeStatus
 from edenmem.errors import UsageError
 from edenmem.models.ids import new_id

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.charts import stacked_bars
+from edenmem.cli.terminal.charts import stacked_bars
 from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside, controls
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.cli.app import run
+from edenmem.cli.app.root import run
 from edenmem.models import ids
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edenmem.cli.app import run
+from edenmem.cli.app.root import run
 from edenmem.models.scope import ScopeKind
 from edenmem.text import word_count
 from tests.cli.conftest import Cli, controls

@@ -34,7 +34,7 @@ _READ = (
     "tests.faults.commands",
     "tests.faults.statements",
     *_COMMANDS,
-    "edenmem.cli.app",
+    "edenmem.cli.app.root",
     "anyio._backends._asyncio",
     "edenmem.embed.local",
     "edenmem.embed.openai_compat",

@@ -48,7 +48,7 @@ def blocks(language: str) -> list[str]:
 
 def command_table() -> str:
     """Every command with the first line of its help."""
-    from edenmem.cli.app import COMMANDS, every_command
+    from edenmem.cli.app.root import COMMANDS, every_command
 
     rows = ["| command | what it does |", "|---|---|"]
     section = ""

@@ -1,0 +1,1 @@
+"""The command line's frame: commands, options, completion, errors."""

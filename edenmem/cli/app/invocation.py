@@ -1,0 +1,276 @@
+"""One run of the command line: its global options, and what a command needs, made when needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edenmem.cli.terminal.output import Output, OutputFormat
+from edenmem.errors import UsageError, WriteRefused
+from edenmem.models.changes import Actor
+from edenmem.models.ids import new_id
+from edenmem.settings.paths import has_password
+
+if TYPE_CHECKING:
+    import typer
+
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.scopes.references import Resolver
+    from edenmem.engine.service import MemoryService
+    from edenmem.llm.protocol import LLM
+    from edenmem.rerank.protocol import Reranker
+    from edenmem.settings.load import LoadedSettings
+    from edenmem.settings.schema import Settings
+    from edenmem.store.protocol.store import Store
+
+T = TypeVar("T")
+
+
+class Invocation:
+    """What the root of the command line hands to each command (``ctx.obj``)."""
+
+    def __init__(self) -> None:
+        self.uri: str | None = None
+        self.config: str | None = None
+        self.profile: str | None = None
+        self.overrides: dict[str, str] = {}
+        self.read_only = False
+        self.format = OutputFormat.TABLE
+        self.quiet = False
+        self.no_color = False
+        self.traceback = False
+        self.command = "edenmem"
+
+    def take(self, name: str, value: Any) -> None:
+        """Keep the value of a global option."""
+        if name == "overrides":
+            for text in value:
+                key, equals, setting = text.partition("=")
+                if not equals or not key:
+                    raise UsageError(f"--set {text!r}: write KEY=VALUE, such as search.top_k=5")
+                _refuse_secret(key.strip())
+                self.overrides[key.strip()] = setting
+        else:
+            setattr(self, name, value)
+
+    def move_to(self, uri: str) -> None:
+        """Use another store from now on."""
+        self.close()
+        self.uri = uri
+        for name in ("loaded", "store", "resolver"):
+            self.__dict__.pop(name, None)
+
+    def override(self, settings: dict[str, str]) -> None:
+        """Set settings for the rest of the run; the store stays as it is."""
+        self.overrides |= settings
+        self.__dict__.pop("loaded", None)
+
+    def close(self) -> None:
+        """Let go of the store, if a command opened it."""
+        opened = self.__dict__.get("store")
+        if opened is not None:
+            opened.close()
+
+    # -- what commands use -------------------------------------------------------------------
+
+    @cached_property
+    def out(self) -> Output:
+        """Where results and notes go."""
+        return Output(self.format, quiet=self.quiet, color=not self.no_color)
+
+    @cached_property
+    def loaded(self) -> LoadedSettings:
+        """The settings with the origin of each."""
+        from edenmem.settings.load import load_settings
+
+        overrides = dict(self.overrides)
+        if self.uri is not None:
+            overrides["store.uri"] = self.uri
+            if has_password(self.uri):
+                self.out.note(
+                    "warning: every user of this machine can see the password in --uri;"
+                    " EDENMEM_URI or a configuration file keeps it to you"
+                )
+        if self.read_only:
+            overrides["store.read_only"] = "true"
+        loaded = load_settings(
+            config=Path(self.config) if self.config else None,
+            profile=self.profile,
+            overrides=overrides,
+        )
+        for warning in loaded.warnings:
+            self.out.note(f"warning: {warning}")
+        return loaded
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.loaded.settings
+
+    def must_write(self, words: str) -> None:
+        """Refuse the command of these words, which is there to write, if nothing shall be written.
+
+        Raises:
+            WriteRefused: ``store.read_only`` is set.
+        """
+        if self.settings.store.read_only:
+            origin = self.loaded.origins.get("store.read_only", "")
+            by = "--read-only" if self.read_only else f"store.read_only of {origin}"
+            raise WriteRefused(f"'{words}' writes to the store, and {by} forbids it")
+
+    @cached_property
+    def store(self) -> Store:
+        """The store, opened lazily and closed at the end."""
+        from edenmem.engine.factory import open_store
+
+        return open_store(self.settings)
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """Turns names and beginnings of ids into things."""
+        from edenmem.engine.scopes.references import Resolver
+
+        return Resolver(self.store)
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who acts, for the audit entries: ``EDENMEM_ACTOR`` or the user of the machine.
+
+        All that one process changes is of one run, which can be taken back as a whole.
+        """
+        import getpass
+        import socket
+
+        try:
+            name = os.environ.get("EDENMEM_ACTOR") or getpass.getuser()
+        except (KeyError, OSError):  # a container without an entry for its user
+            name = f"uid {os.getuid()}"
+        return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
+
+    def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
+        """Run async work on the service; with ``llm`` it may ask a language model.
+
+        The store stays open, for what is printed afterwards.
+        """
+        from edenmem.engine.factory import open_query_shelf
+        from edenmem.engine.service import MemoryService
+
+        async def main(
+            model: LLM | None, embedder: Embedder | None, reranker: Reranker | None
+        ) -> T:
+            service = MemoryService(
+                self.store,
+                self.settings,
+                llm=model,
+                embedder=embedder,
+                reranker=reranker,
+                actor=self.actor,
+                query_shelf=open_query_shelf(self.settings),
+            )
+            return await work(service)
+
+        return self.with_providers(main, llm=llm)
+
+    def with_models(
+        self, work: Callable[[LLM | None, Embedder | None], Awaitable[T]], *, llm: bool = False
+    ) -> T:
+        """`with_providers`, for what does not search."""
+        return self.with_providers(lambda model, embedder, _: work(model, embedder), llm=llm)
+
+    def with_providers(
+        self,
+        work: Callable[[LLM | None, Embedder | None, Reranker | None], Awaitable[T]],
+        *,
+        llm: bool = False,
+    ) -> T:
+        """Run async work with the configured providers, which are closed afterwards."""
+        from edenmem.engine.factory import open_budget, open_embedder, open_llm, open_reranker
+
+        async def main() -> T:
+            budget = open_budget(self.settings)
+            model = open_llm(self.settings, budget=budget) if llm else None
+            if model is not None and model.is_scripted:
+                self.out.note(model.description)
+            embedder = open_embedder(self.settings, budget=budget)
+            reranker = open_reranker(self.settings, budget=budget)
+            try:
+                return await work(model, embedder, reranker)
+            finally:
+                for provider in (model, embedder, reranker):
+                    if provider is not None:
+                        await provider.close()
+
+        return _run(main())
+
+    def edit(self, work: Callable[[Editor], Awaitable[T]], *, embed: bool = False) -> T:
+        """Run async work on the editor; with ``embed`` texts that are written get vectors."""
+        from edenmem.engine.edits.editor import Editor
+        from edenmem.engine.factory import open_embedder
+
+        async def main() -> T:
+            embedder: Embedder | None = open_embedder(self.settings) if embed else None
+            try:
+                return await work(
+                    Editor(self.store, self.settings, embedder=embedder, actor=self.actor)
+                )
+            finally:
+                if embedder is not None:
+                    await embedder.close()
+
+        return _run(main())
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(main)
+
+
+def _refuse_secret(key: str) -> None:
+    """Words of a command can be seen by every user of a machine, and stay in a shell's history.
+
+    Raises:
+        UsageError: the setting is a secret.
+    """
+    from edenmem.settings.keys import environment_names
+    from edenmem.settings.schema import SECRETS
+
+    if key in SECRETS:
+        name = next(name for name, named in environment_names().items() if named == key)
+        raise UsageError(
+            f"--set {key}: every user of this machine could see it",
+            hint=f"set {name}, or write it into a configuration file that only you may read",
+        )
+
+
+def invocation(ctx: typer.Context) -> Invocation:
+    """The invocation that a command runs in."""
+    found = ctx.obj
+    assert isinstance(found, Invocation)
+    return found
+
+
+#: Options whose values the audit may keep; of all others it has the name alone.
+_AUDITED = frozenset({"agent", "scope", "shard", "dry_run", "force", "yes", "version", "limit"})
+
+
+def command_line(ctx: Any) -> str:
+    """The command as the audit keeps it: no contents, no secrets, no names of people."""
+    words = [str(ctx.command_path)]
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        source = ctx.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = ctx.params.get(name)
+        if parameter.param_type_name == "argument":
+            words.append("…")
+        elif isinstance(value, bool):
+            words.append(parameter.opts[0] if value else (parameter.secondary_opts or [""])[0])
+        else:
+            words.append(f"{parameter.opts[0]} {value if name in _AUDITED else '…'}")
+    return " ".join(words)

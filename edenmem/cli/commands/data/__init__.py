@@ -1,0 +1,1 @@
+"""Backups, migration and forgetting."""

@@ -1,0 +1,80 @@
+"""How exports and imports are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edenmem.cli.app.failures import tell
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.tables import Column
+
+if TYPE_CHECKING:
+    from edenmem.cli.app.invocation import Invocation
+    from edenmem.engine.exchange.exporter import ExportReport
+    from edenmem.engine.exchange.importer import RestoreReport
+
+#: What a record may become, as columns, in this order.
+_WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
+_SHOWN = 10
+
+
+def tell_export(run: Invocation, report: ExportReport, target: str) -> None:
+    """What was written; on stderr, if the file itself went to stdout."""
+    for what, reason in report.problems[:_SHOWN]:
+        tell(f"{what} was left out: {reason}", None)
+    if len(report.problems) > _SHOWN:
+        tell(f"{len(report.problems) - _SHOWN:,} more were left out", None)
+    total = f"{report.records:,} records"
+    parts = ", ".join(f"{kind} {count:,}" for kind, count in report.counts.items())
+    if target == "-":
+        run.out.note(f"{total}: {parts}" if parts else total)
+        return
+    run.out.safe(f"wrote {total} to {target}")
+    if parts:
+        run.out.safe(f"  {parts}")
+
+
+def tell_import(run: Invocation, report: RestoreReport) -> None:
+    """What became of the records; what could not be had and what differs is told on stderr."""
+    if run.out.is_data:
+        data = to_data(report) | {
+            "problems": [{"line": line, "reason": reason} for line, reason in report.problems]
+        }
+        run.out.objects([data])
+    else:
+        rows = list(report.counts.items())
+        used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
+        run.out.listing(rows, _columns(used), empty="there is nothing in the file")
+    if report.damage:
+        tell(f"the file is damaged: {report.damage}", None)
+    for line, reason in report.problems[:_SHOWN]:
+        tell(f"line {line}: {reason}", None)
+    if report.failed > _SHOWN:
+        tell(f"{report.failed - _SHOWN:,} more lines could not be taken", None)
+    for conflict in report.conflicts[:_SHOWN]:
+        tell(f"line {conflict.line}: {conflict.type} {conflict.id}: {conflict.detail}", None)
+    if report.differing:
+        more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
+        tell(
+            f"records that differ from what is stored, and were left as they are here:"
+            f" {report.differing:,}{more}",
+            "--on-conflict replace takes the file's; what it replaces stays in the history",
+        )
+    if report.without_vector:
+        run.out.note(
+            f"facts that came without a vector: {report.without_vector:,};"
+            " 'edenmem embed backfill' makes them"
+        )
+    if report.run_id and not report.dry_run:
+        run.out.note(f"run {report.run_id}: 'edenmem undo --run {report.run_id}' takes it back")
+
+
+def _columns(words: list[str]) -> list[Column[tuple[str, dict[str, int]]]]:
+    def count(word: str) -> Callable[[tuple[str, dict[str, int]]], int]:
+        return lambda row: row[1].get(word, 0)
+
+    return [
+        Column("type", lambda row: row[0]),
+        *(Column(word, count(word), "number") for word in words),
+    ]

@@ -1,0 +1,129 @@
+"""``edenmem export``: memory as a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.data.exchange_views import tell_export
+from edenmem.cli.terminal.choosing import chosen_accounts
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import steps
+from edenmem.cli.terminal.times import parse_when
+from edenmem.errors import ExitCode, UsageError
+from edenmem.models.backup import RecordKind
+
+if TYPE_CHECKING:
+    from edenmem.engine.exchange.exporter import ExportRequest
+
+app = single()
+
+Agents = Annotated[
+    list[str] | None,
+    typer.Option("--agent", "-a", metavar="AGENT", help="Only this agent; may be repeated."),
+]
+Types = Annotated[
+    list[RecordKind] | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Only this type of record (fact, reflection, consolidation, policy, agent, user, "
+        "session, message, history, audit, formation, usage); may be repeated.",
+    ),
+]
+
+
+@app.command(cls=Command)
+def export(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The file, or a folder for Markdown; - is stdout.",
+            show_default=False,
+        ),
+    ],
+    agent: Agents = None,
+    user: options.User = None,
+    account: options.Account = None,
+    scope: options.Kinds = None,
+    type_: Types = None,
+    since: options.Since = None,
+    vectors: Annotated[
+        bool, typer.Option("--vectors/--no-vectors", help="With the vectors of facts, or without.")
+    ] = True,
+    compress: Annotated[
+        bool, typer.Option("--gzip", help="Compress it; a name that ends in .gz does so too.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write memory to a file: all of it, or what is named.
+
+    JSON Lines (the default) are complete, with ids, vectors, history and audit, and are read back
+    by 'edenmem import' on any store. '--format markdown' writes a folder of texts that a person
+    can read, edit and keep in git. The file can be read by its owner alone, and takes its name only
+    when all of it is written. SQLite is read as of one moment; MongoDB document by document, while
+    others may write.
+
+    \b
+    edenmem export backup.jsonl.gz
+    edenmem export mira.jsonl --agent mira --since 30d
+    edenmem export facts.jsonl --type fact --scope user --no-vectors
+    edenmem export notes --format markdown --agent mira
+    """
+    run = invocation(ctx)
+    if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
+        raise UsageError(
+            f"an export is not written as {run.out.format}", hint="--format jsonl, or markdown"
+        )
+    request = _request(run, agent, user, account, scope, type_, since, vectors)
+    if run.out.format is OutputFormat.MARKDOWN:
+        from edenmem.cli.commands.data.markdown_views import export_folder
+
+        export_folder(run, request, target, force=force)
+        return
+    from edenmem.engine.exchange.exporter import Exporter
+    from edenmem.engine.exchange.files import squeezed, written
+
+    compress = compress or target.endswith(".gz")
+    if target == "-":
+        sink = squeezed(sys.stdout.buffer, compress)
+    else:
+        sink = written(target, compress=compress, force=force)
+    with steps(run) as show, sink as file:
+        report = Exporter(run.store).write(
+            file, request, tell=lambda done: show("writing", done, 0)
+        )
+    tell_export(run, report, target)
+    if report.problems:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _request(
+    run: Invocation,
+    agents: list[str] | None,
+    user: str | None,
+    account: str | None,
+    scopes: options.Kinds,
+    types: list[RecordKind] | None,
+    since: str | None,
+    vectors: bool,
+) -> ExportRequest:
+    from edenmem.engine.exchange.exporter import ExportRequest, chosen_types
+
+    request = ExportRequest(
+        agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),
+        user_ids=chosen_accounts(run, user, account),
+        scopes=tuple(scopes or ()),
+        types=tuple(types or ()),
+        since=parse_when(since, "--since"),
+        vectors=vectors,
+    )
+    chosen_types(request)
+    return request

@@ -1,0 +1,187 @@
+"""``edenmem forget``: a user, a session, a group or a whole agent, everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.failures import tell
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.data.forgetting_mentions import Deciding
+from edenmem.cli.commands.data.forgetting_views import ReceiptFile, show_plan, show_report
+from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
+from edenmem.engine.erasure.reports import MentionMode
+from edenmem.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.erasure.forgetting import Forgetter
+    from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
+    from edenmem.llm.protocol import LLM
+
+app = single()
+
+_FOR_EVER = (
+    "This cannot be undone: neither 'undo' nor history brings anything of it back, and what was"
+    " said so far is not formed again."
+)
+
+
+@app.command(cls=Command)
+def forget(
+    ctx: typer.Context,
+    user: options.User = None,
+    session: options.Session = None,
+    group: options.Group = None,
+    agent: options.Agent = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", metavar="NAME", help="What else it is called in texts; may be repeated."
+        ),
+    ] = None,
+    mentions: Annotated[
+        MentionMode | None,
+        typer.Option(
+            "--mentions",
+            metavar="HOW",
+            help="What to do with entries of others that mention it: ask, rewrite (by the model),"
+            " remove, keep. Default: ask on a terminal, otherwise keep.",
+        ),
+    ] = None,
+    learned: Annotated[
+        MentionMode | None,
+        typer.Option(
+            "--learned",
+            metavar="HOW",
+            help="What to do with entries learned from the user's own messages: same values and"
+            " default. 'remove' keeps those that others may have said too.",
+        ),
+    ] = None,
+    messages: Annotated[
+        bool,
+        typer.Option(
+            "--messages",
+            help="Remove conversations and accounts too, where they are ours (SQLite).",
+        ),
+    ] = False,
+    receipt: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt", metavar="FILE", help="Write a receipt without names or contents (JSON)."
+        ),
+    ] = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Remove every trace of a user (of one agent, or of all), a session, a group or an agent.
+
+    Facts, reflections, texts, versions, contents of the audit, records of formations, cached
+    contexts, vectors; what was derived from them in wider scopes; and, if you say so, what was
+    learned from the user's messages, and mentions in texts of others. It shows what there is, asks,
+    removes, looks whether anything is left (exit code 1 if so), and may be interrupted: the same
+    command goes on.
+
+    \b
+    edenmem forget --user lena --dry-run
+    edenmem forget --user lena --receipt lena.json
+    edenmem forget --user lena --yes --mentions rewrite --learned remove
+    edenmem forget --session first-visit --yes
+    edenmem forget --agent mira
+    """
+    from edenmem.engine.erasure.subjects import find_subject
+
+    run = invocation(ctx)
+    if not (yes or dry_run or person_is_there()):
+        confirm("", yes=False)  # tells what to add
+    for option, mode in (("--mentions", mentions), ("--learned", learned)):
+        if mode is MentionMode.ASK and not person_is_there():
+            raise UsageError(
+                f"{option} ask needs a terminal",
+                hint=f"use {option} keep, {option} remove or {option} rewrite",
+            )
+    asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
+    modes = (mentions or asking, learned or asking)
+    file = ReceiptFile(receipt) if receipt else None
+    subject = find_subject(
+        run.store, user=user, session=session, group=group, agent=agent, names=name or ()
+    )
+    if messages and (run.store.info().kind != "sqlite" or subject.kind not in ("user", "session")):
+        raise UsageError(
+            "--messages goes with --user or --session on SQLite; elsewhere conversations are the"
+            " platform's",
+            hint="leave out --messages",
+        )
+
+    async def planned(llm: LLM | None, embedder: Embedder | None) -> ForgetPlan:
+        return await _forgetter(run, llm, embedder).plan(subject)
+
+    plan = run.with_models(planned)
+    show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
+    if plan.begun_at is not None:
+        run.out.note("an earlier run did not come to its end; this one goes on")
+    if dry_run:
+        return
+    deciding = Deciding(run, plan, lambda llm, embedder: _forgetter(run, llm, embedder))
+    decisions = deciding.decide(*modes)
+    if not _confirmed(run, plan, yes=yes):
+        run.out.note("nothing was changed")
+        return
+    report = _carry_out(run, plan, decisions, messages=messages, failed=deciding.failed)
+    show_report(run, report)
+    if file is not None:
+        file.write(report)
+    if report.mentions["kept"]:
+        run.out.note(
+            f"kept of others (mentions, or learned): {report.mentions['kept']:,}; --mentions and"
+            " --learned change this"
+        )
+    for left in report.unfinished:
+        tell(left, "run the same command again")
+    if not report.complete:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _forgetter(run: Invocation, llm: LLM | None, embedder: Embedder | None) -> Forgetter:
+    from edenmem.engine.erasure.forgetting import Forgetter
+    from edenmem.engine.factory import open_query_shelf
+
+    return Forgetter(
+        run.store,
+        run.settings,
+        llm=llm,
+        embedder=embedder,
+        actor=run.actor,
+        shelf=open_query_shelf(run.settings),
+    )
+
+
+def _confirmed(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
+    run.out.note(_FOR_EVER)
+    if plan.subject.kind != "agent" or yes:
+        return confirm("Forget all this?", yes=yes)
+    agent = run.store.agent(plan.subject.agent_id or "")
+    wanted = agent.username if agent is not None else plan.subject.agent_id
+    return ask_text(f"to forget all of it, type the agent's name ({wanted})", "--yes") == wanted
+
+
+def _carry_out(
+    run: Invocation,
+    plan: ForgetPlan,
+    decisions: Sequence[MentionDecision],
+    *,
+    messages: bool,
+    failed: Sequence[str],
+) -> ForgetReport:
+    async def work(llm: LLM | None, embedder: Embedder | None) -> ForgetReport:
+        return await _forgetter(run, llm, embedder).forget(
+            plan, decisions, messages=messages, failed=failed
+        )
+
+    run.out.progress("forgetting; if this is interrupted, the same command goes on")
+    return run.with_models(work)

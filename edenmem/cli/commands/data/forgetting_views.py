@@ -1,0 +1,205 @@
+"""What a forgetting found and did, on the screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.tables import Column
+from edenmem.engine.erasure.reports import (
+    ForgetPlan,
+    ForgetReport,
+    Mention,
+    MentionMode,
+    receipt_of,
+)
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import UsageError
+from edenmem.models.forgetting import Subject
+
+Row = tuple[str, int]
+
+_COUNTS: Sequence[Column[Row]] = (
+    Column("what", lambda row: row[0]),
+    Column("how many", lambda row: row[1], "number"),
+)
+
+
+def subject_line(run: Invocation, subject: Subject) -> str:
+    """Who or what, in words."""
+    if subject.known_id:
+        return f"{subject.kind} {subject.names[0]}"
+    known = names(run.store, [id for id in (subject.agent_id, subject.owner) if id])
+    agent = known.get(subject.agent_id or "", subject.agent_id or "")
+    if subject.kind == "agent":
+        return f"the whole memory of agent {agent}"
+    owner = known.get(subject.owner, subject.owner)
+    if subject.kind == "session":
+        owner = subject.names[0]
+    return f"{subject.kind} {owner}" + (f", agent {agent}" if subject.agent_id else "")
+
+
+Modes = tuple[MentionMode, MentionMode]
+
+
+def show_plan(
+    run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool, to_data_too: bool
+) -> None:
+    """Print what would be removed, what names the subject elsewhere or was learned from it, what
+    the modes make of that, and what stays."""
+    if run.out.is_data:
+        if to_data_too:
+            run.out.objects([plan_data(plan, modes, messages=messages)])
+        return
+    subject = plan.subject
+    run.out.heading(f"To be forgotten: {subject_line(run, subject)}")
+    run.out.fields(
+        [
+            ("called", list(subject.names)),
+            ("begun", plan.begun_at),
+        ]
+    )
+    rows = [*plan.counts.items(), *(plan.conversations.items() if messages else ())]
+    run.out.listing(rows, _COUNTS, empty="no memory of it was found")
+    if plan.mentions:
+        run.out.line()
+        run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
+        run.out.note("--format json shows every entry in full")
+    run.out.line()
+    for what in _staying(plan, messages=messages):
+        run.out.indented("stays: ", what)
+
+
+def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
+    said = ", ".join(f"{kind}: {number:,}" for kind, number in plan.conversations.items())
+    sessions = len(plan.traces.own) + len(plan.traces.shared)
+    conversations = (
+        [
+            f"conversations ({said}); what was said so far counts as done and is not formed again: "
+            f"the cursor moves past it in up to {_counted(sessions)}"
+        ]
+        if said and not messages
+        else []
+    )
+    return [*conversations, *plan.stays]
+
+
+def _counted(sessions: int) -> str:
+    return f"{sessions:,} {'session' if sessions == 1 else 'sessions'}"
+
+
+def _mention_columns(
+    run: Invocation, shown: Sequence[Mention], modes: Modes
+) -> Sequence[Column[Mention]]:
+    known = names(run.store, [mention.scope for mention in shown if mention.scope is not None])
+
+    def place(mention: Mention) -> str:
+        scope = mention.scope
+        if scope is None:
+            return ""
+        agent = known.get(scope.agent_id, scope.agent_id)
+        return f"{agent}, {scope.kind} {known.get(scope.owner, scope.owner)}".rstrip()
+
+    return (
+        Column("elsewhere", lambda m: m.target_type),
+        Column("why", _why),
+        Column("action", lambda m: m.treatment(m.mode(*modes))),
+        Column("whose", place, "text"),
+        Column("id", lambda m: m.target_id, "id"),
+        Column("copies", lambda m: m.copies or None, "number"),
+        Column("text", _said, "text"),
+    )
+
+
+def _why(mention: Mention) -> str:
+    learned = {"": (), "alone": ("learned",), "unclear": ("learned (unclear)",)}
+    return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
+
+
+def _said(mention: Mention) -> str:
+    if mention.contexts:
+        return " | ".join(mention.contexts)
+    if mention.removed:
+        number = len(mention.removed)
+        return f"absorbed {number:,} of these reflections"
+    return mention.text or ""
+
+
+def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, Any]:
+    """A plan for programs."""
+    subject = plan.subject
+    return {
+        "dry_run": True,
+        "id": subject.id,
+        "kind": subject.kind,
+        "owner": subject.owner or None,
+        "agent_id": subject.agent_id,
+        "accounts": list(subject.accounts),
+        "names": list(subject.names),
+        "begun_at": to_data(plan)["begun_at"],
+        "remove": plan.counts | (plan.conversations if messages else {}),
+        "mentions": [
+            to_data(mention) | {"treatment": mention.treatment(mention.mode(*modes))}
+            for mention in plan.mentions
+        ],
+        "stays": list(_staying(plan, messages=messages)),
+    }
+
+
+def show_report(run: Invocation, report: ForgetReport) -> None:
+    """Print what was done, and what was found afterwards."""
+    if run.out.is_data:
+        run.out.objects([receipt_of(report)])
+        return
+    run.out.heading(f"Forgotten: {subject_line(run, report.subject)}")
+    run.out.listing(list(report.removed.items()), _COUNTS, empty="there was nothing to remove")
+    probe = report.probe
+    run.out.fields(
+        [
+            ("mentions", _tally(report.mentions)),
+            (
+                "looked at",
+                f"{probe.texts:,} texts, {probe.searches:,} searches, {probe.contexts:,} contexts",
+            ),
+            ("still found", list(probe.found) or "nothing"),
+            ("by words alone", probe.by_words and f"some searches, since {probe.by_words}"),
+        ]
+    )
+    for what in report.compaction.beyond:
+        run.out.indented("beyond reach: ", what)
+
+
+def _tally(mentions: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {what}" for what, number in mentions.items() if number)
+
+
+class ReceiptFile:
+    """Where a receipt is to be written, looked at before anything is done.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        folder = self._path.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK) or self._path.is_dir():
+            raise UsageError(
+                f"--receipt {path}: no file can be written there", hint="name another place"
+            )
+
+    def write(self, report: ForgetReport) -> None:
+        """Write it in one step, readable by the user alone."""
+        handle, made = tempfile.mkstemp(dir=self._path.parent, prefix=".receipt-")  # mode 0600
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(receipt_of(report), file, indent=2, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(self._path)

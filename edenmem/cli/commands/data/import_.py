@@ -1,0 +1,113 @@
+"""``edenmem import``: memory from a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.commands.data.exchange_views import tell_import
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import steps
+from edenmem.errors import ExitCode, UsageError
+
+app = single()
+
+_ON_CONFLICT = ("keep", "replace", "fail")
+
+
+def _conflict_word(given: str) -> str:
+    if given not in _ON_CONFLICT:
+        raise UsageError(f"--on-conflict {given!r}: it is one of {', '.join(_ON_CONFLICT)}")
+    return given
+
+
+@app.command(cls=Command)
+def import_(
+    ctx: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSON Lines, compressed or not; a folder of Markdown; - is stdin."
+        ),
+    ],
+    on_conflict: Annotated[
+        str,
+        typer.Option(
+            "--on-conflict",
+            metavar="WORD",
+            help="Of what differs: keep what is stored (the default), replace it, or fail.",
+        ),
+    ] = "keep",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Take the good lines (exit 1); else all or none.")
+    ] = False,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--allow-incomplete", help="Take what can be read of a backup that is damaged."
+        ),
+    ] = False,
+    allow_long: options.AllowLong = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Markdown: delete what has no line any more.")
+    ] = False,
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--owner",
+            metavar="USER",
+            help="MongoDB: the owner of agents and sessions that have none.",
+        ),
+    ] = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Read what 'edenmem export' wrote, or lines of your own, into the store.
+
+    The whole file is checked first: a backup that was cut off or altered is refused. What is there
+    already stays; what differs is told, and replaced only if that is asked for. Doing it again
+    changes nothing, and one that was interrupted is completed by doing it again. A whole backup
+    brings its own history; other lines are new changes, and can be undone by their run.
+
+    A line of your own needs no more than this:
+    {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
+
+    \b
+    edenmem import backup.jsonl.gz --dry-run
+    edenmem import facts.jsonl --on-conflict replace
+    edenmem import notes --format markdown
+    """
+    run = invocation(ctx)
+    word = _conflict_word(on_conflict)
+    if run.out.format is OutputFormat.MARKDOWN or (source != "-" and Path(source).is_dir()):
+        from edenmem.cli.commands.data.markdown_views import import_folder
+
+        import_folder(run, source, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
+        return
+    if delete:
+        raise UsageError("--delete is for a folder of Markdown")
+    from edenmem.engine.exchange.files import Source
+    from edenmem.engine.exchange.importer import Importer
+
+    from_pipe = source == "-"
+    opened = Source.spooled(sys.stdin.buffer, "stdin") if from_pipe else Source.opened(source)
+    with opened as lines, steps(run) as show:
+        report = Importer(run.store, run.settings, actor=run.actor).take(
+            lines,
+            on_conflict=word,  # type: ignore[arg-type]
+            skip_bad=skip_bad,
+            allow_incomplete=allow_incomplete,
+            allow_long=allow_long,
+            owner=owner,
+            dry_run=dry_run,
+            tell=show,
+        )
+    tell_import(run, report)
+    if report.failed or report.differing or report.damage:
+        raise typer.Exit(ExitCode.SOME_FAILED)

@@ -1,0 +1,140 @@
+"""Folders of Markdown: written, and read back as a plan that a person agrees to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from edenmem.cli.app.failures import tell
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.editing import show_diff
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import style
+from edenmem.errors import ExitCode, UsageError
+from edenmem.text import one_line, printable
+
+if TYPE_CHECKING:
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.exchange.edits import ApplyReport, Edit, Plan
+    from edenmem.engine.exchange.exporter import ExportRequest
+    from edenmem.engine.exchange.folders import FileProblem
+
+_SHOWN = 20
+
+
+def many(count: int, word: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
+    """Write a folder, and tell what is in it."""
+    from edenmem.engine.exchange.folders import FolderExporter
+
+    if target == "-":
+        raise UsageError("Markdown is a folder", hint="name one")
+    report = FolderExporter(run.store).write(Path(target), request, force=force)
+    run.out.safe(
+        f"wrote {many(report.files, 'file')} to {target}: {many(report.texts, 'text')},"
+        f" {many(report.facts, 'fact')} and {many(report.reflections, 'pending reflection')}"
+        f" of {many(report.scopes, 'scope')}"
+    )
+    if report.removed:
+        run.out.note(f"removed of an earlier export: {many(report.removed, 'file')} without memory")
+
+
+def import_folder(
+    run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
+) -> None:
+    """Show what the edits in a folder mean, ask, and make them."""
+    from edenmem.engine.exchange.edits import applied, planned
+
+    plan = planned(Path(source), run.store, delete=delete)
+    _show(run, plan)
+    if not plan.files and not plan.problems:
+        raise UsageError(f"{source} has no file of an export", hint="see 'edenmem export --help'")
+    if not plan.edits:
+        run.out.note("nothing to change")
+    report: ApplyReport | None = None
+    run_id = run.actor.run_id or ""
+    if plan.edits and not dry_run:
+        if not confirm(f"Make {many(len(plan.edits), 'change')}?", yes=yes):
+            run.out.note("nothing was changed")
+            return
+
+        async def work(editor: Editor) -> ApplyReport:
+            return await applied(plan.edits, editor, allow_long=allow_long)
+
+        report = run.edit(work, embed=True)
+    _report(run, plan, report, run_id)
+    failed = len(plan.problems) + len(plan.conflicts) + len(report.refused if report else ())
+    if failed:
+        conflicts_only = len(plan.conflicts) == failed and not (report and report.done)
+        raise typer.Exit(ExitCode.CONFLICT if conflicts_only else ExitCode.SOME_FAILED)
+
+
+def _show(run: Invocation, plan: Plan) -> None:
+    """The plan as a diff; on stderr where stdout is for data."""
+    if run.out.is_data:
+        return
+    for edit in plan.edits:
+        _show_edit(run, edit)
+    for problem in plan.problems[:_SHOWN]:
+        tell(f"{_place(problem)}: {problem.reason}", None)
+    for conflict in plan.conflicts[:_SHOWN]:
+        tell(
+            f"{_place(conflict)}: {conflict.reason}; it was left as it is",
+            "export again, and make the change there",
+        )
+    left = max(0, len(plan.problems) - _SHOWN) + max(0, len(plan.conflicts) - _SHOWN)
+    if left:
+        tell(f"{left:,} more cannot be taken", None)
+    if plan.missing:
+        run.out.note(f"no line any more: {plan.missing:,}; --delete deletes what has none")
+
+
+def _show_edit(run: Invocation, edit: Edit) -> None:
+    where = f"{edit.path}:{edit.line}" if edit.line else edit.path
+    title = f"{edit.action} {edit.target.replace('consolidation', 'text')}"
+    run.out.heading(f"{where}  {title}")
+    if edit.target == "consolidation":
+        old, new = f"version {edit.version}", "the file"
+        show_diff(run.out, edit.before, edit.after, old=old, new=new, to_stdout=True)
+        return
+    color = run.out.colored(sys.stdout)
+    for sign, text, code in (("-", edit.before, "31"), ("+", edit.after, "32")):
+        for line in printable(text).splitlines():
+            run.out.line(style(f"{sign} {line}", code, color))
+
+
+def _place(problem: FileProblem) -> str:
+    return one_line(f"{problem.path}:{problem.line}" if problem.line else problem.path)
+
+
+def _report(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str) -> None:
+    done = report.done if report else 0
+    if run.out.is_data:
+        data: dict[str, Any] = to_data(plan) | {
+            "dry_run": report is None,
+            "done": done,
+            "refused": [to_data(one) for one in report.refused] if report else [],
+            "run_id": run_id if done else None,
+        }
+        run.out.objects([data])
+        return
+    for refusal in report.refused if report else ():
+        edit = refusal.edit
+        where = f"{edit.path}:{edit.line}" if edit.line else edit.path
+        tell(one_line(f"{where}: {refusal.reason}"), refusal.hint)
+    for notice in report.notices if report else ():
+        run.out.note(notice)
+    if report is not None:
+        run.out.safe(f"made {done:,} of {many(len(plan.edits), 'change')}")
+        if done:
+            run.out.note(f"run {run_id}: 'edenmem undo --run {run_id}' takes it back")
+    elif plan.edits:
+        run.out.note(f"{many(len(plan.edits), 'change')} would be made")

@@ -1,0 +1,228 @@
+"""``edenmem migrate``: memory of v1, and the steps of our own schema."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.data import migrate_ledger as ledger
+from edenmem.cli.commands.data import migrate_views as views
+from edenmem.cli.commands.data.v1_source import From, opened
+from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.progress import steps
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.times import parse_when
+from edenmem.errors import (
+    ExitCode,
+    InputError,
+    StoreError,
+)
+from edenmem.models.ids import is_id
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.migration.plan import V1Plan
+    from edenmem.engine.migration.reports import MigrationReport, RunOptions
+    from edenmem.llm.protocol import LLM
+    from edenmem.models.v1 import V1Options
+
+app = group("Memory of v1 into this store, and the store's own schema.")
+
+
+class _Shards(StrEnum):
+    MERGE = "merge"
+    KEEP = "keep"
+
+
+class _Episodes(StrEnum):
+    LEAVE = "leave"
+    KEEP = "keep"
+
+
+class _OnConflict(StrEnum):
+    KEEP = "keep"
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+@app.command("v1", cls=Command)
+def v1(
+    ctx: typer.Context,
+    source: From = None,
+    dry_run: options.DryRun = False,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent", "-a", metavar="AGENT", help="Only this agent's memory; may be repeated."
+        ),
+    ] = None,
+    active_since: Annotated[
+        str | None,
+        typer.Option(
+            "--active-since",
+            metavar="TIME",
+            help="Leave behind what nobody wrote to since then: 6mo, 2025-03-01.",
+        ),
+    ] = None,
+    shards: Annotated[
+        _Shards,
+        typer.Option("--shards", metavar="HOW", help="merge active shards into one text, or keep."),
+    ] = _Shards.MERGE,
+    provenance: Annotated[
+        bool,
+        typer.Option("--provenance", help="Also move what is in a text already, as absorbed."),
+    ] = False,
+    episodes: Annotated[
+        _Episodes,
+        typer.Option("--episodes", metavar="HOW", help="leave them behind, or keep them."),
+    ] = _Episodes.LEAVE,
+    on_conflict: Annotated[
+        _OnConflict,
+        typer.Option(
+            "--on-conflict",
+            metavar="HOW",
+            help="Where v2 has a text: keep it, append v1's to it, or replace it.",
+        ),
+    ] = _OnConflict.KEEP,
+    condense: Annotated[
+        bool,
+        typer.Option("--condense", help="Let the model shorten texts that are over their limit."),
+    ] = False,
+    no_embed: Annotated[
+        bool, typer.Option("--no-embed", help="No vectors now; 'embed backfill' makes them later.")
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items at a time.")
+    ] = 500,
+    report: Annotated[
+        str | None,
+        typer.Option("--report", metavar="FILE", help="Also write the report here, as JSON."),
+    ] = None,
+    yes: options.Yes = False,
+) -> None:
+    """Move memory of v1 into this store. v1 is only read.
+
+    Stop it whenever you like: the same command goes on where it was. Run it again: what is there
+    is left as it is. What it did can be verified, and taken back.
+
+    \b
+    edenmem migrate v1 --from dump/eden --dry-run
+    edenmem migrate v1 --from mongodb://old-host/eden --agent mira --yes
+    edenmem migrate v1 --from dump/eden --shards keep --no-embed --report run.json
+    """
+    run = invocation(ctx)
+    if not dry_run:
+        run.must_write("migrate v1")
+    since = parse_when(active_since, "--active-since")
+    if since is not None:  # by the day, so that the same command is the same an hour later
+        since = since.replace(hour=0, minute=0, second=0, microsecond=0)
+    from edenmem.engine.migration.reports import RunOptions
+
+    chosen = RunOptions(
+        v1=_v1_options(
+            run,
+            shards=shards.value,
+            provenance=provenance,
+            episodes=episodes.value,
+            agents=tuple(dict.fromkeys(_agent_id(run, agent) for agent in agents or ())),
+            active_since=since,
+        ),
+        on_conflict=on_conflict.value,
+        condense=condense,
+        embed=not no_embed,
+        batch_size=batch_size,
+    )
+    if report is not None:
+        _check_report(Path(report))
+    if not dry_run and not run.store.info().initialised:
+        raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
+    with opened(run, source, chosen.v1) as plan:
+        if dry_run or not yes:
+            _tell_plan(run, plan, chosen, whole=dry_run)
+        if dry_run:
+            return
+        target = run.store.info().location
+        if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
+            run.out.note("nothing was changed")
+            return
+        made = _migrated(run, plan, chosen)
+    views.tell_report(run, made)
+    if report is not None:
+        Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
+    check = made.verification
+    failed = made.run.counts.get("failed") or (made.embedding and made.embedding.failed)
+    if failed or (check is not None and not check.complete):
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _migrated(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
+    from edenmem.engine.migration.run import V1Runner
+
+    async def work(model: LLM | None, embedder: Embedder | None) -> MigrationReport:
+        runner = V1Runner(
+            run.store,
+            run.settings,
+            plan,
+            chosen,
+            actor=run.actor,
+            llm=model,
+            embedder=embedder,
+        )
+        with steps(run) as tell:
+            return await runner.run(tell=tell)
+
+    return run.with_models(work, llm=chosen.condense)
+
+
+def _tell_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
+    from edenmem.engine.migration.planning import make_plan
+
+    async def work(model: LLM | None, embedder: Embedder | None) -> Any:
+        with steps(run) as tell:
+            return make_plan(
+                run.store,
+                run.settings,
+                plan,
+                chosen,
+                embedder=embedder if chosen.embed else None,
+                tell=lambda done, total: tell("planning", done, total),
+            )
+
+    views.tell_plan(run, run.with_models(work), whole=whole)
+
+
+def _v1_options(run: Invocation, **given: Any) -> V1Options:
+    from edenmem.models.v1 import V1Options
+
+    scopes = run.settings.scopes
+    return V1Options(
+        fact_words=run.settings.formation.fact_words,
+        reflection_words=run.settings.formation.reflection_words,
+        user_words=scopes.user.word_limit,
+        agent_words=scopes.agent.word_limit,
+        shard_words=scopes.shard.word_limit,
+        session_words=scopes.session.word_limit,
+        **given,
+    )
+
+
+def _agent_id(run: Invocation, agent: str) -> str:
+    """A whole id is taken as it is: v1 may know agents that the host does not."""
+    return agent.lower() if is_id(agent.lower()) else run.resolver.agent(agent).id
+
+
+def _check_report(path: Path) -> None:
+    """Refuse a place where the report cannot be written before anything is done."""
+    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InputError(f"{path} cannot be written", hint="name another file with --report")
+
+
+for _rest in (ledger.up, ledger.down, ledger.status, ledger.verify, ledger.rollback):
+    app.command(_rest.__name__, cls=Command)(_rest)

@@ -1,0 +1,303 @@
+"""What ``edenmem migrate`` prints: plans, reports, checks, runs and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.tables import Column
+from edenmem.models.migration import MigrationRun, RunState, SchemaStep
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.migration.reports import (
+        MigrationPlan,
+        MigrationReport,
+        PlanRow,
+        RollbackReport,
+        Verification,
+    )
+
+#: Problems and samples that a plan shows to a person; the data formats have more.
+_SHOWN = 10
+_ROWS_SHOWN = 40
+_SAMPLE_WIDTH = 300
+
+_STATES = {
+    RunState.RUNNING: "running",
+    RunState.DONE: "done",
+    RunState.FAILED: "stopped",
+    RunState.ROLLED_BACK: "rolled back",
+}
+
+#: Outcomes of items in the words of a person, in the order in which they are told.
+_OUTCOMES = {
+    "migrated": "migrated",
+    "merged": "merged",
+    "already": "there already",
+    "kept": "v2 kept",
+    "left_behind": "left behind",
+    "bad": "bad",
+    "failed": "failed",
+}
+
+#: Kinds of what a run makes, in the words of a person.
+_TARGETS = {
+    "fact": "facts",
+    "reflection": "reflections",
+    "consolidation": "texts",
+    "policy": "settings",
+    "agent": "agents",
+    "user": "users",
+}
+
+STEPS: list[Column[SchemaStep]] = [
+    Column("step", lambda step: step.name, "text"),
+    Column("applied", lambda step: step.applied_at or "pending", "time"),
+    Column("way back", lambda step: "no" if step.no_way_back else "yes"),
+]
+
+RUNS: list[Column[MigrationRun]] = [
+    Column("run", lambda run: run.id, "id"),
+    Column("state", lambda run: _STATES[run.state]),
+    Column("began", lambda run: run.started_at, "time"),
+    Column("items", lambda run: f"{run.done:,} of {run.total:,}", "number"),
+    Column("source", lambda run: run.source, "text"),
+]
+
+_ROWS: list[Column[PlanRow]] = [
+    Column("agent", lambda row: row.agent or row.agent_id or "nobody's", "text"),
+    Column("shard", lambda row: row.shard, "text"),
+    Column("texts", lambda row: row.texts, "number"),
+    Column("facts", lambda row: row.facts, "number"),
+    Column("reflections", lambda row: row.reflections, "number"),
+    Column("left", lambda row: row.left_behind, "number"),
+    Column("bad", lambda row: row.bad, "number"),
+    Column("already", lambda row: row.already, "number"),
+]
+
+
+def counted(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
+    """``12 facts, 3 texts`` of counts that are not zero."""
+    order: Iterable[str] = words or counts
+    names = words or {}
+    return ", ".join(
+        f"{counts[name]:,} {names.get(name, name).replace('_', ' ')}"
+        for name in order
+        if counts.get(name)
+    )
+
+
+def tell_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
+    """Print what a run would do; ``whole``: with samples and problems."""
+    if run.out.is_data:
+        run.out.objects([{"dry_run": True, **to_data(plan)}])
+        return
+    rows = plan.rows
+    writes = {
+        "texts": sum(row.texts for row in rows),
+        "facts": sum(row.facts for row in rows),
+        "reflections": sum(row.reflections for row in rows),
+        "shards' settings": sum(row.policies for row in rows),
+    }
+    conflicts = sum(row.conflicts for row in rows)
+    long = sum(row.over_limit for row in rows)
+    already = sum(row.already for row in rows)
+    run.out.fields(
+        [
+            ("from", plan.source),
+            ("into", plan.target),
+            ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
+            ("not asked for", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
+            ("goes on with", plan.resumes),
+            ("would write", counted(writes) or "nothing"),
+            ("there already", f"{already:,}" if already else None),
+            ("v2 has", f"{conflicts:,} texts of its own; see --on-conflict" if conflicts else None),
+            ("over limit", f"{long:,} texts, kept whole; see --condense" if long else None),
+            ("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
+            ("problems", counted(plan.problems_by_kind)),
+            ("unknown fields", counted(plan.unknown_fields)),
+            ("embedding", _embedding(plan)),
+        ]
+    )
+    if rows:
+        run.out.line()
+        shown = sorted(rows, key=lambda row: (row.agent, row.agent_id, row.shard or ""))
+        most = _ROWS_SHOWN if whole else _SHOWN
+        run.out.listing(shown[:most], _ROWS)
+        if len(rows) > most:
+            run.out.note(f"and {len(rows) - most:,} more; --dry-run --format json has them all")
+    if whole:
+        _tell_samples(run, plan)
+        _tell_problems(run, plan)
+    for notice in plan.notices:
+        run.out.note(notice)
+
+
+def _embedding(plan: MigrationPlan) -> str:
+    if not plan.facts:
+        return ""
+    cost = "cost unknown"
+    if plan.cost is not None:
+        cost = f"${plan.cost:.4f}" if plan.cost else "no cost"
+    model = f" with {plan.model}, {cost}" if plan.model else "; no embedding model is configured"
+    return f"{plan.facts:,} facts, about {plan.tokens:,} tokens{model}"
+
+
+def _tell_samples(run: Invocation, plan: MigrationPlan) -> None:
+    for sample in plan.samples:
+        run.out.line()
+        run.out.indented("", f"{sample.kind} of {sample.scope}, from {sample.source}")
+        run.out.indented("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
+        run.out.indented("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
+
+
+def _tell_problems(run: Invocation, plan: MigrationPlan) -> None:
+    if plan.problems:
+        run.out.line()
+    for problem in plan.problems[:_SHOWN]:
+        where = f"{problem.collection}/{problem.document_id}"
+        run.out.indented(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
+    more = sum(plan.problems_by_kind.values()) - _SHOWN
+    if more > 0:
+        run.out.note(f"and {more:,} more problems; --format json names up to 1,000")
+
+
+def tell_report(run: Invocation, report: MigrationReport) -> None:
+    """Print what a run did, on one screen."""
+    if run.out.is_data:
+        run.out.objects([to_data(report)])
+    else:
+        embedding = report.embedding
+        check = report.verification
+        run.out.fields(
+            [
+                *_run_fields(report.run),
+                ("condensed", report.condensed or None),
+                ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
+                ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
+                ("verified", check and _verified(check)),
+            ]
+        )
+        _tell_run_problems(run, report.run)
+        if check is not None:
+            _tell_missing(run, check)
+    for notice in report.notices:
+        run.out.note(notice)
+    if report.run.state is RunState.DONE:
+        run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
+
+
+def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
+    rate = f", {run.done / run.seconds:,.0f} items/s" if run.seconds > 1 else ""
+    return [
+        ("run", run.id),
+        ("state", _STATES[run.state]),
+        ("from", run.source),
+        ("holds", ", ".join(f"{n:,} {name}" for name, n in run.documents.items())),
+        ("items", f"{run.done:,} of {run.total:,}"),
+        ("outcome", counted(run.counts, _OUTCOMES)),
+        ("went on", f"{run.resumed} times" if run.resumed else None),
+        ("took", f"{run.seconds:.1f} s{rate}"),
+        ("error", run.error),
+    ]
+
+
+def tell_run(run: Invocation, found: MigrationRun) -> None:
+    """Print one run of the ledger."""
+    if run.out.is_data:
+        run.out.objects([to_data(found)])
+        return
+    run.out.fields(
+        [
+            *_run_fields(found),
+            ("began", found.started_at),
+            ("ended", found.finished_at),
+            ("by", f"{found.actor.name} on {found.actor.host}"),
+            ("options", ", ".join(_options(found))),
+        ]
+    )
+    _tell_run_problems(run, found)
+
+
+def _options(found: MigrationRun) -> list[str]:
+    """What was asked for beyond what is usual."""
+    usual = {"shards": "merge", "episodes": "leave", "on_conflict": "keep"}
+    return [
+        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {_listed(value)}"
+        for name, value in found.options.items()
+        if value and not name.endswith("_words") and usual.get(name) != value
+    ]
+
+
+def _listed(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _tell_run_problems(run: Invocation, found: MigrationRun) -> None:
+    """The problems that the ledger keeps, by their reasons, with the first of each."""
+    by_reason: dict[str, list[str]] = {}
+    for problem in found.problems:
+        by_reason.setdefault(problem.reason, []).append(problem.source)
+    for reason, sources in list(by_reason.items())[:_SHOWN]:
+        more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
+        run.out.indented("  ", f"{one_line(reason, 200)}: {one_line(sources[0], 80)}{more}")
+    told = ("kept", "bad", "failed")
+    beyond = sum(found.counts.get(name, 0) for name in told) - len(found.problems)
+    if beyond > 0:
+        run.out.note(f"and {beyond:,} more; a plan (--dry-run) names those of the source")
+
+
+def tell_verification(run: Invocation, check: Verification) -> None:
+    """Print what a check found."""
+    if run.out.is_data:
+        run.out.objects([{**to_data(check), "complete": check.complete}])
+        return
+    run.out.fields(
+        [
+            ("run", check.run_id),
+            ("documents", f"{check.documents:,}"),
+            (
+                "accounted for",
+                counted(check.by_disposition, {**_OUTCOMES, "unaccounted": "missing"}),
+            ),
+            ("v2 kept", check.kept or None),
+            ("changed since", check.changed or None),
+            ("result", _verified(check)),
+        ]
+    )
+    _tell_missing(run, check)
+
+
+def _verified(check: Verification) -> str:
+    if check.complete:
+        return f"all {check.documents:,} documents are accounted for"
+    if check.unaccounted:
+        return f"{check.unaccounted:,} of {check.documents:,} documents are missing"
+    return f"{check.documents:,} documents, but {check.seen:,} were looked at"
+
+
+def _tell_missing(run: Invocation, check: Verification) -> None:
+    for missing in check.missing[:_SHOWN]:
+        run.out.indented(f"  {one_line(missing.source, 60)}: ", missing.reason)
+
+
+def tell_rollback(run: Invocation, report: RollbackReport) -> None:
+    """Print what a rollback took back and kept."""
+    if run.out.is_data:
+        run.out.objects([to_data(report)])
+        return
+    verb = "would take back" if report.dry_run else "took back"
+    run.out.fields(
+        [
+            ("run", report.run.id),
+            (verb, counted(report.removed, _TARGETS) or "nothing"),
+            ("kept", f"{report.kept_total:,}, changed since" if report.kept_total else None),
+        ]
+    )
+    for kept in report.kept[:_SHOWN]:
+        run.out.indented(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
+    if report.kept_total > _SHOWN:
+        run.out.note(f"and {report.kept_total - _SHOWN:,} more; --format json names up to 1,000")

@@ -1,0 +1,85 @@
+"""How a backfill is told: its plan, its progress and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from edenmem.cli.app.failures import tell
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.progress import steps
+
+if TYPE_CHECKING:
+    from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport
+
+
+def cost_of(cost: float | None) -> str:
+    """Money, in words."""
+    if cost is None:
+        return "cost unknown (embedding.prices has no price of it)"
+    return f"${cost:.4f}" if cost else "no cost"
+
+
+def tell_plan(run: Invocation, plan: BackfillPlan) -> None:
+    """Print what a backfill would do."""
+    if run.out.is_data:
+        run.out.objects([{"dry_run": True, **to_data(plan)}])
+        return
+    total = plan.status.total
+    run.out.fields(
+        [
+            ("model", plan.model),
+            ("would embed", f"{plan.facts:,} facts"),
+            ("missing", total.missing or None),
+            ("wrong length", total.wrong_length or None),
+            (
+                "other models",
+                [f"{name}: {count:,}" for name, count in sorted(total.others.items())],
+            ),
+            ("tokens", f"about {plan.tokens:,}"),
+            ("cost", cost_of(plan.cost)),
+        ]
+    )
+
+
+def tell_report(run: Invocation, report: BackfillReport) -> None:
+    """Print what a backfill did; failed batches are told on stderr."""
+    if run.out.is_data:
+        run.out.objects([report_data(report)])
+    else:
+        run.out.fields(
+            [
+                ("model", report.model),
+                ("embedded", f"{report.embedded:,} facts"),
+                ("changed meanwhile", report.changed or None),
+                ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
+                ("tokens", f"{report.tokens:,}"),
+                ("cost", cost_of(report.cost)),
+                ("took", f"{report.seconds:.1f} s"),
+            ]
+        )
+    tell_failures(report)
+
+
+def report_data(report: BackfillReport) -> dict[str, Any]:
+    """What a backfill did, as data."""
+    return to_data(report) | {"tokens": report.tokens, "cost": report.cost}
+
+
+def tell_failures(report: BackfillReport) -> None:
+    """Print on stderr which facts got no vector, and why."""
+    for batch in report.failed:
+        first, count = batch.fact_ids[0], len(batch.fact_ids)
+        others = f" and {count - 1} others" if count > 1 else ""
+        tell(f"{first}{others}: {batch.reason}", batch.hint)
+    if report.stopped_early:
+        tell(f"stopped early: {report.stopped_early}", report.hint)
+
+
+@contextmanager
+def progress_of(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
+    """What to call with the facts gone through; a terminal shows them, a pipe nothing."""
+    with steps(run) as tell_step:
+        yield lambda done: tell_step("embedding", done, total)

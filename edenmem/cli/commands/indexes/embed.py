@@ -1,0 +1,275 @@
+"""``edenmem embed``: the vectors of facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.indexes.backfill_views import cost_of, progress_of, tell_plan, tell_report
+from edenmem.cli.commands.indexes.embed_ending import SwitchAction, end_switch
+from edenmem.cli.commands.indexes.embed_switch import Wishes, changes_of
+from edenmem.cli.commands.indexes.embed_switch import switch as switch_model
+from edenmem.cli.commands.indexes.switch_views import standing_data, tell_standing
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import parse_duration
+from edenmem.errors import ConfigError, ConflictError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
+    from edenmem.engine.embeddings.status import VectorState
+    from edenmem.llm.protocol import LLM
+
+
+app = group("Vectors of facts: status, backfill, switch.")
+
+
+def _backfiller(run: Invocation, embedder: Embedder | None) -> Backfiller:
+    from edenmem.engine.embeddings.backfill import Backfiller
+    from edenmem.engine.factory import EMBEDDER_HINT
+
+    if embedder is None:
+        raise ConfigError("there is no embedding model", hint=EMBEDDER_HINT)
+    return Backfiller(run.store, run.settings, embedder=embedder)
+
+
+def _agent_id(run: Invocation, agent: str | None) -> str | None:
+    return run.resolver.agent(agent).id if agent else None
+
+
+@app.command("status", cls=Command)
+def status(ctx: typer.Context, agent: options.Agent = None) -> None:
+    """How many facts have a vector of the configured model, none, or one of another model; and
+    where a switch to another model stands, if one is under way.
+
+    On MongoDB this reads every vector's length once.
+
+    \b
+    edenmem embed status
+    """
+    run = invocation(ctx)
+    chosen = _agent_id(run, agent)
+
+    async def main(model: LLM | None, embedder: Embedder | None) -> None:
+        from edenmem.engine.embeddings.status import vector_advice
+        from edenmem.engine.embeddings.switch import switch_status
+
+        found = _backfiller(run, embedder).status(chosen)
+        under_way = switch_status(run.store)
+        if run.out.is_data:
+            switch = standing_data(*under_way) if under_way else None
+            run.out.objects([to_data(found) | {"stale": found.total.stale, "switch": switch}])
+            return
+        if under_way:
+            tell_standing(run, *under_way)
+        length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
+        run.out.fields([("model", f"{found.model}{length}")])
+        run.out.listing([*found.agents, found.total], _columns(run, found.agents))
+        if found.total.stale and not (under_way and under_way[0].model == found.model):
+            run.out.note(
+                f"{found.total.stale:,} facts are not found by meaning; "
+                + vector_advice(run.store, run.settings, found.model, found.total.others)
+            )
+
+    run.with_models(main)
+
+
+def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
+    from edenmem.engine.scopes.overview import names
+
+    known = names(run.store, [state.agent_id for state in agents])
+    return [
+        Column("agent", lambda s: known.get(s.agent_id, s.agent_id) if s.agent_id else "all"),
+        Column("facts", lambda s: s.facts, "number"),
+        Column("current", lambda s: s.current, "number"),
+        Column("missing", lambda s: s.missing, "number"),
+        Column("wrong length", lambda s: s.wrong_length, "number"),
+        Column(
+            "of other models",
+            lambda s: ", ".join(f"{name}: {count:,}" for name, count in sorted(s.others.items())),
+        ),
+    ]
+
+
+@app.command("backfill", cls=Command)
+def backfill(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many facts.")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Batches at once.")
+    ] = 4,
+    switch: Annotated[
+        bool,
+        typer.Option("--switch", help="Switch the whole of memory to the model, at one moment."),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="The model to switch to; implies --switch."),
+    ] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="NAME=VALUE",
+            help="A setting of [embedding] for the new model; may be repeated.",
+        ),
+    ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--to-profile", metavar="NAME", help="The profile that has the new model's settings."
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="QUERIES",
+            help="Before the switch, show what both models find for labelled queries (see eval).",
+        ),
+    ] = None,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            "--max-loss", min=0, max=1, metavar="X", help="Of recall, that a switch may cost."
+        ),
+    ] = 0.02,
+    force: Annotated[
+        bool, typer.Option("--force", help="Switch whatever the comparison says.")
+    ] = False,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Make and compare the vectors; do not switch.")
+    ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+    ] = "15m",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Make the vectors that facts lack: missing, of a wrong length, or of another model.
+
+    It tells the cost first, and asks if vectors of another model would be replaced. It may be
+    stopped at any time; run again, it goes on where it was. A fact keeps its old vector until the
+    new one is in.
+
+    With --switch (or --model, --to, --to-profile) the new vectors are made beside the old ones,
+    and searches go on by the old model. When all are there, also of what was learned meanwhile,
+    the new model comes into force at one moment; with --compare only if recall does not fall by
+    more than --max-loss. Then put the new model into the configuration: until 'embed switch
+    drop-old', processes that use the old one are still served.
+
+    \b
+    edenmem embed backfill --dry-run
+    edenmem embed backfill --agent mira --yes
+    edenmem embed backfill --model text-embedding-3-large --compare queries.jsonl
+    edenmem embed backfill --to provider=local --prepare-only
+    """
+    run = invocation(ctx)
+    changes = changes_of(model, to or ())
+    if switch or changes or to_profile is not None:
+        if agent is not None or limit is not None:
+            raise UsageError("a switch is of the whole of memory, without --agent and --limit")
+        wishes = Wishes(
+            changes=changes,
+            profile=to_profile,
+            compare=compare,
+            max_loss=max_loss,
+            force=force,
+            prepare_only=prepare_only,
+            concurrency=concurrency,
+            patience=parse_duration(timeout, "--timeout").total_seconds(),
+            yes=yes,
+            dry_run=dry_run,
+        )
+        switch_model(run, wishes)
+        return
+    if compare is not None or force or prepare_only:
+        raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
+    chosen = _agent_id(run, agent)
+
+    async def planned(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
+        return _backfiller(run, embedder).plan(agent_id=chosen, limit=limit)
+
+    plan = run.with_models(planned)
+    _refuse_half_switch(run, plan)
+    if dry_run:
+        tell_plan(run, plan)
+        return
+    _announce(run, plan)
+    if plan.replaced and not confirm(f"Replace {plan.replaced:,} vectors?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+
+    async def filled(model: LLM | None, embedder: Embedder | None) -> BackfillReport:
+        with progress_of(run, plan.facts) as show:
+            return await _backfiller(run, embedder).run(
+                agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
+            )
+
+    report = run.with_models(filled)
+    tell_report(run, report)
+    if report.stopped_early:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+    if report.failed:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _announce(run: Invocation, plan: BackfillPlan) -> None:
+    if plan.facts:
+        run.out.note(
+            f"{plan.facts:,} facts to embed with {plan.model}, about {plan.tokens:,} tokens, "
+            f"{cost_of(plan.cost)}"
+        )
+    others = plan.status.total.others
+    if plan.replaced and others:
+        run.out.note(f"they have vectors of {', '.join(sorted(others))} until then")
+
+
+def _refuse_half_switch(run: Invocation, plan: BackfillPlan) -> None:
+    """A backfill with the model of a switch that is being prepared would only prepare it."""
+    under_way = run.store.vector_switch()
+    if under_way is not None and under_way.phase == "filling" and under_way.model == plan.model:
+        raise ConflictError(
+            f"a switch to {plan.model!r} is being prepared, and {under_way.previous!r} is in force",
+            hint="'edenmem embed backfill --switch' goes on with it",
+        )
+
+
+@app.command("switch", cls=Command)
+def switch_(
+    ctx: typer.Context,
+    action: Annotated[
+        SwitchAction, typer.Argument(metavar="ACTION", help="back, drop-old or abandon.")
+    ],
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+    ] = "15m",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Undo or end a switch to another embedding model, which 'embed backfill --switch' makes.
+
+    back: the old model comes into force again, at one moment; the new vectors are kept.
+    drop-old: the new vectors take the place of the old ones, for good. On MongoDB that is the
+    field that the platform reads. abandon: take the new vectors away, before the switch.
+
+    Each may be stopped and run again. No model is asked.
+
+    \b
+    edenmem embed switch back --yes
+    edenmem embed switch drop-old
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    end_switch(run, action, patience=seconds, yes=yes, dry_run=dry_run)

@@ -1,0 +1,295 @@
+"""``edenmem embed backfill --switch``: the whole of memory to another embedding model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.commands.indexes.backfill_views import (
+    cost_of,
+    progress_of,
+    report_data,
+    tell_failures,
+    tell_report,
+)
+from edenmem.cli.commands.indexes.switch_views import comparison_data, standing, tell_comparison
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.errors import ConfigError, EdenmemError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.embeddings.backfill import BackfillReport
+    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
+    from edenmem.engine.evaluation.comparison import Comparison
+    from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.llm.protocol import LLM
+    from edenmem.settings.schema import Settings
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options of the command ask for."""
+
+    changes: dict[str, str]
+    profile: str | None
+    compare: str | None
+    max_loss: float
+    force: bool
+    prepare_only: bool
+    concurrency: int
+    patience: float
+    yes: bool
+    dry_run: bool
+
+
+def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
+    """The settings of the new model that differ from those in force, by dotted key.
+
+    Raises:
+        UsageError: one is not written as NAME=VALUE, or is a secret, which others could see.
+    """
+    from edenmem.settings.schema import SECRETS
+
+    changes = {"embedding.model": model} if model else {}
+    for text in to:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--to {text!r}: write NAME=VALUE, such as dimensions=1024")
+        key = "embedding." + name.strip().removeprefix("embedding.")
+        if key in SECRETS:
+            raise UsageError(
+                f"--to {name}: every user of this machine could see it",
+                hint="write it into a profile of a configuration file that only you may read, and "
+                "name that with --to-profile",
+            )
+        changes[key] = value
+    return changes
+
+
+def switch(run: Invocation, wishes: Wishes) -> None:
+    """Prepare the switch, compare, and make it; each step as far as it is wanted."""
+    settings = _settings_after(run, wishes)
+    labelled = _labelled(run, wishes.compare)
+    plan = _asked(run, settings, lambda switcher, old: switcher.plan())
+    if wishes.dry_run:
+        _tell_plan(run, plan)
+        return
+    _announce(run, plan)
+    if plan.backfill.facts and not confirm(
+        f"Make {plan.backfill.facts:,} vectors beside those that are there?", yes=wishes.yes
+    ):
+        run.out.note("nothing was changed")
+        return
+    filled = _filled(run, settings, wishes, plan)
+    comparison = _compared(run, settings, wishes, plan, labelled) if labelled else None
+    if wishes.prepare_only:
+        _tell(run, plan, filled, comparison)
+        run.out.note(f"{plan.switch.previous} is in force as before; the same command switches")
+        return
+    if comparison is not None:
+        _refuse_loss(comparison, wishes)
+    if plan.switch.phase == "filling" and not confirm(
+        f"Switch from {plan.switch.previous} to {plan.switch.model}?", yes=wishes.yes
+    ):
+        run.out.note("all is prepared, and nothing was switched")
+        return
+
+    async def committed(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
+        return await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
+
+    _asked(run, settings, committed)
+    after = _asked(run, settings, lambda switcher, old: switcher.plan())
+    _tell(run, after, filled, comparison)
+    _tell_configuration(run, after, wishes)
+
+
+# -- the steps -----------------------------------------------------------------------------------
+
+
+def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
+    if not wishes.changes and wishes.profile is None:
+        return run.settings
+    from edenmem.settings.load import load_settings
+
+    kept = dict(run.overrides)
+    if wishes.profile is not None:  # what --set says of the embedding is of the model in force
+        kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
+    loaded = load_settings(
+        config=Path(run.config) if run.config else None,
+        profile=wishes.profile or run.profile,
+        overrides={**kept, **wishes.changes},
+    )
+    return loaded.settings
+
+
+def _asked(run: Invocation, settings: Settings, work: Any) -> Any:
+    """The result of async work with the switcher of the new model and with the configured one."""
+    from edenmem.engine.embeddings.switch import ModelSwitcher
+    from edenmem.engine.factory import EMBEDDER_HINT, open_budget, open_embedder
+
+    async def main(model: LLM | None, configured: Embedder | None) -> Any:
+        new = open_embedder(settings, budget=open_budget(settings))
+        if new is None:
+            raise ConfigError("there is no embedding model to switch to", hint=EMBEDDER_HINT)
+        try:
+            _check_name(settings, new)
+            return await work(ModelSwitcher(run.store, settings, embedder=new), configured)
+        finally:
+            await new.close()
+
+    return run.with_models(main)
+
+
+def _check_name(settings: Settings, new: Embedder) -> None:
+    """See that the model which was named is the one that was opened."""
+    wanted = settings.embedding.model
+    default = type(settings.embedding)().model
+    if wanted != default and new.model.partition("@")[0] != wanted:
+        raise UsageError(
+            f"--model {wanted!r}: the configured provider gives {new.model!r}",
+            hint="name the provider too: --to provider=openai, or --to provider=local",
+        )
+
+
+def _labelled(run: Invocation, file: str | None) -> LabelledSet | None:
+    if file is None:
+        return None
+    from edenmem.engine.evaluation.queries import read_queries
+
+    with lines_of(file) as lines:
+        labelled = read_queries(run.store, lines)
+    for unknown in labelled.unknown:
+        run.out.note(f"line {unknown.line}: {unknown.why}")
+    return labelled
+
+
+def _filled(
+    run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan
+) -> BackfillReport:
+    from edenmem.engine.embeddings.switch import lacking
+
+    async def fill(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
+        with progress_of(run, plan.backfill.facts) as show:
+            return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
+
+    report: BackfillReport = _asked(run, settings, fill)
+    if report.stopped_early or lacking(report):
+        tell_report(run, report)
+        run.out.note(f"{plan.switch.in_force} is in force as before; run the same command to go on")
+        raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)
+    return report
+
+
+def _compared(
+    run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
+) -> Comparison:
+    from edenmem.engine.evaluation.comparison import compare_models
+
+    async def compare(switcher: ModelSwitcher, old: Embedder | None) -> Comparison:
+        await switcher.wait(patience=wishes.patience, tell=run.out.progress)
+        return await compare_models(
+            run.store,
+            plan.switch,
+            labelled.queries,
+            old=(run.settings, old),
+            new=(settings, switcher.embedder),
+        )
+
+    comparison: Comparison = _asked(run, settings, compare)
+    if not run.out.is_data:
+        tell_comparison(run, comparison)
+    return comparison
+
+
+def _refuse_loss(comparison: Comparison, wishes: Wishes) -> None:
+    if comparison.loss <= wishes.max_loss or wishes.force:
+        return
+    pair = comparison.pairs[0]
+    raise EdenmemError(
+        f"with {comparison.new_model} recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
+        f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {wishes.max_loss:g}; "
+        f"{comparison.old_model} stays in force",
+        hint="allow it with --max-loss or --force, or take all back with 'edenmem embed switch "
+        "abandon'",
+    )
+
+
+# -- telling -------------------------------------------------------------------------------------
+
+
+def _announce(run: Invocation, plan: SwitchPlan) -> None:
+    facts = plan.backfill.facts
+    if not facts:
+        run.out.note(f"all vectors of {plan.switch.model} are there")
+        return
+    run.out.note(
+        f"{facts:,} facts to embed with {plan.switch.model}, about {plan.backfill.tokens:,} "
+        f"tokens, {cost_of(plan.backfill.cost)}"
+    )
+    if plan.switch.phase == "filling":
+        run.out.note(f"searches go by {plan.switch.in_force} until the switch")
+
+
+def _tell_plan(run: Invocation, plan: SwitchPlan) -> None:
+    if run.out.is_data:
+        run.out.objects([{"dry_run": True, **to_data(plan)}])
+        return
+    backfill = plan.backfill
+    run.out.fields(
+        [
+            ("from", plan.switch.previous),
+            ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
+            ("begun", standing(plan.switch) if plan.begun else "not yet"),
+            ("would embed", f"{backfill.facts:,} facts, beside the vectors that they have"),
+            ("tokens", f"about {backfill.tokens:,}"),
+            ("cost", cost_of(backfill.cost)),
+        ]
+    )
+
+
+def _tell(
+    run: Invocation, plan: SwitchPlan, filled: BackfillReport, comparison: Comparison | None
+) -> None:
+    if run.out.is_data:
+        data = {"switch": to_data(plan.switch), "in_force": plan.switch.in_force}
+        compared = comparison_data(comparison) if comparison else None
+        run.out.objects([data | {"filled": report_data(filled), "comparison": compared}])
+    else:
+        run.out.fields(
+            [
+                ("switch to", plan.switch.model),
+                ("  is", standing(plan.switch)),
+                ("embedded", f"{filled.embedded:,} facts"),
+                ("tokens", f"{filled.tokens:,}"),
+                ("cost", cost_of(filled.cost)),
+                ("took", f"{filled.seconds:.1f} s"),
+            ]
+        )
+    tell_failures(filled)
+
+
+def _tell_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
+    """What to write down, so that other processes follow."""
+    values = ", ".join(
+        f"{key.partition('.')[2]} = {_toml(value)}" for key, value in wishes.changes.items()
+    )
+    if wishes.profile is not None:
+        run.out.note(f"now use profile {wishes.profile!r}, or what it says under [embedding]")
+    if values:
+        run.out.note(f"now put under [embedding] into edenmem.toml: {values}")
+    run.out.note(
+        f"processes that still use {plan.switch.previous} are served until 'edenmem embed switch "
+        "drop-old'; 'edenmem embed switch back' undoes the switch"
+    )
+
+
+def _toml(value: str) -> str:
+    import json
+
+    return value if value.isdigit() else json.dumps(value, ensure_ascii=False)

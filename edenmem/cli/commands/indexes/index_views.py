@@ -1,0 +1,216 @@
+"""How indexes look: in a list, while they are built, and what was done to them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import labelled
+from edenmem.models.indexes import INDEX_STEP, IndexState
+from edenmem.models.integrity import Finding
+
+if TYPE_CHECKING:
+    from edenmem.engine.indexes.manager import IndexAction
+
+_OUTCOMES = {
+    "made": "made",
+    "there": "is there already",
+    "different": "differs from the expected definition; 'edenmem index update' changes it",
+    "to_replace": "left as it is; 'edenmem index create --replace' replaces it",
+    "left_out": "skipped",
+    "updated": "updated",
+    "dropped": "dropped",
+    "replaced": "replaced",
+    "would_make": "would be made",
+    "would_update": "would be updated",
+    "would_drop": "would be dropped",
+    "would_replace": "would be replaced",
+}
+
+
+def state_word(state: IndexState) -> str:
+    """The state in a word or two."""
+    if state.status == "building" and state.queryable:
+        return "building, answers with its old definition"
+    return state.status
+
+
+def what_of(state: IndexState) -> str:
+    """What there is to know beside the state."""
+    return "; ".join([*state.differences, *([state.note] if state.note else [])])
+
+
+_COLUMNS: list[Column[IndexState]] = [
+    Column("name", lambda state: state.name, "name"),
+    Column("kind", lambda state: "unique" if state.unique else state.kind),
+    Column("collection", lambda state: state.collection),
+    Column("state", lambda state: state.status),
+]
+_WITH_NOTES: list[Column[IndexState]] = [
+    *_COLUMNS,
+    Column("note", lambda state: _list_note(state), "text"),
+]
+
+
+def tell_states(run: Invocation, states: Sequence[IndexState]) -> None:
+    """Print indexes, and below the table their notes in full, each once."""
+    if run.out.is_data or run.out.format is OutputFormat.MARKDOWN:
+        run.out.listing(states, _WITH_NOTES, data=state_data)
+        return
+    run.out.listing(states, _COLUMNS)
+    notes: dict[str, list[str]] = {}
+    for state in states:
+        if note := _list_note(state):
+            notes.setdefault(note, []).append(state.name)
+    if notes:
+        run.out.line()
+    for note, names in notes.items():
+        run.out.indented("", f"{', '.join(names)}: {note}", indent=2)
+
+
+def _list_note(state: IndexState) -> str:
+    word = state_word(state)
+    return "; ".join(filter(None, (word if word != state.status else "", what_of(state))))
+
+
+def state_data(state: IndexState) -> dict[str, Any]:
+    """An index as plain data, its definitions as they stand."""
+    plain: dict[str, Any] = msgspec.to_builtins(state)
+    return plain
+
+
+def grouped_steps(steps: Sequence[str]) -> list[str]:
+    """The steps of preparing a store, with migrations counted, and indexes by collection."""
+    migrations = [step for step in steps if step.startswith("migration ")]
+    indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
+    told = [step for step in steps if step not in migrations and INDEX_STEP not in step]
+    if len(migrations) > 1:
+        told.append(f"the schema ({len(migrations)} migrations)")
+    else:
+        told.extend(migrations)
+    if count := indexes.total():
+        by_collection = ", ".join(f"{name} {number}" for name, number in indexes.items())
+        told.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")
+    return told
+
+
+def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Column[Finding]]]:
+    """Columns of facts that the platform would delete."""
+
+    def columns(findings: Sequence[Finding]) -> list[Column[Finding]]:
+        label = labelled(run, [finding.scope for finding in findings if finding.scope])
+        return [
+            Column("id", lambda finding: finding.target_id, "id"),
+            Column("scope", lambda finding: label(finding.scope) if finding.scope else ""),
+            Column("content", lambda finding: finding.text, "text"),
+            Column("kept", lambda finding: finding.related[0], "id"),
+        ]
+
+    return columns
+
+
+def conflict_data(finding: Finding) -> dict[str, Any]:
+    """A fact that the platform would delete, as plain data."""
+    scope = finding.scope
+    return {
+        "id": finding.target_id,
+        "agent_id": finding.agent_id,
+        "scope": scope.kind.value if scope else None,
+        "user_id": scope.user_id if scope else None,
+        "group_id": scope.group_id if scope else None,
+        "shard": scope.shard_name if scope else None,
+        "content": finding.text,
+        "kept": finding.related[0],
+    }
+
+
+def action_data(action: IndexAction) -> dict[str, Any]:
+    """What was done, and how the index is, as plain data."""
+    return {"outcome": action.outcome, **state_data(action.state), "note": _note(action)}
+
+
+def tell_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
+    """Print what was done; indexes of no interest (ordinary ones that are there) are counted."""
+    if run.out.is_data:
+        run.out.objects(action_data(action) for action in actions)
+        return
+    quiet = [a for a in actions if a.outcome == "there" and a.state.kind == "ordinary"]
+    if quiet:
+        run.out.line(f"{len(quiet)} ordinary indexes are there already")
+    for action in actions:
+        if action in quiet:
+            continue
+        words = [f"{action.name}: {_OUTCOMES[action.outcome]}"]
+        if action.outcome == "would_replace":
+            words[0] += f": {action.note}"
+            run.out.indented("", words[0], indent=2)
+            continue
+        if action.outcome in ("made", "updated", "there") and action.state.status != "ready":
+            words.append(state_word(action.state))
+        run.out.safe(", ".join(words))
+        note = what_of(action.state) if action.outcome == "different" else _note(action)
+        if note:
+            run.out.indented("  ", note)
+
+
+def _note(action: IndexAction) -> str:
+    return action.note or action.state.note
+
+
+def tell_differences(run: Invocation, states: Sequence[IndexState]) -> None:
+    """Show on stderr what an update would change."""
+    for state in states:
+        run.out.note(f"{state.name} on {state.collection}")
+        for difference in state.differences or ("is made anew as it is",):
+            run.out.note(f"  {difference}")
+
+
+@contextmanager
+def shown_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
+    """What to call with each look at indexes that are built; a pipe is told once."""
+    if run.quiet or not sys.stderr.isatty():
+        told: set[str] = set()
+
+        def tell(states: Sequence[IndexState]) -> None:
+            building = [s.name for s in states if s.status == "building" and s.name not in told]
+            if building:
+                told.update(building)
+                run.out.note(f"waiting for {', '.join(building)} to be built")
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
+    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
+    with Progress(
+        *columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True
+    ) as progress:
+        task = progress.add_task("building", total=None)
+
+        def show(states: Sequence[IndexState]) -> None:
+            building = [state.name for state in states if state.status == "building"]
+            progress.update(
+                task,
+                total=len(states),
+                completed=len(states) - len(building),
+                description=f"building {', '.join(building)}" if building else "built",
+            )
+
+        yield show

@@ -1,0 +1,1 @@
+"""Facts, reflections, texts, and their log."""

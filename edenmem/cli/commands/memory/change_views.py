@@ -1,0 +1,149 @@
+"""How changes look: in one line, and as a diff of what a person or a model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.editing import show_diff
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import iso
+from edenmem.cli.terminal.views import labelled
+from edenmem.engine.scopes.overview import names
+from edenmem.models.changes import AuditEntry
+from edenmem.text import one_line
+
+#: What a document is by, and where; a diff of it says nothing to a person.
+_SILENT = frozenset(
+    {
+        *("id", "hash", "version", "updated_at", "formed_at", "createdAt", "embedding_model"),
+        *("access_count", "last_accessed_at", "previous_content", "source_message_ids"),
+        *("formation_id", "scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
+        *("consolidated_into", "absorbed_at", "absorbed_ids", "last_consolidated_at"),
+        *("unpropagated_versions", "propagated_from", "owner", "eden_user_id"),
+    }
+)
+#: Columns of a screen on which the log has room for commands and runs.
+_WIDE = 130
+_TEXTS = ("content", "consolidated_content")
+
+
+def action_words(entry: AuditEntry) -> str:
+    """What was done: "revise fact"."""
+    words = entry.action.replace("_", " ").replace("consolidation", "text")
+    return f"undo: {words}" if entry.undoes else words
+
+
+def said(entry: AuditEntry) -> str:
+    """What an entry is about, in one line: the text, or what was set."""
+    before, after = entry.before or {}, entry.after or {}
+    for name in _TEXTS:
+        old, new = before.get(name), after.get(name)
+        if new or old:
+            return str(new if new is not None and new != "" else old)
+    changed = [
+        f"{name}: {_value(name, after.get(name))}"
+        for name in after
+        if name not in _SILENT and after.get(name) != before.get(name) and after.get(name)
+    ]
+    return ", ".join(changed) or str((after or before).get("username") or "")
+
+
+def document_lines(document: Mapping[str, Any] | None) -> list[str]:
+    """A document as lines to compare: its text, and what is set of the rest."""
+    lines: list[str] = []
+    for name, value in (document or {}).items():
+        if name in _TEXTS:
+            lines.extend(str(value).splitlines())
+        elif name == "word_limit" and "consolidated_content" in (document or {}):
+            continue
+        elif name not in _SILENT and value not in (None, False, "", [], ()):
+            label = "waiting" if name == "unabsorbed_ids" else name.replace("_", " ")
+            lines.append(f"{label}: {one_line(_value(name, value))}")
+    return lines
+
+
+def _value(name: str, value: Any) -> str:
+    if name == "unabsorbed_ids":
+        return str(len(value or ()))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def show_change(
+    run: Invocation,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    *,
+    to_stdout: bool,
+    old: str = "before",
+    new: str = "after",
+) -> None:
+    """Print what a change made of a document, as a diff; coloured on a terminal alone."""
+    then, now = ("\n".join(document_lines(each)) for each in (before, after))
+    show_diff(run.out, then, now, old=old, new=new, to_stdout=to_stdout)
+
+
+def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntry], str]:
+    """A function from an entry to whose memory it is about: ``mira: user lena``."""
+    scopes = [entry.scope for entry in entries if entry.scope is not None]
+    label = labelled(run, scopes)
+    agents = names(run.store, [entry.agent_id for entry in entries if entry.agent_id])
+
+    def place(entry: AuditEntry) -> str:
+        agent = agents.get(entry.agent_id, entry.agent_id)
+        return f"{agent}: {label(entry.scope)}" if entry.scope is not None else agent
+
+    return place
+
+
+def log_columns(
+    run: Invocation,
+) -> Callable[[Sequence[AuditEntry]], list[Column[AuditEntry]]]:
+    """Columns of a list of changes."""
+
+    def columns(entries: Sequence[AuditEntry]) -> list[Column[AuditEntry]]:
+        place = where(run, entries)
+        shown: list[Column[AuditEntry]] = [
+            Column("id", lambda entry: entry.id, "id"),
+            Column("when", lambda entry: entry.at, "time"),
+            Column("who", lambda entry: entry.actor.name),
+            Column("what", action_words),
+            Column("where", place),
+            Column("says", said, "text"),
+        ]
+        if run.out.room >= _WIDE:  # what 'undo --run' and --command take
+            shown[3:3] = [
+                Column("command", _command),
+                Column("run", lambda entry: entry.actor.run_id, "id"),
+            ]
+        return shown
+
+    return columns
+
+
+def _command(entry: AuditEntry) -> str:
+    """The words of the command, without its options."""
+    words = entry.actor.command.removeprefix("edenmem ").split()
+    return " ".join(takewhile(lambda word: word.isalnum(), words))
+
+
+def entry_fields(run: Invocation, entry: AuditEntry, undone_by: str) -> list[tuple[str, object]]:
+    """An entry in full, but for what it changed."""
+    actor = entry.actor
+    return [
+        ("entry", entry.id),
+        ("when", iso(entry.at)),
+        ("who", f"{actor.name} on {actor.host}"),
+        ("command", actor.command),
+        ("run", actor.run_id),
+        ("what", f"{action_words(entry)} {entry.target_id}"),
+        ("where", where(run, [entry])(entry)),
+        ("why", entry.reason),
+        ("undoes", entry.undoes),
+        ("undone by", undone_by),
+        ("status", entry.status if entry.status != "done" else ""),
+    ]

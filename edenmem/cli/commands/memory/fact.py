@@ -1,0 +1,332 @@
+"""``edenmem fact``: statements that can be searched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.memory.fact_dedup import dedup
+from edenmem.cli.commands.memory.why import fact_why
+from edenmem.cli.commands.search.searchable import await_search
+from edenmem.cli.terminal.choosing import (
+    check_hold_facts,
+    choose_agent,
+    choose_scope,
+    readable_scopes,
+)
+from edenmem.cli.terminal.data import keys_of, to_data
+from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.prompts import ask_text, confirm
+from edenmem.cli.terminal.times import parse_duration
+from edenmem.cli.terminal.views import (
+    HISTORY,
+    agent_name,
+    fact_columns,
+    labelled,
+    tell_edit,
+    tell_edits,
+)
+from edenmem.engine.reports import EditReport
+from edenmem.errors import NotFoundError
+from edenmem.models.ids import is_id
+from edenmem.models.memory import Fact
+from edenmem.models.search import FactFilter
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.edits.editor import Editor
+
+app = group("Facts: atomic statements that can be searched.")
+
+_Which = Annotated[str, typer.Argument(metavar="FACT", help="Its id or the id's beginning.")]
+
+
+@app.command("list", cls=Command)
+def list_facts(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kinds: options.Kinds = None,
+    user: options.User = None,
+    account: options.Account = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: options.Limit = 50,
+    vectors: options.Vectors = False,
+) -> None:
+    """List facts of an agent, newest first. A user's or group's are shown only if it is named.
+
+    \b
+    edenmem fact list --agent mira
+    edenmem fact list --agent mira --user lena -s user --since 7d
+    """
+    run = invocation(ctx)
+    begin, end = options.period(since, until)
+    chosen = choose_agent(run, agent)
+    scopes = readable_scopes(
+        run, chosen, kinds=kinds, user=user, account=account, group=group, shard=shard
+    )
+    facts = run.store.facts(
+        FactFilter(
+            scopes=scopes,
+            since=begin,
+            until=end,
+            session_id=run.resolver.session(session).id if session else None,
+        ),
+        limit=options.fetch(limit),
+        with_vectors=vectors,
+    )
+    run.out.listing(
+        facts,
+        fact_columns(run),
+        limit=limit,
+        data=lambda fact: to_data(fact, vectors=vectors),
+        empty="no facts",
+        header=keys_of(Fact, vectors=vectors),
+    )
+
+
+@app.command("show", cls=Command)
+def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> None:
+    """Show one fact in full.
+
+    \b
+    edenmem fact show 65a1f0
+    """
+    run = invocation(ctx)
+    found = _existing(run, fact)
+    if vectors:
+        found = run.store.fact(found.id, with_vector=True) or found
+    run.out.record(
+        found, _fields(run, found), text=found.content, data=lambda f: to_data(f, vectors=vectors)
+    )
+
+
+def _existing(run: Invocation, text: str) -> Fact:
+    """The fact that is meant.
+
+    Raises:
+        NotFoundError: there is none; of one that is deleted it says so.
+    """
+    try:
+        return run.resolver.fact(text)
+    except NotFoundError:
+        fact_id = text.strip().lower()
+        if not is_id(fact_id) or not run.store.history("fact", fact_id):
+            raise
+        raise NotFoundError(
+            f"the fact {fact_id} is deleted",
+            hint=f"'edenmem fact restore {fact_id}' brings it back, 'fact history' shows it",
+        ) from None
+
+
+def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
+    return [
+        ("id", fact.id),
+        ("agent", agent_name(run, fact.agent_id)),
+        ("scope", labelled(run, [fact.home])(fact.home)),
+        ("formed", fact.formed_at),
+        ("updated", fact.updated_at),
+        ("version", fact.version),
+        ("private", fact.private),
+        ("session", fact.session_id),
+        ("messages", list(fact.source_message_ids)),
+        ("seen", f"{fact.access_count} times" if fact.access_count else None),
+        ("last seen", fact.last_accessed_at),
+        ("vector of", fact.embedding_model or "none yet"),
+        ("before", fact.previous_content),
+    ]
+
+
+@app.command("add", cls=Command)
+def add(
+    ctx: typer.Context,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The fact.")] = None,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: options.Private = False,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Add a fact by hand.
+
+    \b
+    edenmem fact add --agent mira --content "The walk is on Saturday."
+    edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
+    """
+    run = invocation(ctx)
+    check_hold_facts([kind] if kind else ())
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    new = given_text(text if content is None else content, file)
+    scope = choose_scope(
+        run, kind=kind, agent=agent, user=user, group=group, shard=shard, new_group=True
+    )
+    if new is None:
+        new = ask_text("the fact", "--content")
+    report = run.edit(
+        lambda editor: editor.add_fact(
+            scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
+        ),
+        embed=not dry_run,
+    )
+    tell_edit(run, report)
+    if not dry_run:
+        await_search(run, report.target_id, wait=wait, seconds=seconds)
+
+
+@app.command("edit", cls=Command)
+def edit(
+    ctx: typer.Context,
+    fact: _Which,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: Annotated[
+        bool | None, typer.Option("--private/--no-private", help="Whether it may be propagated.")
+    ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Change a fact's text, in $EDITOR or as given. Refused if somebody else changed it first.
+
+    \b
+    edenmem fact edit 65f3a0c2
+    edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    found = _existing(run, fact)
+    new = given_text(content, file)
+    if private is not None:
+        report = run.edit(
+            lambda editor: editor.set_private(
+                "fact", found.id, private, reason=reason, dry_run=dry_run
+            )
+        )
+        tell_edit(run, report)
+        if new is None:
+            return
+
+    def write(text: str, only_try: bool) -> EditReport:
+        return run.edit(
+            lambda editor: editor.edit_fact(
+                found.id,
+                text,
+                expected_version=found.version,
+                allow_long=allow_long,
+                reason=reason,
+                dry_run=only_try,
+            ),
+            embed=not only_try,
+        )
+
+    written = change_text(
+        run.out,
+        found.content,
+        name=f"fact-{found.id}",
+        given=new,
+        yes=yes,
+        dry_run=dry_run,
+        write=write,
+        tell=lambda report: tell_edit(run, report),
+    )
+    if written is not None:
+        await_search(run, found.id, wait=wait, seconds=seconds)
+
+
+@app.command("delete", cls=Command)
+def delete(
+    ctx: typer.Context,
+    facts: Annotated[list[str], typer.Argument(metavar="FACT…", help="Ids or their beginnings.")],
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Delete facts. They stay in history; 'fact restore' brings them back.
+
+    \b
+    edenmem fact delete 65a1f0 --dry-run
+    edenmem fact delete 65a1f0 65b2c4 --yes --reason "said in jest"
+    """
+    run = invocation(ctx)
+    found = [_existing(run, fact) for fact in facts]
+    for fact in found:
+        run.out.note(f"{fact.id}  {one_line(fact.content, 60)}")
+    count = f"these {len(found)} facts" if len(found) > 1 else "this fact"
+    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+
+    async def work(editor: Editor) -> list[EditReport]:
+        return [
+            await editor.delete_fact(
+                fact.id, expected_version=fact.version, reason=reason, dry_run=dry_run
+            )
+            for fact in found
+        ]
+
+    tell_edits(run, run.edit(work))
+
+
+@app.command("history", cls=Command)
+def history(ctx: typer.Context, fact: _Which) -> None:
+    """Show every version of a fact, also of a deleted one (by its whole id).
+
+    \b
+    edenmem fact history 65a1f0
+    """
+    run = invocation(ctx)
+    versions = run.store.history("fact", run.resolver.fact_id(fact))
+    run.out.listing(versions, HISTORY, empty="no earlier versions")
+
+
+@app.command("restore", cls=Command)
+def restore(
+    ctx: typer.Context,
+    fact: _Which,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
+    ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Bring back a deleted fact, or an earlier version of a fact.
+
+    \b
+    edenmem fact restore 65a1f0 --version 1
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    fact_id = run.resolver.fact_id(fact)
+    report = run.edit(
+        lambda editor: editor.restore_fact(
+            fact_id, version=version, reason=reason, dry_run=dry_run
+        ),
+        embed=not dry_run,
+    )
+    tell_edit(run, report, verbs=("restore", "restored"))
+    if not dry_run:
+        await_search(run, fact_id, wait=wait, seconds=seconds)
+
+
+app.command("dedup", cls=Command)(dedup)
+app.command("why", cls=Command)(fact_why)

@@ -1,0 +1,140 @@
+"""``edenmem log``: who changed what, when, how and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.memory.change_views import entry_fields, log_columns, show_change
+from edenmem.cli.terminal.choosing import choose_scope
+from edenmem.models.changes import AuditEntry
+
+app = single()
+
+
+@app.command(cls=Command)
+def log(
+    ctx: typer.Context,
+    entry: Annotated[
+        str | None,
+        typer.Argument(metavar="[ENTRY]", help="One entry in full: its id or the beginning of it."),
+    ] = None,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="ID", help="Only of this fact, reflection or other thing."
+        ),
+    ] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Only by this person or worker.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", metavar="WORDS", help="Only by commands that begin so: 'fact edit'."
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Only in this run of a command.")
+    ] = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--action", metavar="KIND", help="Only this kind: revise_fact; may be repeated."
+        ),
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: options.Limit = 20,
+    diff: Annotated[
+        bool | None, typer.Option("--diff/--no-diff", help="Show each change as a diff, or none.")
+    ] = None,
+) -> None:
+    """Show what changed memory, newest first; or one entry, with what it changed.
+
+    \b
+    edenmem log --agent mira --user lena --since 7d
+    edenmem log --target 65f3a1 --diff
+    edenmem log 65f3a1b2
+    """
+    run = invocation(ctx)
+    if entry is not None:
+        _show(run, _entry(run, entry), diff is not False)
+        return
+    begin, end = options.period(since, until)
+    named = any((kind, user, group, shard, session))
+    scope = (
+        choose_scope(
+            run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+        )
+        if named
+        else None
+    )
+    entries = run.store.audit(
+        agent_id=run.resolver.agent(agent).id if agent and scope is None else None,
+        scope=scope,
+        target_id=_id(run, "target", target),
+        run_id=_id(run, "run", run_id),
+        actor=actor,
+        command=command,
+        actions=[each.replace(" ", "_").replace("-", "_") for each in action or ()],
+        since=begin,
+        until=end,
+        limit=options.fetch(limit),
+    )
+    if diff and not run.out.is_data:
+        _story(run, entries, limit)
+        return
+    run.out.listing(
+        entries, log_columns(run), limit=limit, empty="nothing was changed", header=AuditEntry
+    )
+
+
+def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
+    """Entries in full, one below the other."""
+    for number, each in enumerate(entries):
+        if limit and number == limit:
+            run.out.note(f"only the first {limit} are shown; --limit 0 shows all")
+            return
+        if number:
+            run.out.line()
+        _show(run, each, diff=True)
+
+
+def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
+    from edenmem.engine.history.undo import undo_id
+
+    undone = run.store.audit_entry(undo_id(entry.id))
+    if run.out.is_data:
+        from edenmem.cli.terminal.data import to_data
+
+        run.out.objects([to_data(entry) | {"undone_by": undone.id if undone else None}])
+        return
+    run.out.fields(entry_fields(run, entry, undone.id if undone else ""))
+    if diff:
+        show_change(run, entry.before, entry.after, to_stdout=True)
+
+
+def _entry(run: Invocation, text: str) -> AuditEntry:
+    from edenmem.engine.history.entries import logged_id
+
+    found = run.store.audit_entry(logged_id(run.store, "entry", text))
+    assert found is not None
+    return found
+
+
+def _id(run: Invocation, key: Any, text: str | None) -> str | None:
+    from edenmem.engine.history.entries import logged_id
+
+    return None if text is None else logged_id(run.store, key, text)

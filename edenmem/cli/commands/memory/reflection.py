@@ -1,0 +1,236 @@
+"""``edenmem reflection``: interpretations that wait to be consolidated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.choosing import choose_agent, choose_scope, chosen_accounts
+from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.prompts import ask_text, confirm
+from edenmem.cli.terminal.views import (
+    agent_name,
+    labelled,
+    reflection_columns,
+    tell_edit,
+    tell_edits,
+)
+from edenmem.engine.reports import EditReport
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.edits.editor import Editor
+
+app = group("Reflections: interpretations that wait to be consolidated.")
+
+_Which = Annotated[str, typer.Argument(metavar="REFLECTION", help="Its id or the id's beginning.")]
+
+
+@app.command("list", cls=Command)
+def list_reflections(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    account: options.Account = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    pending: Annotated[
+        bool | None, typer.Option("--pending/--absorbed", help="Only these; else both.")
+    ] = None,
+    limit: options.Limit = 50,
+) -> None:
+    """List reflections, newest first: of the scope named, else of all the agent's scopes.
+
+    \b
+    edenmem reflection list --agent mira --pending
+    edenmem reflection list --agent mira --user lena
+    """
+    run = invocation(ctx)
+    scopes: tuple[Scope, ...]
+    if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
+        chosen = choose_agent(run, agent)
+        kinds = [kind] if kind else []
+        scopes = tuple(s.scope for s in run.store.scopes(agent_id=chosen.id, kinds=kinds))
+    elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
+        chosen = choose_agent(run, agent)
+        owners = chosen_accounts(run, user, account, agent_id=chosen.id)
+        scopes = tuple(Scope.user(chosen.id, owner) for owner in owners or ())
+    else:
+        scopes = (
+            choose_scope(
+                run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+            ),
+        )
+    run.out.listing(
+        run.store.reflections(
+            scopes,
+            absorbed=None if pending is None else not pending,
+            limit=options.fetch(limit),
+        ),
+        reflection_columns(run),
+        limit=limit,
+        empty="no reflections",
+        header=Reflection,
+    )
+
+
+@app.command("show", cls=Command)
+def show(ctx: typer.Context, reflection: _Which) -> None:
+    """Show one reflection in full.
+
+    \b
+    edenmem reflection show 65a1f0
+    """
+    run = invocation(ctx)
+    found = run.resolver.reflection(reflection)
+    run.out.record(found, _fields(run, found), text=found.content)
+
+
+def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]:
+    return [
+        ("id", reflection.id),
+        ("agent", agent_name(run, reflection.agent_id)),
+        ("scope", labelled(run, [reflection.home])(reflection.home)),
+        ("formed", reflection.formed_at),
+        ("updated", reflection.updated_at),
+        ("version", reflection.version),
+        ("private", reflection.private),
+        ("session", reflection.session_id),
+        ("messages", list(reflection.source_message_ids)),
+        ("state", "absorbed" if reflection.absorbed else "pending"),
+        ("absorbed", reflection.absorbed_at),
+        ("derived from", list(reflection.propagated_from)),
+    ]
+
+
+@app.command("add", cls=Command)
+def add(
+    ctx: typer.Context,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The reflection.")] = None,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: options.Private = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Add a reflection by hand; it waits in its scope's buffer.
+
+    \b
+    edenmem reflection add --agent mira --user lena "Wants short answers."
+    """
+    run = invocation(ctx)
+    new = given_text(text if content is None else content, file)
+    scope = choose_scope(
+        run,
+        kind=kind,
+        agent=agent,
+        user=user,
+        group=group,
+        shard=shard,
+        session=session,
+        new_group=True,
+    )
+    if new is None:
+        new = ask_text("the reflection", "--content")
+    report = run.edit(
+        lambda editor: editor.add_reflection(
+            scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
+        )
+    )
+    tell_edit(run, report)
+
+
+@app.command("edit", cls=Command)
+def edit(
+    ctx: typer.Context,
+    reflection: _Which,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Change a pending reflection's text, in $EDITOR or as given.
+
+    \b
+    edenmem reflection edit 65a1f0 --content "Prefers short answers."
+    """
+    run = invocation(ctx)
+    found = run.resolver.reflection(reflection)
+
+    def write(text: str, only_try: bool) -> EditReport:
+        return run.edit(
+            lambda editor: editor.edit_reflection(
+                found.id,
+                text,
+                expected_version=found.version,
+                allow_long=allow_long,
+                reason=reason,
+                dry_run=only_try,
+            )
+        )
+
+    change_text(
+        run.out,
+        found.content,
+        name=f"reflection-{found.id}",
+        given=given_text(content, file),
+        yes=yes,
+        dry_run=dry_run,
+        write=write,
+        tell=lambda report: tell_edit(run, report),
+    )
+
+
+@app.command("delete", cls=Command)
+def delete(
+    ctx: typer.Context,
+    reflections: Annotated[
+        list[str], typer.Argument(metavar="REFLECTION…", help="Ids or their beginnings.")
+    ],
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Delete reflections. The audit entry keeps all of each.
+
+    \b
+    edenmem reflection delete 65a1f0 --yes
+    """
+    run = invocation(ctx)
+    found = [run.resolver.reflection(reflection) for reflection in reflections]
+    for reflection in found:
+        run.out.note(f"{reflection.id}  {one_line(reflection.content, 60)}")
+    count = f"these {len(found)} reflections" if len(found) > 1 else "this reflection"
+    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+
+    async def work(editor: Editor) -> list[EditReport]:
+        return [
+            await editor.delete_reflection(
+                reflection.id,
+                expected_version=reflection.version,
+                reason=reason,
+                dry_run=dry_run,
+            )
+            for reflection in found
+        ]
+
+    tell_edits(run, run.edit(work))

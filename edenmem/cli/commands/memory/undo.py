@@ -1,0 +1,252 @@
+"""``edenmem undo``: one change taken back, or all of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.memory.change_views import action_words, show_change, where
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.times import ago
+from edenmem.engine.history.inverses import UndoOutcome, UndoStep
+from edenmem.errors import ConflictError, ExitCode, UsageError
+from edenmem.models.changes import AuditEntry
+from edenmem.text import one_line
+
+app = single()
+
+#: Entries of a run that are shown one by one beforehand.
+_SHOWN = 10
+
+
+@app.command(cls=Command)
+def undo(
+    ctx: typer.Context,
+    entry: Annotated[
+        str | None,
+        typer.Argument(metavar="[ENTRY]", help="An entry of the log: its id or its beginning."),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="All that this run of a command changed."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also what was changed since; later states stay in history."),
+    ] = False,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Take back a change, or all changes of a run, newest first.
+
+    What was changed since is left alone, and what stands in the way is shown. An undo is a change
+    itself: undo it, and what it took back is there again.
+
+    \b
+    edenmem undo 65f3a1b2 --dry-run
+    edenmem undo --run 65f3a1b2 --yes
+    """
+    from edenmem.engine.history.entries import logged_id
+
+    run = invocation(ctx)
+    if (entry is None) == (run_id is None):
+        raise UsageError("name one entry, or a run with --run", hint="'edenmem log' lists them")
+    if entry is not None:
+        _one(run, logged_id(run.store, "entry", entry), force, yes, dry_run, reason)
+    else:
+        whole = logged_id(run.store, "run", run_id or "")
+        _all(run, whole, force, yes, dry_run, reason)
+
+
+# -- one entry -----------------------------------------------------------------------------------
+
+
+def _one(
+    run: Invocation, entry_id: str, force: bool, yes: bool, dry_run: bool, reason: str
+) -> None:
+    undoer = _undoer(run)
+    plan = undoer.plan(entry_id, force=force)
+    if plan.outcome is UndoOutcome.REFUSED:
+        _refuse(run, plan)
+    if plan.outcome is UndoOutcome.ALREADY:
+        run.out.note(f"nothing to do: {plan.why}")
+        _data(run, plan)
+        return
+    if not (run.out.is_data and (yes or dry_run)):
+        _tell_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
+    if dry_run:
+        _data(run, plan)
+        return
+    if not confirm("Undo it?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    step = undoer.undo(entry_id, force=force, reason=reason)
+    if step.outcome is UndoOutcome.REFUSED:
+        _refuse(run, step)
+    _give_vectors(run, [step])
+    _data(run, step)
+    if not run.out.is_data:
+        run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again")
+
+
+def _tell_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
+    tell = run.out.safe if to_stdout else run.out.note
+    tell(_line(run, step.of or step.entry))
+    if step.forced:
+        tell(f"{step.why or 'it was changed since'}; what is there now stays in history")
+        for line in _in_the_way(run, step):
+            tell(line)
+    for notice in step.notices:
+        tell(notice)
+    show_change(run, step.before, step.after, to_stdout=to_stdout, old="now", new="then")
+
+
+def _refuse(run: Invocation, step: UndoStep) -> None:
+    for line in _in_the_way(run, step):
+        run.out.note(line)
+    if step.forceable:
+        hint = f"undo that first, or overrule it: edenmem undo {step.entry.id} --force"
+    elif step.in_the_way:
+        hint = f"undo that first: edenmem undo {step.in_the_way[0].id}"
+    else:
+        hint = f"'edenmem log {step.entry.id}' shows what it did"
+    raise ConflictError(f"{step.entry.id} cannot be undone: {step.why}", hint=hint)
+
+
+def _in_the_way(run: Invocation, step: UndoStep) -> Iterator[str]:
+    if step.in_the_way:
+        yield "later changes:"
+    for each in step.in_the_way:
+        yield f"  {_line(run, each)}"
+    if step.more:
+        yield f"  and {step.more} more: edenmem log --target {step.entry.target_id}"
+
+
+def _line(run: Invocation, entry: AuditEntry) -> str:
+    place = where(run, [entry])(entry)
+    told = (entry.id, ago(entry.at), entry.actor.name, action_words(entry), place)
+    return one_line(" · ".join(filter(None, told)))
+
+
+# -- a run ---------------------------------------------------------------------------------------
+
+
+def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, reason: str) -> None:
+    undoer = _undoer(run)
+    planned: Counter[UndoOutcome] = Counter()
+    if dry_run and run.out.is_data:
+        run.out.objects(map(_step_data, undoer.undo_run(run_id, force=force, dry_run=True)))
+        return
+    if dry_run or not yes:
+        tell = run.out.safe if dry_run else run.out.note
+        for step in undoer.undo_run(run_id, force=force, dry_run=True):
+            planned[step.outcome] += 1
+            if planned.total() <= _SHOWN or step.outcome is UndoOutcome.REFUSED:
+                tell(_told(run, step))
+        if planned.total() > _SHOWN:
+            tell(f"and more; 'edenmem log --run {run_id}' shows all")
+        if planned.total() == planned[UndoOutcome.ALREADY]:
+            run.out.note("nothing to do: nothing of what the run changed is left")
+            return
+        tell(f"would be: {_counted(planned)}")
+        if dry_run:
+            if planned[UndoOutcome.REFUSED]:
+                raise typer.Exit(ExitCode.SOME_FAILED)
+            return
+    if not confirm(f"Undo all of the run {run_id}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    done: Counter[UndoOutcome] = Counter()
+
+    def steps() -> Iterator[UndoStep]:
+        for step in undoer.undo_run(run_id, force=force, reason=reason):
+            done[step.outcome] += 1
+            yield step
+
+    if run.out.is_data:
+        run.out.objects(_step_data(step) for step in _with_vectors(run, steps()))
+    else:
+        for step in _with_vectors(run, steps()):
+            if step.outcome is UndoOutcome.REFUSED:
+                run.out.safe(_told(run, step))
+        run.out.line(_counted(done))
+        if done[UndoOutcome.DONE]:
+            run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
+    if done[UndoOutcome.REFUSED]:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _told(run: Invocation, step: UndoStep) -> str:
+    line = f"{step.outcome.value:<8} {_line(run, step.entry)}"
+    return f"{line}: {step.why}" if step.why else line
+
+
+def _counted(counts: Counter[UndoOutcome]) -> str:
+    return (
+        ", ".join(
+            f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome]
+        )
+        or "nothing to undo"
+    )
+
+
+# -- shared --------------------------------------------------------------------------------------
+
+
+def _undoer(run: Invocation) -> Any:
+    from edenmem.engine.history.undo import Undoer
+
+    return Undoer(run.store, actor=run.actor)
+
+
+def _data(run: Invocation, step: UndoStep) -> None:
+    if run.out.is_data:
+        run.out.objects([_step_data(step)])
+
+
+def _step_data(step: UndoStep) -> dict[str, Any]:
+    return {
+        "entry": step.entry.id,
+        "outcome": step.outcome.value,
+        "undo_id": step.undo_id,
+        "action": step.entry.action,
+        "target_type": step.entry.target_type,
+        "target_id": step.entry.target_id,
+        "before": step.before,
+        "after": step.after,
+        "why": step.why,
+        "in_the_way": [to_data(each) for each in step.in_the_way],
+        "more_in_the_way": step.more,
+        "forced": step.forced,
+        "notices": list(step.notices),
+    }
+
+
+def _with_vectors(run: Invocation, steps: Iterator[UndoStep]) -> Iterator[UndoStep]:
+    """The steps as they come; facts whose old text has no vector get one in batches."""
+    from edenmem.store.protocol.store import batched
+
+    for batch in batched(steps, 100):
+        _give_vectors(run, batch)
+        yield from batch
+
+
+def _give_vectors(run: Invocation, steps: list[UndoStep]) -> None:
+    from edenmem.engine.history.undo import give_vectors, without_vector
+
+    facts = without_vector(steps)
+    if not facts:
+        return
+    missing = run.with_models(
+        lambda _, embedder: give_vectors(run.store, run.settings, embedder, facts)
+    )
+    if missing:
+        run.out.note(missing)

@@ -1,0 +1,1 @@
+"""Agents, users, sessions and their scopes."""

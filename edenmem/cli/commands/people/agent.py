@@ -1,0 +1,168 @@
+"""``edenmem agent``: who has memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import tell_edit
+from edenmem.errors import ConflictError
+from edenmem.models.host import Agent
+from edenmem.models.ids import utc_now
+
+app = group("Agents: whose memory it is.")
+
+_Who = Annotated[str, typer.Argument(metavar="AGENT", help="Username, id or its beginning.")]
+_UserMemory = Annotated[bool, typer.Option("--user-memory", help="Only what it keeps about users.")]
+_AgentMemory = Annotated[bool, typer.Option("--agent-memory", help="Only its own memory.")]
+
+_COLUMNS: list[Column[Agent]] = [
+    Column("id", lambda a: a.id, "id"),
+    Column("username", lambda a: a.username),
+    Column("name", lambda a: a.name, "text"),
+    Column("user memory", lambda a: "on" if a.user_memory_enabled else "off"),
+    Column("agent memory", lambda a: "on" if a.agent_memory_enabled else "off"),
+]
+
+
+@app.command("list", cls=Command)
+def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
+    """List the agents with their switches.
+
+    \b
+    edenmem agent list
+    """
+    run = invocation(ctx)
+    run.out.listing(
+        run.store.agents(),
+        _COLUMNS,
+        limit=limit,
+        empty="no agents; 'edenmem agent add NAME'",
+        header=Agent,
+    )
+
+
+@app.command("show", cls=Command)
+def show(ctx: typer.Context, agent: _Who) -> None:
+    """Show one agent with its switches, shards and persona.
+
+    \b
+    edenmem agent show mira
+    """
+    run = invocation(ctx)
+    found = run.resolver.agent(agent)
+    run.out.record(
+        found,
+        [
+            ("id", found.id),
+            ("username", found.username),
+            ("name", found.name),
+            ("owner", found.owner),
+            ("user memory", "on" if found.user_memory_enabled else "off"),
+            ("agent memory", "on" if found.agent_memory_enabled else "off"),
+            ("created", found.created_at),
+            ("shards", [policy.shard for policy in run.store.shards(found.id)]),
+        ],
+        text=found.persona,
+    )
+
+
+@app.command("add", cls=Command)
+def add(
+    ctx: typer.Context,
+    username: Annotated[str, typer.Argument(metavar="NAME", help="Its username.")],
+    hex_id: options.Hex = None,
+    name: Annotated[str, typer.Option("--name", help="The name that people see.")] = "",
+    persona: Annotated[str, typer.Option("--persona", help="Who the agent is.")] = "",
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", metavar="USER", help="The user who owns it; required on MongoDB."),
+    ] = None,
+    user_memory: Annotated[
+        bool, typer.Option("--user-memory/--no-user-memory", help="What it keeps about users.")
+    ] = True,
+    agent_memory: Annotated[
+        bool, typer.Option("--agent-memory/--no-agent-memory", help="Its own memory.")
+    ] = True,
+) -> None:
+    """Add an agent with its memory on, where no platform does so.
+
+    \b
+    edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
+    edenmem agent add mira --owner lena --no-user-memory
+    """
+    from edenmem.engine.edits.accounts import add_account
+
+    run = invocation(ctx)
+    agent = Agent(
+        id=options.checked_id(hex_id),
+        username=options.checked_username(username),
+        name=name,
+        persona=persona,
+        owner=run.resolver.user(owner).id if owner else None,
+        user_memory_enabled=user_memory,
+        agent_memory_enabled=agent_memory,
+        created_at=utc_now(),
+    )
+    if not add_account(run.store, agent, actor=run.actor, at=utc_now()):
+        raise ConflictError(
+            f"the username {username!r} or the id is taken",
+            hint="'edenmem agent list' shows those there are",
+        )
+    run.out.record(agent, [("added agent", agent.username), ("id", agent.id)])
+
+
+@app.command("enable", cls=Command)
+def enable(
+    ctx: typer.Context,
+    agent: _Who,
+    user_memory: _UserMemory = False,
+    agent_memory: _AgentMemory = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Switch an agent's memory on: both kinds, or the one named.
+
+    \b
+    edenmem agent enable mira --user-memory
+    """
+    _switch(invocation(ctx), agent, True, user_memory, agent_memory, dry_run, reason)
+
+
+@app.command("disable", cls=Command)
+def disable(
+    ctx: typer.Context,
+    agent: _Who,
+    user_memory: _UserMemory = False,
+    agent_memory: _AgentMemory = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Switch an agent's memory off: both kinds, or the one named. Nothing is removed.
+
+    \b
+    edenmem agent disable mira --user-memory --dry-run
+    """
+    _switch(invocation(ctx), agent, False, user_memory, agent_memory, dry_run, reason)
+
+
+def _switch(
+    run: Invocation, name: str, on: bool, user: bool, agent: bool, dry_run: bool, reason: str
+) -> None:
+    both = user == agent
+    found = run.resolver.agent(name)
+    report = run.edit(
+        lambda editor: editor.set_agent(
+            found.id,
+            user_memory=on if user or both else None,
+            agent_memory=on if agent or both else None,
+            reason=reason,
+            dry_run=dry_run,
+        )
+    )
+    tell_edit(run, report, target=f"agent {found.username}")

@@ -1,0 +1,310 @@
+"""``edenmem scope``: the places where memory is kept, and the rules of each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.choosing import choose_scope, chosen_accounts
+from edenmem.cli.terminal.views import (
+    agent_name,
+    labelled,
+    scope_columns,
+    scope_status,
+    state,
+    tell_edit,
+)
+from edenmem.engine.reports import ScopeStatus
+from edenmem.engine.scopes.overview import scope_statuses
+from edenmem.models.memory import Policy
+from edenmem.models.scope import Scope
+
+app = group("Scopes: the places where memory is kept, each with its rules.")
+
+
+@app.command("list", cls=Command)
+def list_scopes(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kinds: options.Kinds = None,
+    user: options.User = None,
+    account: options.Account = None,
+    due: Annotated[bool, typer.Option("--due", help="Only those to be consolidated.")] = False,
+    limit: options.Limit = 100,
+) -> None:
+    """List every scope that has anything, with its sizes and limits.
+
+    \b
+    edenmem scope list --agent mira --scope user
+    edenmem scope list --due --format json
+    """
+    run = invocation(ctx)
+    agent_id = run.resolver.agent(agent).id if agent else None
+    statuses = scope_statuses(
+        run.store,
+        run.settings,
+        agent_id=agent_id,
+        kinds=kinds or (),
+        user_ids=chosen_accounts(run, user, account, agent_id=agent_id),
+        min_pending=1 if due else 0,
+    )
+    if due:
+        statuses = (status for status in statuses if status.due)
+    run.out.listing(
+        statuses,
+        scope_columns(run),
+        limit=limit,
+        empty="no scope has anything yet",
+        header=ScopeStatus,
+    )
+
+
+@app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+) -> None:
+    """Show one scope: sizes, limits, and its text.
+
+    \b
+    edenmem scope show --agent mira --user lena
+    """
+    run = invocation(ctx)
+    scope = choose_scope(
+        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+    )
+    status = scope_status(run, scope)
+    text = run.store.consolidations([scope]).get(scope)
+    run.out.record(
+        status,
+        [
+            ("agent", agent_name(run, scope.agent_id)),
+            ("scope", labelled(run, [scope])(scope)),
+            ("state", state(status) or "active"),
+            ("facts", status.facts),
+            ("pending", f"{status.pending} of {status.consolidate_at}"),
+            ("oldest pending", status.oldest_pending_at),
+            ("version", status.version or "no text yet"),
+            ("words", f"{status.words} of {status.word_limit}"),
+            ("consolidated", status.last_consolidated_at),
+        ],
+        text=text.consolidated_content if text else "",
+    )
+
+
+@app.command("policy", cls=Command)
+def policy(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    memory_instructions: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What to remember here, and what not.")
+    ] = None,
+    consolidation_instructions: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="How the text is to be written.")
+    ] = None,
+    consolidate_at: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Pending reflections that make the scope due."),
+    ] = None,
+    word_limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Words that the text may have.")
+    ] = None,
+    fact_buffer_max: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Facts that are kept; 0: all.")
+    ] = None,
+    fast_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="The model that extracts facts.")
+    ] = None,
+    slow_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="The model that reflects and rewrites.")
+    ] = None,
+    private: Annotated[
+        bool | None,
+        typer.Option("--private/--no-private", help="Nothing in it moves to a wider scope."),
+    ] = None,
+    propagate: Annotated[
+        bool | None,
+        typer.Option("--propagate/--no-propagate", help="Propose what is general further up."),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option("--default", metavar="NAME", help="Back to the default, such as word-limit."),
+    ] = None,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Show a scope's policy, or set what is named. With --shard NAME it makes the shard.
+
+    \b
+    edenmem scope policy --agent mira --user lena --word-limit 400
+    edenmem scope policy --agent mira --shard route --memory-instructions "Roads"
+    edenmem scope policy --agent mira --default word-limit
+    """
+    run = invocation(ctx)
+    changes: dict[str, object] = {
+        name: value
+        for name, value in {
+            "memory_instructions": memory_instructions,
+            "consolidation_instructions": consolidation_instructions,
+            "consolidate_at": consolidate_at,
+            "word_limit": word_limit,
+            "fact_buffer_max": fact_buffer_max,
+            "fast_model": fast_model,
+            "slow_model": slow_model,
+            "private": private,
+            "propagate": propagate,
+        }.items()
+        if value is not None
+    }
+    for name in default or ():
+        changes[name.replace("-", "_")] = None
+    scope = choose_scope(
+        run,
+        kind=kind,
+        agent=agent,
+        user=user,
+        group=group,
+        shard=shard,
+        session=session,
+        new=bool(changes),
+    )
+    stored = run.store.policies([scope]).get(scope)
+    if not changes:
+        _show_policy(run, scope, stored)
+        return
+    report = run.edit(
+        lambda editor: editor.set_policy(
+            scope,
+            changes,
+            expected_version=stored.version if stored else 0,
+            reason=reason,
+            dry_run=dry_run,
+        )
+    )
+    tell_edit(run, report, target=f"the policy of {_of(run, scope)}")
+
+
+def _of(run: Invocation, scope: Scope) -> str:
+    """What a person calls the scope: ``mira, shard route``."""
+    return f"{agent_name(run, scope.agent_id)}, {labelled(run, [scope])(scope)}"
+
+
+def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
+    policy = stored or _unset(scope)
+    status = scope_status(run, scope)
+
+    def or_default(value: object, default: object) -> str:
+        return f"{value}" if value is not None else f"{default} (default)"
+
+    run.out.record(
+        policy,
+        [
+            ("agent", agent_name(run, scope.agent_id)),
+            ("scope", labelled(run, [scope])(scope)),
+            ("state", "active" if policy.active else "paused"),
+            ("private", policy.private),
+            (
+                "propagates",
+                or_default(
+                    policy.propagate, getattr(run.settings.scopes, scope.kind.value).propagate
+                ),
+            ),
+            ("consolidate at", or_default(policy.consolidate_at, status.consolidate_at)),
+            ("word limit", or_default(policy.word_limit, status.word_limit)),
+            (
+                "facts kept",
+                or_default(
+                    policy.fact_buffer_max,
+                    getattr(run.settings.scopes, scope.kind.value).fact_buffer_max or "all",
+                ),
+            ),
+            ("fast model", or_default(policy.fast_model, run.settings.llm.fast_model)),
+            ("slow model", or_default(policy.slow_model, run.settings.llm.slow_model)),
+            ("version", policy.version),
+            ("updated", policy.updated_at),
+        ],
+        text="\n\n".join(
+            f"{title}:\n{text}"
+            for title, text in (
+                ("memory instructions", policy.memory_instructions),
+                ("consolidation instructions", policy.consolidation_instructions),
+            )
+            if text
+        ),
+    )
+
+
+def _unset(scope: Scope) -> Policy:
+    return Policy(
+        id="",
+        scope=scope.kind,
+        agent_id=scope.agent_id,
+        user_id=scope.user_id,
+        group_id=scope.group_id,
+        shard=scope.shard_name,
+        session_id=scope.session_id,
+    )
+
+
+@app.command("pause", cls=Command)
+def pause(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Let a scope keep what it has and take nothing new.
+
+    \b
+    edenmem scope pause --agent mira --shard route --reason "moving"
+    """
+    run = invocation(ctx)
+    scope = choose_scope(
+        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+    )
+    report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
+    tell_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
+
+
+@app.command("resume", cls=Command)
+def resume(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kind: options.Kind = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Let a paused scope take new memories again.
+
+    \b
+    edenmem scope resume --agent mira --shard route
+    """
+    run = invocation(ctx)
+    scope = choose_scope(
+        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
+    )
+    report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
+    tell_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))

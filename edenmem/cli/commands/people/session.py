@@ -1,0 +1,182 @@
+"""``edenmem session``: the conversations that memory is formed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import iso
+from edenmem.engine.reports import ImportReport
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import ExitCode
+from edenmem.models.host import Session
+
+app = group("Sessions: the conversations that memory is formed from.")
+
+
+@app.command("list", cls=Command)
+def list_sessions(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    user: options.User = None,
+    group: options.Group = None,
+    limit: options.Limit = 50,
+) -> None:
+    """List sessions, latest activity first.
+
+    \b
+    edenmem session list --agent mira --user lena
+    """
+    run = invocation(ctx)
+    sessions = run.store.sessions(
+        agent_id=run.resolver.agent(agent).id if agent else None,
+        user_id=run.resolver.user(user).id if user else None,
+        group_id=group,
+        limit=options.fetch(limit),
+    )
+    run.out.listing(sessions, _columns(run), limit=limit, empty="no sessions", header=Session)
+
+
+def _columns(run: Invocation) -> Any:
+    def columns(sessions: Sequence[Session]) -> list[Column[Session]]:
+        accounts = names(run.store, [id for s in sessions for id in (*s.agents, *s.users)])
+        return [
+            Column("id", lambda s: s.id, "id"),
+            Column("name", lambda s: s.name or s.title, "name"),
+            Column("agents", lambda s: ", ".join(accounts.get(id, id) for id in s.agents)),
+            Column("users", lambda s: ", ".join(accounts.get(id, id) for id in s.users), "text"),
+            Column("group", lambda s: s.group_id),
+            Column("last", lambda s: s.last_activity, "time"),
+            Column("state", _state),
+        ]
+
+    return columns
+
+
+def _state(session: Session) -> str:
+    """Show what keeps a session out of a cold run, or that it was imported."""
+    if session.incognito:
+        return "incognito"
+    if session.imported:
+        return "imported"
+    return "" if session.status == "active" else session.status
+
+
+@app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Name, title, id or its beginning.")
+    ],
+    limit: options.Limit = 20,
+) -> None:
+    """Show a session with its newest messages.
+
+    \b
+    edenmem session show lena-first-visit --limit 0
+    """
+    run = invocation(ctx)
+    found = run.resolver.session(session)
+    messages = list(run.store.messages(found.id, newest=options.fetch(limit)))
+    cut = limit and len(messages) > limit
+    messages = messages[-limit:] if limit else messages
+    accounts = names(run.store, [*found.agents, *found.users])
+    run.out.record(
+        found,
+        [
+            ("id", found.id),
+            ("name", found.name),
+            ("title", found.title),
+            ("agents", [accounts.get(id, id) for id in found.agents]),
+            ("users", [accounts.get(id, id) for id in found.users]),
+            ("group", found.group_id),
+            ("status", found.status),
+            ("imported", found.imported or None),
+            ("incognito", found.incognito or None),
+            ("last activity", found.last_activity),
+        ],
+        data=lambda one: to_data(one) | {"messages": [to_data(message) for message in messages]},
+    )
+    if not run.out.is_data:
+        for message in messages:
+            run.out.line()
+            run.out.passage(
+                f"{message.name or message.role} ({message.role}, {iso(message.created_at)})",
+                message.content,
+            )
+    if cut:
+        run.out.note(f"only the newest {limit} messages are shown; --limit 0 shows all")
+
+
+@app.command("import", cls=Command)
+def import_(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - is stdin.")],
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Import the good lines (exit 1); else it is all or none."),
+    ] = False,
+    add_missing: Annotated[
+        bool, typer.Option("--add-missing", help="Add agents and users that are not known yet.")
+    ] = False,
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", metavar="USER", help="The owner of added agents and sessions."),
+    ] = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Import conversations, one session a line. Importing again adds only what is new.
+
+    \b
+    {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages":
+     [{"role": "user", "name": "lena", "content": "Hi!",
+       "created_at": "2026-11-02T09:14:00Z"}]}
+
+    \b
+    edenmem session import sessions.jsonl --add-missing
+    """
+    from edenmem.engine.sessions.importer import import_sessions
+
+    run = invocation(ctx)
+    with lines_of(file) as lines:
+        report = import_sessions(
+            run.store,
+            lines,
+            skip_bad=skip_bad,
+            add_missing=add_missing,
+            dry_run=dry_run,
+            owner=owner,
+            actor=run.actor,
+        )
+    tell_import(run, report, dry_run=dry_run)
+    if report.problems:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def tell_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
+    """Print what an import did; the bad lines on stderr."""
+    for number, problem in report.problems:
+        run.out.note(f"line {number}: {problem}")
+    if kept := report.owners_kept:
+        were = "1 session was there already and keeps its owner"
+        run.out.note(
+            were if kept == 1 else f"{kept} sessions were there already and keep their owner"
+        )
+    if run.out.is_data:
+        run.out.objects([to_data(report) | {"dry_run": dry_run}])
+        return
+    run.out.line(
+        f"{'would import' if dry_run else 'imported'} {report.new_sessions} new sessions "
+        f"of {report.sessions}, {report.new_messages} new messages of {report.messages}"
+    )
+    for what, added in (("agents", report.agents_added), ("users", report.users_added)):
+        if added:
+            run.out.fields([(f"  {what} added", list(added))])

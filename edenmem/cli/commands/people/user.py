@@ -1,0 +1,168 @@
+"""``edenmem user``: the people that memory is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import agent_name
+from edenmem.errors import ConflictError, ExitCode
+from edenmem.models.host import User
+from edenmem.models.ids import utc_now
+
+if TYPE_CHECKING:
+    from edenmem.engine.edits.user_merging import AccountMerge
+
+app = group("Users: the people that memory is about.")
+
+_COLUMNS: list[Column[User]] = [
+    Column("id", lambda u: u.id, "id"),
+    Column("username", lambda u: u.username, "text"),
+    Column("same person as", lambda u: u.eden_user_id),
+    Column("since", lambda u: u.created_at, "time"),
+]
+
+
+@app.command("list", cls=Command)
+def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
+    """List the people that memory is about.
+
+    \b
+    edenmem user list --limit 20
+    """
+    run = invocation(ctx)
+    run.out.listing(
+        run.store.users(),
+        _COLUMNS,
+        limit=limit,
+        empty="no users; 'edenmem user add NAME'",
+        header=User,
+    )
+
+
+@app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Username, ID or ID prefix.")],
+) -> None:
+    """Show one account, and all accounts of the same person.
+
+    \b
+    edenmem user show lena
+    """
+    from edenmem.engine.scopes.people import person_of
+
+    run = invocation(ctx)
+    found = run.resolver.user(user)
+    person = person_of(run.store, found.id)
+    accounts = [{"id": each.id, "username": each.username} for each in person.accounts]
+    run.out.record(
+        found,
+        [
+            ("id", found.id),
+            ("username", found.username),
+            ("same person as", found.eden_user_id),
+            ("accounts", list(person.names.values())),
+            ("tier", found.subscription_tier),
+            ("flags", list(found.feature_flags)),
+            ("created", found.created_at),
+        ],
+        data=lambda one: to_data(one) | {"accounts": accounts},
+    )
+
+
+@app.command("add", cls=Command)
+def add(
+    ctx: typer.Context,
+    username: Annotated[str, typer.Argument(metavar="NAME", help="The username.")],
+    hex_id: options.Hex = None,
+) -> None:
+    """Add a user, where no platform does so.
+
+    \b
+    edenmem user add lena
+    """
+    from edenmem.engine.edits.accounts import add_account
+
+    run = invocation(ctx)
+    user = User(
+        id=options.checked_id(hex_id),
+        username=options.checked_username(username),
+        created_at=utc_now(),
+    )
+    if not add_account(run.store, user, actor=run.actor, at=utc_now()):
+        raise ConflictError(f"the username {username!r} or the id is taken")
+    run.out.record(user, [("added user", user.username), ("id", user.id)])
+
+
+@app.command("merge", cls=Command)
+def merge(
+    ctx: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="Account to move memory from: name or ID.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="Account to move memory to: name or ID.")
+    ],
+    agent: options.Agent = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Move the memory of one account to another, of one agent or of all.
+
+    Facts, reflections and the text move. A fact that both accounts have is kept once, with the
+    sources of both. If the target has a text, the lines of the other one become pending
+    reflections, which the next consolidation works in. Links between accounts stay as they are.
+    The command may be interrupted and repeated, and 'undo --run' takes it back.
+
+    \b
+    edenmem user merge lena-discord lena --dry-run
+    edenmem user merge lena-discord lena --agent mira --yes
+    """
+    from edenmem.engine.edits.user_merging import UserMerger
+    from edenmem.engine.scopes.people import person_of
+
+    run = invocation(ctx)
+    agent_id = run.resolver.agent(agent).id if agent else None
+    source_id = run.resolver.account_id(source, agent_id=agent_id)
+    target_id = run.resolver.account_id(target, agent_id=agent_id)
+    merger = UserMerger(run.store, run.settings, actor=run.actor)
+    planned = list(merger.merge(source_id, target_id, agent_id=agent_id, dry_run=True))
+    if target_id not in person_of(run.store, source_id).ids:
+        run.out.note("the accounts are not linked: the memory becomes that of another user")
+    if dry_run or not planned:
+        _tell_merges(run, planned)
+        return
+    if not run.out.is_data:
+        _tell_merges(run, planned)
+    if not confirm("Move this memory?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    done = list(merger.merge(source_id, target_id, agent_id=agent_id, reason=reason))
+    if run.out.is_data:
+        _tell_merges(run, done)
+    run.out.note(f"run {run.actor.run_id}: 'edenmem undo --run {run.actor.run_id}' takes it back")
+    if left := sum(each.left for each in done):
+        run.out.note(f"{left} changed in the meantime and left: run the same command again")
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _tell_merges(run: Invocation, merges: list[AccountMerge]) -> None:
+    from edenmem.engine.edits.user_merging import AccountMerge
+
+    columns: list[Column[AccountMerge]] = [
+        Column("agent", lambda each: agent_name(run, each.agent_id)),
+        Column("facts", lambda each: each.facts, "number"),
+        Column("known already", lambda each: each.twins, "number"),
+        Column("reflections", lambda each: each.reflections, "number"),
+        Column("text", lambda each: each.text),
+    ]
+    run.out.listing(merges, columns, empty="no memory to move", header=AccountMerge)

@@ -1,0 +1,1 @@
+"""Finding facts, and the context of a prompt."""

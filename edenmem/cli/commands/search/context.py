@@ -1,0 +1,121 @@
+"""``edenmem context``: the memory that goes into an agent's prompt."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import ask_text
+from edenmem.cli.terminal.tables import Column, plain_table
+from edenmem.cli.terminal.times import parse_when
+from edenmem.engine.reports import ContextPart, ContextReport
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import UsageError
+from edenmem.models.host import Session
+
+app = group("The memory that goes into an agent's prompt.")
+
+
+class Recall(StrEnum):
+    """When facts are searched for a message."""
+
+    OFF = "off"
+    HEURISTIC = "heuristic"
+    LLM = "llm"
+    ALWAYS = "always"
+
+
+@app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[SESSION]", help="Name, title, id or its beginning.")
+    ] = None,
+    session: options.Session = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    message: Annotated[
+        str | None, typer.Option("--message", metavar="TEXT", help="What is about to be answered.")
+    ] = None,
+    recall: Annotated[
+        Recall | None,
+        typer.Option("--recall", metavar="MODE", help="off, heuristic, llm or always."),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="TIME", help="As it was then: 2025-03-01T14:30, 7d."),
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Build it anew, whatever is cached.")
+    ] = False,
+) -> None:
+    """Print a session's context as XML, and on stderr the size of each of its parts.
+
+    The cache is read, and never written: an agent is not served what this command builds.
+
+    \b
+    edenmem context show lena-progress
+    edenmem context show lena-progress --message "Which paste?" --recall always
+    edenmem context show lena-progress --as-of 2d --format json
+    """
+    run = invocation(ctx)
+    if name and session and name != session:
+        raise UsageError("the session is named twice")
+    moment = parse_when(as_of, "--as-of")
+    found = run.resolver.session(name or session or ask_text("session", "--session"))
+    report = run.serve(
+        lambda service: service.assemble_context(
+            found.id,
+            agent_id=run.resolver.agent(agent).id if agent else None,
+            user_id=run.resolver.user(user).id if user else None,
+            message=message,
+            recall=recall.value if recall else None,
+            force_refresh=refresh,
+            as_of=moment,
+            keep=False,
+        ),
+        llm=recall is not Recall.OFF,
+    )
+    if agent is None and len(found.agents) > 1:
+        _tell_whose(run, found)
+    tell_context(run, report)
+
+
+def _tell_whose(run: Invocation, session: Session) -> None:
+    known = names(run.store, session.agents)
+    there = [known[agent_id] for agent_id in session.agents if agent_id in known]
+    if len(there) > 1:
+        run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")
+
+
+def tell_context(run: Invocation, report: ContextReport) -> None:
+    """Print a context: the XML on stdout, what it is made of on stderr."""
+    if run.out.is_data:
+        run.out.objects([to_data(report)])
+        return
+    run.out.document(report.xml)
+    for line in plain_table(_PARTS, [*report.parts, _total(report)], 80):
+        run.out.note(line)
+    recalled = f", recall: {report.recall}" if report.recall != "off" else ""
+    run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
+
+
+def _total(report: ContextReport) -> ContextPart:
+    return ContextPart(
+        name="total",
+        words=sum(part.words for part in report.parts),
+        tokens=sum(part.tokens for part in report.parts),
+    )
+
+
+_PARTS: list[Column[ContextPart]] = [
+    Column("part", lambda part: part.name),
+    Column("words", lambda part: part.words, "number"),
+    Column("tokens", lambda part: part.tokens, "number"),
+]

@@ -1,0 +1,186 @@
+"""``edenmem eval``: how well search finds what it should."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.tables import Column
+from edenmem.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
+    from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.engine.evaluation.tuning import Tuning
+    from edenmem.rerank.protocol import Reranker
+
+app = single()
+
+
+@app.command(cls=Command)
+def evaluate(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines; - is stdin.")],
+    recipes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe",
+            metavar="NAME",
+            help="Only this one, such as convex+mmr; may be repeated. Else all fusions.",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="The k of recall@k."),
+    ] = None,
+    by_kind: Annotated[
+        bool, typer.Option("--by-kind", help="Also for each 'kind' that the queries name.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Look for better settings; they are only printed.")
+    ] = False,
+) -> None:
+    """Measure each search recipe on queries whose answers you know.
+
+    A line names who asks, as the options of search do, and the facts that answer, by id or by
+    exact text; none, if nothing does. No access is counted.
+
+    \b
+    {"query": "when does the walk start", "agent": "mira", "user": "lena",
+     "relevant": ["The walk starts at 17:30."], "kind": "date"}
+
+    \b
+    edenmem eval queries.jsonl
+    edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
+    edenmem eval queries.jsonl --tune
+    """
+    from edenmem.engine.evaluation.queries import read_queries
+
+    run = invocation(ctx)
+    if tune and (top_k is not None or by_kind):
+        raise UsageError("--tune goes by nDCG@10 over all queries, without --top-k and --by-kind")
+    with lines_of(file) as lines:
+        labelled = read_queries(run.store, lines)
+    for unknown in labelled.unknown:
+        run.out.note(f"line {unknown.line}: {unknown.why}")
+    if labelled.queries:
+        names = list(recipes or ())
+        if tune:
+            tell_tuning(run, _tune(run, labelled, names))
+        else:
+            tell_evaluation(run, _evaluate(run, labelled, names, top_k), by_kind=by_kind)
+    _tell_counts(run, labelled)
+    if labelled.unknown:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _evaluate(
+    run: Invocation, labelled: LabelledSet, recipes: list[str], top_k: int | None
+) -> Evaluation:
+    from edenmem.engine.evaluation.evaluator import Evaluator
+
+    async def work(_: object, embedder: Embedder | None, reranker: Reranker | None) -> Evaluation:
+        evaluator = Evaluator(run.store, run.settings, embedder=embedder, reranker=reranker)
+        return await evaluator.evaluate(labelled.queries, recipes=recipes, top_k=top_k)
+
+    return run.with_providers(work)
+
+
+def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
+    from edenmem.engine.evaluation.evaluator import Evaluator
+    from edenmem.engine.evaluation.tuning import tune
+
+    run.out.progress("trying settings …")
+
+    async def work(_: object, embedder: Embedder | None) -> Tuning:
+        evaluator = Evaluator(run.store, run.settings, embedder=embedder)
+        return await tune(evaluator, labelled.queries, run.settings.search, recipes=recipes)
+
+    return run.with_models(work)
+
+
+def tell_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
+    """Print the measures of each recipe."""
+    for notice in evaluation.notices:
+        run.out.note(notice)
+
+    def data(score: RecipeScore) -> dict[str, Any]:
+        return to_data(score) | {"top_k": evaluation.top_k}
+
+    scores = evaluation.scores if by_kind else evaluation.overall()
+    run.out.listing(scores, columns(scores, evaluation.top_k), data=data)
+
+
+def columns(scores: tuple[RecipeScore, ...], top_k: int) -> list[Column[RecipeScore]]:
+    """What a table of scores shows."""
+    shown: list[Column[RecipeScore]] = [
+        Column("recipe", lambda score: score.recipe),
+        Column(f"recall@{top_k}", lambda score: _figure(score.recall), "number"),
+        Column("MRR@10", lambda score: _figure(score.mrr), "number"),
+        Column("nDCG@10", lambda score: _figure(score.ndcg), "number"),
+        Column("queries", lambda score: score.queries, "number"),
+    ]
+    if any(score.kind for score in scores):
+        shown.insert(1, Column("kind", lambda score: score.kind or "all"))
+    if any(score.unanswerable for score in scores):
+        shown.append(
+            Column(
+                "silent",
+                lambda s: f"{s.silent} of {s.unanswerable}" if s.unanswerable else None,
+                "number",
+            )
+        )
+    return shown
+
+
+def _figure(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _tell_counts(run: Invocation, labelled: LabelledSet) -> None:
+    answered = len(labelled.queries) - labelled.unanswerable
+    parts = [f"{answered} {'query' if answered == 1 else 'queries'} with an answer"]
+    if labelled.unanswerable:
+        parts.append(f"{labelled.unanswerable} that nothing answers (silent: nothing was found)")
+    if labelled.lost:
+        parts.append(f"{len(labelled.lost)} left out, since no label of theirs is known")
+    run.out.note(", ".join(parts))
+
+
+def tell_tuning(run: Invocation, tuning: Tuning) -> None:
+    """Print what tuning found, and what to write down to have it."""
+    if run.out.is_data:
+        extra = {"is_noise": tuning.is_noise, "toml": "" if tuning.is_noise else tuning.toml()}
+        run.out.objects([to_data(tuning) | extra])
+        return
+    run.out.fields(
+        [
+            ("queries", tuning.queries),
+            ("settings tried", tuning.tried),
+            ("in force", _told(tuning.current)),
+            ("  nDCG@10", f"{tuning.current_ndcg:.3f}"),
+            ("best", _told(tuning.best)),
+            ("  nDCG@10", f"{tuning.best_ndcg:.3f} on the queries that it was chosen on"),
+            ("held out", f"{tuning.held_out_ndcg:.3f} on queries that the choice did not see"),
+            ("gain", f"{tuning.gain:+.3f} ± {tuning.spread:.3f} (standard error)"),
+            ("agreement", f"{tuning.folds_agree:.0%} of the folds chose the best"),
+        ]
+    )
+    if not tuning.changes:
+        run.out.line("\nthe settings in force are the best of those tried; leave them")
+    elif tuning.is_noise:
+        run.out.line("\nthe gain is within noise: leave the settings, or label more queries")
+    else:
+        run.out.line("\nto have it, put this into edenmem.toml:\n")
+        run.out.safe(tuning.toml())
+
+
+def _told(settings: dict[str, str | float]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())

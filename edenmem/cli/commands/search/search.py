@@ -1,0 +1,171 @@
+"""``edenmem search``: find facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.search.explaining import tell_dropped, tell_stages
+from edenmem.cli.commands.search.why_not import Reader, Wanted, look, tell_why_not
+from edenmem.cli.terminal.choosing import check_hold_facts, choose_agent, chosen_user
+from edenmem.cli.terminal.data import keys_of, to_data
+from edenmem.cli.terminal.prompts import ask_text
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import labelled
+from edenmem.engine.reports import SearchHit, SearchReport
+from edenmem.errors import UsageError
+from edenmem.models.memory import Fact
+
+app = single()
+
+
+@app.command(cls=Command)
+def search(
+    ctx: typer.Context,
+    queries: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY…", help="One to three, run together.")
+    ] = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    account: options.Account = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    kinds: options.Kinds = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="NAME",
+            help="convex, rrf, semantic or text; stages may follow, as in convex+rerank+mmr.",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="Results.")
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    session: options.Session = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every rank, score and threshold, and what was cut.")
+    ] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Count an access on what was found.")
+    ] = True,
+    rerank: Annotated[
+        bool | None,
+        typer.Option("--rerank/--no-rerank", help="Let a cross-encoder order the best of them."),
+    ] = None,
+    recency: Annotated[
+        bool | None, typer.Option("--recency/--no-recency", help="Prefer what is newer.")
+    ] = None,
+    mmr: Annotated[
+        bool | None, typer.Option("--mmr/--no-mmr", help="Prefer what says something else.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every vector, without a first pass.")
+    ] = False,
+    vectors: options.Vectors = False,
+    why_not: Annotated[
+        str | None,
+        typer.Option("--why-not", metavar="FACT", help="Tell where this fact is lost on the way."),
+    ] = None,
+) -> None:
+    """Find facts by meaning and by words.
+
+    Searched are the facts of the agent and its shards; a user's or group's only if it is named.
+
+    \b
+    edenmem search "when does the walk start" --agent mira
+    edenmem search paste glue --agent mira --user lena --explain
+    edenmem search "paste glue" --agent mira --why-not 6b02
+    """
+    run = invocation(ctx)
+    check_hold_facts(kinds or ())
+    begin, end = options.period(since, until)
+    texts = list(queries or ()) or [ask_text("query", "QUERY")]
+    if len(texts) > 3:
+        raise UsageError(
+            f"{len(texts)} queries, three are the most", hint="put the words of one in quotes"
+        )
+    if why_not is not None and len(texts) > 1:
+        raise UsageError("--why-not takes one query", hint="put its words in quotes")
+    chosen = choose_agent(run, agent)
+    user_id, account_id = chosen_user(run, user, account, agent_id=chosen.id)
+    reader: Reader = {
+        "user_id": user_id,
+        "account_id": account_id,
+        "group_id": run.resolver.group(chosen, group) if group else None,
+        "shards": [run.resolver.shard(chosen, shard)] if shard else None,
+        "kinds": kinds,
+    }
+    wanted: Wanted = {
+        "recipe": recipe,
+        "top_k": top_k,
+        "since": begin,
+        "until": end,
+        "session_id": run.resolver.session(session).id if session else None,
+        "rerank": rerank,
+        "recency": recency,
+        "mmr": mmr,
+        "exact": exact,
+    }
+    if why_not is not None:
+        fact_id = run.resolver.fact(why_not).id
+        tell_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
+        return
+    report = run.serve(
+        lambda service: service.search(texts, agent_id=chosen.id, track=track, **reader, **wanted)
+    )
+    tell_search(run, report, explain=explain, vectors=vectors)
+
+
+def tell_search(
+    run: Invocation, report: SearchReport, *, explain: bool = False, vectors: bool = False
+) -> None:
+    """Print the result of a search, with ``explain`` how it came about."""
+    for notice in report.notices:
+        run.out.note(notice)
+
+    def data(hit: SearchHit) -> dict[str, Any]:
+        fields = to_data(hit.fact, vectors=vectors) | {"score": hit.score}
+        return fields | {"explain": to_data(hit)["explain"]} if explain else fields
+
+    header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
+    run.out.listing(report.hits, _columns(run), data=data, empty="nothing found", header=header)
+    if not explain:
+        return
+    tell = run.out.note if run.out.is_data else run.out.safe
+    if not run.out.is_data:
+        for place, hit in enumerate(report.hits, 1):
+            tell(f"\n{place}. {hit.fact.id}")
+            tell_stages(run, hit.explain)
+    if report.dropped:
+        tell("\ndropped:")
+        for dropped in report.dropped:
+            tell_dropped(run, dropped)
+    timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
+    how = f"recipe {report.recipe}, {timings}"
+    tell("")
+    if run.out.is_data:
+        run.out.note(how)
+    else:
+        run.out.indented("", how)
+
+
+def _columns(run: Invocation) -> Any:
+    def columns(hits: Sequence[SearchHit]) -> list[Column[SearchHit]]:
+        label = labelled(run, [hit.fact.home for hit in hits])
+        return [
+            Column("score", lambda hit: hit.score, "number"),
+            Column("id", lambda hit: hit.fact.id, "id"),
+            Column("scope", lambda hit: label(hit.fact.home)),
+            Column("when", lambda hit: hit.fact.recent_at, "time"),
+            Column("content", lambda hit: hit.fact.content, "text"),
+        ]
+
+    return columns

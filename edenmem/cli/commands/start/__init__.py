@@ -1,0 +1,1 @@
+"""Setting up and looking at a store."""

@@ -1,0 +1,54 @@
+"""``edenmem config``: the settings in force."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.terminal.tables import Column
+
+app = group("The settings in force, and where each comes from.")
+
+_Row = tuple[str, object, str]
+
+
+@app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]…", help="Only keys that begin so.")
+    ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only those that are not the default.")
+    ] = False,
+) -> None:
+    """Show each setting, its value and where it comes from. Secrets are never shown.
+
+    \b
+    edenmem config show llm search.top_k
+    edenmem config show --changed --format json
+    """
+    from edenmem.settings.load import effective
+
+    run = invocation(ctx)
+    rows = [
+        row
+        for row in effective(run.loaded)
+        if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
+    ]
+    run.out.listing(rows, _COLUMNS, data=_data, empty="no such setting")
+
+
+def _data(row: _Row) -> dict[str, Any]:
+    key, value, origin = row
+    return {"key": key, "value": value, "origin": origin}
+
+
+_COLUMNS: list[Column[_Row]] = [
+    Column("key", lambda row: row[0], "name"),
+    Column("value", lambda row: f"{row[1]:g}" if isinstance(row[1], float) else row[1], "text"),
+    Column("origin", lambda row: row[2]),
+]

@@ -1,0 +1,276 @@
+"""How the findings of the doctor read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.tables import Column, style
+from edenmem.engine.doctor.catalogue import CATALOGUE, Check
+from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
+from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
+from edenmem.engine.scopes.overview import names
+from edenmem.models.integrity import Finding
+from edenmem.text import one_line
+
+#: State → its mark, the mark where a terminal has no such signs, and its colour.
+_MARKS = {
+    State.OK: ("\N{CHECK MARK}", "+", "32"),
+    State.NOTE: ("\N{MIDDLE DOT}", ".", "36"),
+    State.WARNING: ("!", "!", "33"),
+    State.PROBLEM: ("\N{BALLOT X}", "x", "31"),
+    State.SKIPPED: ("\N{EN DASH}", "-", "2"),
+}
+_INDENT = "      "
+#: The longest name of a check.
+_NAME = max(map(len, CATALOGUE))
+#: Characters of a content that is shown beside a finding.
+_CONTENT = 200
+#: Examples of notes, which are not what one looks for.
+_OF_NOTES = 1
+
+
+class Looking:
+    """What is being looked at, on a terminal, until there is something else to say."""
+
+    def __init__(self, run: Invocation) -> None:
+        self._status: Any = None
+        self._shown = sys.stderr.isatty() and not run.quiet
+        self._color = run.out.colored(sys.stderr)
+
+    def __call__(self, what: str, count: int) -> None:
+        """Say what is being looked at, and how many of it so far."""
+        if not self._shown:
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        line = Text(f"{what}: {count:,}" if count else what)
+        if self._status is None:
+            console = Console(stderr=True, no_color=not self._color)
+            self._status = console.status(line)
+            self._status.start()
+        else:
+            self._status.update(line)
+
+    def pause(self) -> None:
+        """Clear the line, so that something can be printed."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+@contextmanager
+def looking(run: Invocation) -> Iterator[Looking]:
+    """What to call with what is being looked at."""
+    shown = Looking(run)
+    try:
+        yield shown
+    finally:
+        shown.pause()
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def tell_health(
+    run: Invocation,
+    report: DoctorReport,
+    *,
+    detailed: bool,
+    repairs: FixReport | None = None,
+) -> None:
+    """Print every check; with ``--quiet`` only those with warnings and problems. ``detailed``:
+    examples of notes too."""
+    if run.out.is_data:
+        made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
+        run.out.objects(
+            to_data(check) | ({"repair": made.get(check.name)} if repairs else {})
+            for check in report.checks
+            if not run.quiet or check in report.ill
+        )
+        return
+    if run.out.format is OutputFormat.MARKDOWN:
+        run.out.listing(report.ill if run.quiet else report.checks, _RESULTS)
+        return
+    skipped = [check for check in report.checks if check.state is State.SKIPPED]
+    shown = report.ill if run.quiet else [c for c in report.checks if c not in skipped]
+    label = _labels(run, shown) if report.reachable else str
+    for number, (group, checks) in enumerate(groupby(shown, key=lambda check: check.group)):
+        if number:
+            run.out.line()
+        run.out.heading(group.capitalize())
+        for check in checks:
+            _tell_check(run, check, label, detailed=detailed)
+    if not run.quiet:
+        run.out.line()
+        if skipped:
+            were = "check was" if len(skipped) == 1 else "checks were"
+            run.out.indented(f"{len(skipped)} {were} not made: ", skipped[-1].remark)
+        run.out.line(_summary(report))
+
+
+def _tell_check(
+    run: Invocation, check: CheckResult, label: Callable[[Any], str], *, detailed: bool
+) -> None:
+    seen = f"{check.count:,} found" if check.count else check.remark or check.title
+    title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
+    run.out.indented(title, seen, indent=_NAME + 6)
+    if check.state in (State.OK, State.SKIPPED):
+        return
+    run.out.indented(_INDENT, check.meaning)
+    few = check.state is State.NOTE and not detailed
+    _tell_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
+    run.out.indented(f"{_INDENT}> ", check.mend)
+
+
+def _tell_examples(
+    run: Invocation, examples: Sequence[Finding], count: int, label: Callable[[Any], str]
+) -> None:
+    for finding in examples:
+        run.out.indented(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
+        if finding.text.strip():
+            content = one_line(finding.text, min(_CONTENT, run.out.width - len(_INDENT) - 4))
+            run.out.line(f'{_INDENT}  "{content}"')
+    if count > len(examples) > 0:
+        run.out.line(f"{_INDENT}  and {count - len(examples):,} more")
+
+
+def _target(finding: Finding, whose: str) -> str:
+    """What a finding is about: in names where names say it all, else by its id."""
+    if finding.target_type == "scope" and whose:
+        return whose
+    if finding.target_type in ("place", "provider"):
+        return finding.target_id
+    return f"{finding.target_type} {finding.target_id}" + (f" ({whose})" if whose else "")
+
+
+def _mark(run: Invocation, state: State) -> str:
+    sign, plain, code = _MARKS[state]
+    try:
+        sign.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        sign = plain
+    return style(sign, code, run.out.colored(sys.stdout))
+
+
+def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
+    """A function from a finding to whose it is, in names."""
+    examples = [finding for check in checks for finding in check.examples]
+    scopes = [finding.scope for finding in examples if finding.scope is not None]
+    called = names(run.store, scopes) if scopes else {}
+
+    def label(finding: Finding) -> str:
+        scope = finding.scope
+        if scope is None:
+            return ""
+        owner = called.get(scope.owner, scope.owner)
+        agent = called.get(scope.agent_id, scope.agent_id)
+        return f"{agent}, {scope.kind} {owner}" if owner else agent
+
+    return label
+
+
+def _summary(report: DoctorReport) -> str:
+    counts = {
+        state: sum(check.state is state for check in report.checks)
+        for state in (State.PROBLEM, State.WARNING, State.NOTE)
+    }
+    told = [
+        f"{count} {state}{'s' if count > 1 else ''}" for state, count in counts.items() if count
+    ]
+    if not report.reachable:
+        return "the database cannot be reached"
+    if report.is_well:
+        return ", ".join(["all is well", *told])
+    fixable = sum(check.fixable for check in report.ill)
+    mend = f"; 'edenmem doctor --fix' mends {fixable} of them" if fixable else ""
+    return f"{', '.join(told)}{mend}"
+
+
+_RESULTS: list[Column[CheckResult]] = [
+    Column("check", lambda check: check.name, "name"),
+    Column("state", lambda check: check.state.value),
+    Column("found", lambda check: check.count, "number"),
+    Column("what", lambda check: check.meaning or check.remark or check.title, "text"),
+    Column("what to do", lambda check: check.mend, "text"),
+]
+
+
+# -- repairs -----------------------------------------------------------------------------------
+
+
+def tell_plan(run: Invocation, plan: FixReport) -> None:
+    """Print what would be done."""
+    if run.out.is_data or run.quiet:
+        return
+    run.out.heading("Plan")
+    label = _labels(run, plan.repairs)
+    for repair in plan.repairs:
+        _tell_repair(run, repair, f"{repair.found:,}: {repair.action}")
+        _tell_examples(run, repair.examples, repair.found, label)
+
+
+def tell_repairs(run: Invocation, done: FixReport) -> None:
+    """Print what was done."""
+    if run.out.is_data or run.quiet:
+        return
+    run.out.heading("Mended")
+    for repair in done.repairs:
+        left = repair.found - repair.mended
+        _tell_repair(run, repair, f"{repair.mended:,}" + (f", {left:,} left" if left > 0 else ""))
+        for reason in repair.refused:
+            run.out.indented(f"{_INDENT}- ", reason)
+    run.out.line(f"the run is {done.run_id}: 'edenmem log --run {done.run_id}' shows it")
+    run.out.line()
+
+
+def _tell_repair(run: Invocation, repair: Repair, text: str) -> None:
+    run.out.indented(f"  {repair.check.ljust(_NAME)}  ", text)
+
+
+# -- the catalogue -----------------------------------------------------------------------------
+
+_CHECKS: list[Column[Check]] = [
+    Column("check", lambda check: check.name, "name"),
+    Column("about", lambda check: check.group),
+    Column("if not", lambda check: check.state.value),
+    Column("--fix", lambda check: check.fixable or None),
+    Column("what is so if all is well", lambda check: check.title, "text"),
+]
+
+
+def tell_catalogue(run: Invocation) -> None:
+    """Print what is checked."""
+    run.out.listing(list(CATALOGUE.values()), _CHECKS, data=lambda check: {**check._asdict()})
+
+
+# -- the trial on Atlas ------------------------------------------------------------------------
+
+_STEPS: list[Column[CheckStep]] = [
+    Column("tried", lambda step: step.name),
+    Column("outcome", lambda step: step.outcome),
+    Column("seconds", lambda step: f"{step.seconds:.1f}", "number"),
+    Column("seen", lambda step: step.seen, "text"),
+]
+
+
+def tell_atlas(run: Invocation, report: AtlasReport) -> None:
+    """Print what was tried on a cluster."""
+    if run.out.is_data:
+        run.out.objects([{**to_data(report), "passed": report.passed}])
+        return
+    run.out.fields([("store", report.location), ("server", report.server_version)])
+    run.out.listing(report.steps, _STEPS)
+    failed = [step for step in report.steps if step.outcome == "failed"]
+    for step in failed:
+        run.out.indented(f"{step.name}: ", step.seen)
+    if not report.removed:
+        run.out.note(f"drop it by hand: the collection {report.collection}")
+    run.out.line(f"{len(failed)} failed" if failed else "everything is as edenmem needs it")

@@ -1,0 +1,141 @@
+"""``edenmem init``: make the store."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.indexes.index_views import grouped_steps
+from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
+from edenmem.errors import ConfigError, ConflictError
+from edenmem.models.indexes import INDEX_STEP, Preparation
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+
+app = single()
+
+
+@app.command(cls=Command)
+def init(
+    ctx: typer.Context,
+    yes: options.Yes = False,
+    write_config: Annotated[
+        bool,
+        typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Show what would be created, and write nothing.")
+    ] = False,
+) -> None:
+    """Make the store, or what is missing in it. Safe to run again.
+
+    Indexes that the platform or an earlier version created are reported and left as they are.
+
+    \b
+    edenmem init --check
+    edenmem init --yes                  (a file in your data folder)
+    edenmem init --uri sqlite:///memory.db --write-config
+    EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
+    """
+    run = invocation(ctx)
+    if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
+        _ask_where(run)
+    location = run.store.info().location
+    plan = run.store.preparation()
+    for note in plan.notes:
+        run.out.note(note)
+    _tell_of_vectors(run)
+    if check:
+        _tell(run, location, plan, made=None)
+        return
+    target = Path("edenmem.toml")
+    if write_config and target.exists():
+        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    if not confirm(_question(plan, location), yes=yes, can_look=False):
+        run.out.note("nothing was created")
+        return
+    made = list(run.store.initialise())
+    if write_config:
+        _write(target, run.settings.store.uri or location)
+        made.append(str(target.absolute()))
+    _tell_of_search(run)
+    _tell(run, location, run.store.preparation(), made=made)
+
+
+def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] | None) -> None:
+    """Print what was created, or for None what would be; warnings last, so that they are seen."""
+    steps = list(plan.steps) if made is None else made
+    if run.out.is_data:
+        key = "would_make" if made is None else "made"
+        told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
+        run.out.objects([{"location": location, key: steps, **told}])
+    else:
+        run.out.safe(f"store: {location}")
+        verb = "would create" if made is None else "created"
+        for line in grouped_steps(steps):
+            run.out.indented("  ", f"{verb} {line}", indent=4)
+        if any(INDEX_STEP in step for step in steps):
+            run.out.line("  (--format json names each index)")
+        if not steps:
+            run.out.line("  everything is there already")
+    for warning in plan.warnings:
+        run.out.note(warning)
+
+
+def _question(plan: Preparation, location: str) -> str:
+    """What is asked before anything is created."""
+    count = sum(INDEX_STEP in step for step in plan.steps)
+    if not count:
+        return f"Make the store in {location}?"
+    return (
+        f"Create {count} {'index' if count == 1 else 'indexes'} in {location}? Building them on "
+        "a large messages collection puts load on the server; 'edenmem init --check' lists them."
+    )
+
+
+def _tell_of_search(run: Invocation) -> None:
+    """On Atlas search needs indexes of its own, which take a while and are made when asked for."""
+    if run.store.search_ability().kind != "atlas":
+        return
+    from edenmem.models.indexes import IndexWish
+
+    wish = IndexWish(analyzer=run.settings.search.analyzer)
+    if any(state.kind == "text" and not state.queryable for state in run.store.indexes(wish)):
+        run.out.note("search needs its indexes: 'edenmem index create' makes them")
+
+
+def _tell_of_vectors(run: Invocation) -> None:
+    """Warn if the configured embedding model is not the one that the platform searches by."""
+    from edenmem.engine.embeddings.status import vector_advice
+
+    async def main(model: LLM | None, embedder: Embedder | None) -> None:
+        if embedder is not None and run.store.platform_model(embedder.model):
+            run.out.note(vector_advice(run.store, run.settings, embedder.model))
+
+    with suppress(ConfigError):  # whatever needs the model says so
+        run.with_models(main)
+
+
+def _ask_where(run: Invocation) -> None:
+    default = run.store.info().location
+    answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
+    if answer != default:
+        run.move_to(answer)
+
+
+def _write(target: Path, uri: str) -> None:
+    """Write the configuration, for its owner alone: a URI may hold a password."""
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # A JSON string is a TOML basic string.
+        file.write(f"[store]\nuri = {json.dumps(uri, ensure_ascii=False)}\n")

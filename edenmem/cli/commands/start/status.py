@@ -1,0 +1,127 @@
+"""``edenmem status``: the store at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.indexes.switch_views import standing
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import dollars
+from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
+from edenmem.models.formation import Formation, FormationStatus, UsageTotal
+
+app = single()
+
+
+@app.command(cls=Command)
+def status(ctx: typer.Context, agent: options.Agent = None) -> None:
+    """Where memory lives, how much there is, what is due, what failed.
+
+    \b
+    edenmem status
+    edenmem status --agent mira --format json
+    """
+    run = invocation(ctx)
+    agent_id = run.resolver.agent(agent).id if agent else None
+    overview = store_overview(run.store, run.settings, agent_id=agent_id)
+    for notice in overview.notices:
+        run.out.note(notice)
+    run.out.record(overview, _fields(run, overview))
+    if not overview.store.initialised:
+        run.out.note("the store is not there yet: run 'edenmem init'")
+    if run.out.is_data or not overview.store.initialised:
+        return
+    if overview.agents:
+        run.out.line()
+        run.out.listing(overview.agents, _AGENTS)
+    if overview.usage:
+        run.out.line()
+        run.out.listing(_periods(overview.usage), _USAGE)
+    troubled = [*overview.failed, *overview.unfinished]
+    if troubled:
+        run.out.line()
+        run.out.listing(troubled, _FORMATIONS)
+
+
+def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]]:
+    info = overview.store
+    size = f"{info.size_bytes / 1_000_000:.1f} MB" if info.size_bytes else ""
+    vectors = ", ".join(
+        f"{count} {f'of {model}' if model else 'without'}"
+        for model, count in sorted(overview.vector_models.items())
+    )
+    return [
+        ("store", info.location),
+        ("kind", " ".join(filter(None, (info.kind, info.server_version)))),
+        ("schema", info.schema_version),
+        ("size", size),
+        ("search", overview.search),
+        ("holds", ", ".join(f"{count} {name}" for name, count in info.counts.items() if count)),
+        ("vectors", vectors),
+        (
+            "switch",
+            f"to {overview.switch.model}: {standing(overview.switch)}" if overview.switch else "",
+        ),
+        (
+            "formations",
+            ", ".join(f"{n} {_STATES[state]}" for state, n in overview.formations.items()),
+        ),
+        ("profile", run.loaded.profile or ""),
+        ("settings", [str(path) for path in run.loaded.files]),
+    ]
+
+
+def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
+    """A row for each period and model that was asked in it."""
+    return [
+        (period, total)
+        for period, totals in (
+            ("today", [one.today for one in usage]),
+            ("7 days", [one.week for one in usage]),
+            ("ever", [one.ever for one in usage]),
+        )
+        for total in totals
+        if total.calls
+    ]
+
+
+_USAGE: list[Column[tuple[str, UsageTotal]]] = [
+    Column("spent", lambda row: row[0]),
+    Column("model", lambda row: row[1].model, "text"),
+    Column("calls", lambda row: row[1].calls, "number"),
+    Column("tokens in", lambda row: row[1].input_tokens, "number"),
+    Column("tokens out", lambda row: row[1].output_tokens, "number"),
+    Column("US dollars", lambda row: dollars(row[1]), "number"),
+]
+
+_AGENTS: list[Column[AgentOverview]] = [
+    Column("agent", lambda a: a.username or a.agent_id, "text"),
+    Column("scopes", lambda a: a.scopes, "number"),
+    Column("facts", lambda a: a.facts, "number"),
+    Column("pending", lambda a: a.pending, "number"),
+    Column("texts", lambda a: a.texts, "number"),
+    Column("due", lambda a: a.due, "number"),
+]
+
+#: What a person calls the states of formations.
+_STATES: dict[str, str] = {
+    FormationStatus.CLAIMED: "in work",
+    FormationStatus.RECORDED: "to be completed",
+    FormationStatus.APPLIED: "applied",
+    FormationStatus.RELEASED: "waiting",
+    FormationStatus.FAILED: "failed",
+    FormationStatus.SUPERSEDED: "superseded",
+}
+
+_FORMATIONS: list[Column[Formation]] = [
+    Column("formation", lambda f: f.id, "id"),
+    Column("state", lambda f: _STATES[f.status]),
+    Column("when", lambda f: f.updated_at, "time"),
+    Column("tries", lambda f: f.attempts, "number"),
+    Column("error", lambda f: f.error, "text"),
+]

@@ -1,0 +1,1 @@
+"""Formation, consolidation and cold sessions."""

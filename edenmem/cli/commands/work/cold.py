@@ -1,0 +1,298 @@
+"""``edenmem cold``: sessions that went quiet, from cron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.work.cold_rounds import one_round
+from edenmem.cli.commands.work.schedule import (
+    cold_job,
+    crontab_line,
+    environment_settings,
+    systemd_service,
+    systemd_timer,
+)
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import ago, parse_duration
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import ConflictError, UsageError
+from edenmem.models.formation import Formation, FormationStatus
+from edenmem.models.ids import utc_now
+
+app = group("Sessions that went quiet: form what is left of them, from cron.")
+
+
+@app.command("run", cls=Command)
+def run(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", min=0, metavar="N", help="Take up so many sessions; 0: all."),
+    ] = 0,
+    max_age: Annotated[
+        str | None,
+        typer.Option("--max-age", metavar="TIME", help="Leave out older ones: 12h, 30d, 1y."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", min=1, metavar="N", help="Sessions at once (3)."),
+    ] = None,
+    session_timeout: Annotated[
+        str | None,
+        typer.Option("--session-timeout", metavar="TIME", help="For one session: 90s, 10m (10m)."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, metavar="N", help="End the run after these tokens."),
+    ] = None,
+    max_cost: Annotated[
+        str | None,
+        typer.Option("--max-cost", metavar="DOLLARS", help="End the run after this money."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Run again and again.")] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="With --watch: how often.")
+    ] = "10m",
+    all_status: Annotated[
+        bool,
+        typer.Option("--all-status", help="Also archived, finished, paused and running sessions."),
+    ] = False,
+    include_formed: Annotated[
+        bool,
+        typer.Option("--include-formed", help="Also messages that the platform formed."),
+    ] = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Form memories of all sessions that went quiet, longest quiet first.
+
+    Takes active sessions, and those that edenmem imported, from where the platform or edenmem
+    stopped. Safe to run as often, and on as many hosts at once, as you like: nothing is formed
+    twice. --dry-run asks no model, and counts what each rule leaves out. SIGTERM and Ctrl-C give
+    what is not finished back; the next run goes on with it.
+
+    Exit codes: 0 done, 1 some sessions failed, 2 invalid option or setting, 3 no such agent, 4 a
+    database index refuses facts, 5 provider or database down, 130 interrupted.
+
+    \b
+    edenmem cold run --dry-run
+    edenmem cold run --max-cost 2.50 --format json
+    """
+    this = invocation(ctx)
+    _override(this, concurrency, session_timeout, max_tokens, max_cost)
+    pause = parse_duration(every, "--every").total_seconds()
+    age = parse_duration(max_age, "--max-age") if max_age else None
+    from edenmem.engine.cold.runner import ColdOptions
+
+    chosen = ColdOptions(
+        agent_id=this.resolver.agent(agent).id if agent else None,
+        limit=limit or None,
+        max_age=age,
+        all_status=all_status,
+        include_formed=include_formed,
+        dry_run=dry_run,
+    )
+    code = None
+    while code is None:
+        code = one_round(this, chosen, watch=watch, pause=pause)
+    if code:
+        raise typer.Exit(code)
+
+
+def _override(
+    run: Invocation,
+    concurrency: int | None,
+    session_timeout: str | None,
+    max_tokens: int | None,
+    max_cost: str | None,
+) -> None:
+    settings: dict[str, str] = {}
+    if concurrency is not None:
+        settings["cold.concurrency"] = str(concurrency)
+    if session_timeout is not None:
+        seconds = parse_duration(session_timeout, "--session-timeout").total_seconds()
+        settings["cold.session_timeout_seconds"] = str(seconds)
+    if max_tokens is not None:
+        settings["llm.max_tokens"] = str(max_tokens)
+    if max_cost is not None:
+        try:
+            if not 0 < float(max_cost) < float("inf"):
+                raise ValueError
+        except ValueError:
+            raise UsageError(f"--max-cost takes an amount of dollars, not {max_cost!r}") from None
+        settings["llm.max_cost"] = max_cost
+    if settings:
+        run.override(settings)
+
+
+@app.command("status", cls=Command)
+def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
+    """What is in work, waits for its next try, or failed; with the reasons.
+
+    What is due and nobody has begun is shown by 'edenmem cold run --dry-run'.
+
+    \b
+    edenmem cold status --format json
+    """
+    run = invocation(ctx)
+    agent_id = run.resolver.agent(agent).id if agent else None
+    found = [
+        formation
+        for statuses in _STATES
+        for formation in run.store.formations(agent_id=agent_id, statuses=statuses)
+    ]
+    run.out.listing(found, _columns(run), limit=limit, empty="nothing waits, and nothing failed")
+    counts = dict.fromkeys(("in work", "abandoned", "waiting", "failed"), 0)
+    for formation in found:
+        counts[_state(formation)] += 1
+    if found:
+        run.out.note(", ".join(f"{count} {state}" for state, count in counts.items() if count))
+
+
+_STATES: tuple[tuple[FormationStatus, ...], ...] = (
+    (FormationStatus.CLAIMED, FormationStatus.RECORDED),
+    (FormationStatus.RELEASED,),
+    (FormationStatus.FAILED,),
+)
+
+
+def _state(formation: Formation) -> str:
+    """In a word. "abandoned": its worker is gone, and the next run takes it over."""
+    if formation.status is FormationStatus.FAILED:
+        return "failed"
+    if formation.status is FormationStatus.RELEASED:
+        return "waiting"
+    over = formation.lease_until is None or formation.lease_until <= utc_now()
+    return "abandoned" if over else "in work"
+
+
+def _what(formation: Formation) -> str:
+    """Who is at it, or when it is tried again and why it was given back, or why it failed."""
+    parts = [formation.worker, formation.error]
+    if formation.not_before is not None and _state(formation) == "waiting":
+        parts.insert(0, f"again {ago(formation.not_before)}")
+    return ": ".join(part for part in parts if part)
+
+
+def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[Formation]]]:
+    def columns(formations: Sequence[Formation]) -> list[Column[Formation]]:
+        agents = names(run.store, [formation.agent_id for formation in formations])
+        sessions = {formation.session_id for formation in formations}
+        labels = {
+            session.id: session.label for session in map(run.store.session, sessions) if session
+        }
+        return [
+            Column("formation", lambda f: f.id, "id"),
+            Column("session", lambda f: labels.get(f.session_id, f.session_id), "text"),
+            Column("agent", lambda f: agents.get(f.agent_id, f.agent_id)),
+            Column("state", _state),
+            Column("since", lambda f: f.updated_at, "time"),
+            Column("tries", lambda f: f.attempts or None, "number"),
+            Column("what", _what, "text"),
+        ]
+
+    return columns
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a formation that was to be retried."""
+
+    id: str
+    session_id: str
+    agent_id: str
+    retried: bool
+    why_not: str | None = None
+
+
+@app.command("retry", cls=Command)
+def retry(
+    ctx: typer.Context,
+    formations: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FORMATION]…", help="Ids or their beginnings; see 'cold status'."),
+    ] = None,
+    every_one: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
+    agent: options.Agent = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Have failed ranges of messages tried again by the next run, with no failed try counted.
+
+    \b
+    edenmem cold retry --all
+    """
+    run = invocation(ctx)
+    if bool(formations) == every_one:
+        raise UsageError("which ones?", hint="name formations, or add --all; see 'cold status'")
+    if formations:
+        chosen = [run.resolver.formation(text) for text in formations]
+    else:
+        agent_id = run.resolver.agent(agent).id if agent else None
+        failed = run.store.formations(agent_id=agent_id, statuses=(FormationStatus.FAILED,))
+        chosen = list(failed)[::-1]  # of one session, the oldest first
+    results = [_retry(run, formation, dry_run) for formation in chosen]
+    columns = [
+        Column[Retried]("formation", lambda r: r.id, "id"),
+        Column[Retried]("result", lambda r: r.why_not or ("would retry" if dry_run else "waiting")),
+    ]
+    run.out.listing(results, columns, empty="nothing failed")
+    if formations and not all(result.retried for result in results):
+        raise ConflictError("not all of them can be retried now")
+
+
+def _retry(run: Invocation, formation: Formation, dry_run: bool) -> Retried:
+    why_not = None
+    if formation.status is not FormationStatus.FAILED:
+        why_not = f"it is {formation.status}, not failed"
+    elif not dry_run and not run.store.retry(formation.id, now=utc_now()):
+        why_not = "another range of its session is unfinished"
+    return Retried(
+        id=formation.id,
+        session_id=formation.session_id,
+        agent_id=formation.agent_id,
+        retried=why_not is None,
+        why_not=why_not,
+    )
+
+
+@app.command("crontab", cls=Command)
+def crontab(
+    ctx: typer.Context,
+    every: Annotated[
+        int,
+        typer.Option("--every", min=1, max=59, metavar="MINUTES", help="From one to the next."),
+    ] = 10,
+) -> None:
+    """Print what to install: a crontab line, or a service and a timer of systemd.
+
+    They hold the store, the profile and the configuration file that are in force now, and never
+    a secret.
+
+    \b
+    edenmem cold crontab | crontab -
+    """
+    run = invocation(ctx)
+    job = cold_job(run, minutes=every)
+    parts = {
+        "crontab": crontab_line(job) + "\n",
+        "edenmem-cold.service": systemd_service(job),
+        "edenmem-cold.timer": systemd_timer(job),
+    }
+    if run.out.is_data:
+        run.out.objects([parts])
+    else:
+        for name, text in parts.items():
+            place = "'crontab -e'" if name == "crontab" else f"~/.config/systemd/user/{name}"
+            run.out.safe(f"# in {place}\n{text}")
+        run.out.safe("# then: systemctl --user enable --now edenmem-cold.timer")
+    if missing := environment_settings(run):
+        run.out.note(
+            "these settings come from variables, which cron does not have; put them into a"
+            f" configuration file of mode 0600: {', '.join(missing)}"
+        )

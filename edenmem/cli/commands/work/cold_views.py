@@ -1,0 +1,172 @@
+"""How a cold run looks: while it goes on, and when it is over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from edenmem.cli.app.failures import tell
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import ago
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import ExitCode
+
+if TYPE_CHECKING:
+    from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
+
+
+_RULES: dict[str, str] = {
+    "status": "not active (see --all-status)",
+    "formed_by_platform": "formed by the platform (see --include-formed)",
+    "incognito": "incognito",
+    "not_quiet": "not quiet yet",
+    "below_threshold": "below the threshold",
+    "failed": "failed (see 'cold status')",
+    "taken": "claimed by another worker",
+    "waiting": "waiting for the next try",
+    "max_age": "older than --max-age",
+    "limit": "beyond --limit",
+}
+
+_LEFT_OUT: list[Column[LeftOut]] = [
+    Column("left out", lambda one: _RULES[one.rule]),
+    Column("sessions", lambda one: one.sessions, "number"),
+    Column("messages", lambda one: one.messages, "number"),
+]
+
+
+@contextmanager
+def shown_progress(run: Invocation) -> Iterator[Callable[[Tally], None]]:
+    """What to call with the counts of a run that goes on; a terminal shows them, a pipe nothing."""
+    if run.quiet or not sys.stderr.isatty():
+        yield lambda tally: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
+    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("looking for quiet sessions", total=None)
+
+        def show(tally: Tally) -> None:
+            progress.update(
+                task,
+                description=f"{tally['considered']:,} sessions, {tally['formed']:,} formed,"
+                f" {tally['not_due']:,} not due, {len(tally.failed):,} failed",
+            )
+
+        yield show
+
+
+def exit_code(report: ColdReport) -> ExitCode:
+    """What cron is told."""
+    match report.stopped_early:
+        case "interrupted":
+            return ExitCode.INTERRUPTED
+        case "provider" | "database":
+            return ExitCode.UNAVAILABLE
+        case "configuration":
+            return ExitCode.USAGE
+        case "conflict":
+            return ExitCode.CONFLICT
+    if report.failed or report.timed_out:
+        return ExitCode.SOME_FAILED
+    return ExitCode.OK
+
+
+def tell_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
+    """Print the report of a run; its failures are told on stderr too, for cron's mail."""
+    if run.out.format is OutputFormat.JSON:
+        # one object, and one line of it if more reports are to come
+        run.out.line(to_json(_data(report), indent=0 if one_line else 2))
+    elif run.out.is_data:
+        run.out.objects([_data(report)])
+    else:
+        run.out.fields(_fields(report))
+        if report.dry_run:
+            run.out.listing(report.planned, _planned(run), empty="nothing is due")
+            if report.left_out:
+                run.out.listing(report.left_out, _LEFT_OUT)
+    for failure in report.failed:
+        tell(f"{failure.session}: {failure.reason}", _what_follows(failure))
+    if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
+        tell(f"the run ended early: {report.reason}", report.hint)
+    elif report.stopped_early == "budget":
+        run.out.note(f"the run ended early: {report.reason}; what is left waits for the next run")
+
+
+def _data(report: ColdReport) -> dict[str, object]:
+    return {**to_data(report), "tokens": report.tokens, "cost": report.cost}
+
+
+def _what_follows(failure: ColdFailure) -> str | None:
+    if failure.final:
+        return f"kept as failed; try it again with 'edenmem cold retry {failure.formation_id}'"
+    if failure.not_before is not None:
+        return f"failed {failure.attempts} times; tried again {ago(failure.not_before)}"
+    return None
+
+
+def _fields(report: ColdReport) -> list[tuple[str, object]]:
+    facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
+    left_out = (
+        (report.left_out_by_status, "by status (see --all-status)"),
+        (report.left_out_by_limit, "by --limit"),
+        (report.left_out_by_age, "by --max-age"),
+    )
+    usage = [
+        f"{total.model}: {total.calls} calls, {total.input_tokens:,} tokens in,"
+        f" {total.output_tokens:,} out" + (f", ${total.cost:.4f}" if total.cost else "")
+        for total in report.usage
+    ]
+    return [
+        ("considered", f"{report.considered:,} sessions"),
+        ("formed", _ranges(report.formed, report.messages)),
+        ("completed", report.completed or None),
+        ("facts", " ".join(f"{sign}{count}" for sign, count in facts if count)),
+        ("reflections", report.reflections or None),
+        ("texts", report.consolidations or None),
+        ("not due", report.not_due or None),
+        ("taken", f"{report.taken} by other workers" if report.taken else None),
+        ("waiting", f"{report.waiting} for their next try" if report.waiting else None),
+        ("active again", report.active or None),
+        ("incognito", report.incognito or None),
+        ("left out", ", ".join(f"{count:,} {why}" for count, why in left_out if count)),
+        ("timed out", list(report.timed_out)),
+        ("given back", list(report.given_back)),
+        ("failed", len(report.failed) or None),
+        ("models", usage),
+        ("ended early", report.stopped_early),
+        ("took", f"{report.duration:.1f} s"),
+    ]
+
+
+def _ranges(count: int, messages: int) -> str | None:
+    if not count:
+        return None
+    ranges, said = (
+        ("range" if count == 1 else "ranges"),
+        ("message" if messages == 1 else "messages"),
+    )
+    return f"{count:,} {ranges} of {messages:,} {said}"
+
+
+def _planned(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
+    def columns(plans: object) -> list[Column[ColdPlan]]:
+        assert isinstance(plans, list | tuple)
+        agents = names(run.store, [plan.agent_id for plan in plans])
+        return [
+            Column("session", lambda plan: plan.session, "text"),
+            Column("agent", lambda plan: agents.get(plan.agent_id, plan.agent_id)),
+            Column("to do", lambda plan: plan.work),
+            Column("messages", lambda plan: plan.messages, "number"),
+            Column("tokens", lambda plan: plan.tokens, "number"),
+        ]
+
+    return columns

@@ -1,0 +1,137 @@
+"""``edenmem consolidate``: pending reflections into texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.choosing import choose_scope
+from edenmem.cli.terminal.editing import show_diff
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.views import usage_line
+from edenmem.engine.reports import ConsolidationReport
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import ExitCode, UsageError
+from edenmem.models.scope import Scope, ScopeKind
+
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
+
+app = single()
+
+
+@app.command(cls=Command)
+def consolidate(
+    ctx: typer.Context,
+    agent: options.Agent = None,
+    kinds: options.Kinds = None,
+    user: options.User = None,
+    group: options.Group = None,
+    shard: options.Shard = None,
+    session: options.Session = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Whatever the threshold, as soon as one is pending.")
+    ] = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Merge pending reflections into the texts of all due scopes, or of those named.
+
+    \b
+    edenmem consolidate
+    edenmem consolidate --agent mira --scope user --dry-run
+    edenmem consolidate --agent mira --user lena --force
+    """
+    run = invocation(ctx)
+    if group or shard or session:
+        if kinds and len(kinds) > 1:
+            raise UsageError("one scope is named, but several kinds")
+        scope = choose_scope(
+            run,
+            kind=kinds[0] if kinds else None,
+            agent=agent,
+            user=user,
+            group=group,
+            shard=shard,
+            session=session,
+        )
+
+        async def work(service: MemoryService) -> list[ConsolidationReport]:
+            return [await service.consolidate(scope, force=force, dry_run=dry_run)]
+
+        reports = run.serve(work, llm=True)
+    else:
+        if user and kinds and kinds != [ScopeKind.USER]:
+            raise UsageError("--user goes with --scope user alone")
+        agent_id = run.resolver.agent(agent).id if agent else None
+        reports = run.serve(
+            lambda service: service.consolidate_all(
+                agent_id=agent_id,
+                kinds=[ScopeKind.USER] if user else kinds or (),
+                user_id=run.resolver.user_id(user, agent_id=agent_id) if user else None,
+                force=force,
+                dry_run=dry_run,
+            ),
+            llm=True,
+        )
+    tell_consolidations(run, reports, diffs=dry_run)
+    if any(report.outcome == "failed" for report in reports):
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def tell_consolidations(
+    run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool
+) -> None:
+    """Print what was written, or with ``diffs`` what would be."""
+
+    labels = names(run.store, [report.scope for report in reports])
+
+    def label(scope: Scope) -> str:
+        agent = labels.get(scope.agent_id, scope.agent_id)
+        return f"{agent}, {scope.kind} {labels.get(scope.owner, scope.owner)}".rstrip()
+
+    def columns(rows: Sequence[ConsolidationReport]) -> list[Column[ConsolidationReport]]:
+        return [
+            Column("agent", lambda r: labels.get(r.scope.agent_id, r.scope.agent_id)),
+            Column("kind", lambda r: r.scope.kind),
+            Column("owner", lambda r: labels.get(r.scope.owner, r.scope.owner), "text"),
+            Column("outcome", lambda r: r.outcome),
+            Column("version", lambda r: r.version or None, "number"),
+            Column("absorbed", lambda r: r.absorbed, "number"),
+            Column("left", lambda r: r.left, "number"),
+            Column("words", lambda r: f"{r.words}/{r.word_limit}" if r.words else "", "number"),
+        ]
+
+    run.out.listing(reports, columns, empty="nothing was due")
+    if not run.out.is_data:
+        for report in reports:
+            if report.error:
+                run.out.note(f"{label(report.scope)}: {report.error}")
+            if report.propagated:
+                what = "reflection" if report.propagated == 1 else "reflections"
+                run.out.note(f"{label(report.scope)}: proposed {report.propagated} {what} above")
+            for decision in report.propagation:
+                if decision.action == "REJECTED":
+                    run.out.note(f"{label(report.scope)}: not proposed, {decision.reason}")
+            if report.propagation_error:
+                why = report.propagation_error
+                run.out.note(f"{label(report.scope)}: propagation is tried again later: {why}")
+    if diffs and not run.out.is_data:
+        for report in reports:
+            if report.before != report.after:
+                run.out.line()
+                show_diff(
+                    run.out,
+                    report.before,
+                    report.after,
+                    old=f"{label(report.scope)} (stored)",
+                    new=f"{label(report.scope)} (would be)",
+                    to_stdout=True,
+                )
+    used = [usage for report in reports for usage in report.usage]
+    if used:
+        run.out.note(usage_line(used))

@@ -1,0 +1,248 @@
+"""``edenmem form``: memories from conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.times import ago, iso
+from edenmem.cli.terminal.views import change_line, usage_line
+from edenmem.engine.reports import FormationReport
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import EdenmemError, ExitCode, UsageError
+from edenmem.models.formation import Reach, Trigger
+from edenmem.models.host import Session
+
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
+
+app = single()
+
+#: Outcomes of `FormationReport` that read otherwise in a table.
+_OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
+
+
+@app.command(cls=Command)
+def form(
+    ctx: typer.Context,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SESSION]…", help="These, whatever the intervals say."),
+    ] = None,
+    agent: options.Agent = None,
+    all_due: Annotated[
+        bool, typer.Option("--all-due", help="All sessions in which enough was said.")
+    ] = False,
+    consolidate: Annotated[
+        bool,
+        typer.Option(
+            "--consolidate/--no-consolidate", help="Also consolidate what is due by then."
+        ),
+    ] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also form again what edenmem formed before.")
+    ] = False,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Form the whole session, also what the platform formed."),
+    ] = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Form memories from what was said since the last time.
+
+    With --agent and no session: all due sessions of that agent. --dry-run asks the models and
+    shows what would be formed.
+
+    Messages that edenmem or the platform formed are left out. --again takes what edenmem formed
+    (or failed to form) once more, for example after an undo; --from-start takes all messages of
+    the session. A fact that is there already is not added twice.
+
+    \b
+    edenmem form lena-progress --dry-run
+    edenmem form lena-progress --again
+    edenmem form --all-due
+    """
+    run = invocation(ctx)
+    if sessions and all_due:
+        raise UsageError("sessions and --all-due exclude each other")
+    if (again or from_start) and not sessions:
+        raise UsageError(
+            "--again and --from-start need sessions",
+            hint="name the sessions; 'edenmem cold run --include-formed' takes all quiet ones",
+        )
+    if not sessions and not all_due and not agent:
+        raise UsageError("which sessions?", hint="name them, or add --all-due or --agent AGENT")
+    agent_id = run.resolver.agent(agent).id if agent else None
+    if sessions:
+        chosen = [run.resolver.session(name) for name in sessions]
+    else:
+        # Oldest first: what was said later corrects what was said before.
+        chosen = list(run.store.sessions(agent_id=agent_id))[::-1]
+    trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
+    reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
+    if reach is not Reach.WAITING:
+        run.command += " --from-start" if from_start else " --again"  # for the log
+
+    reports: list[FormationReport] = []
+    try:
+        run.serve(
+            lambda service: form_each(
+                run,
+                service,
+                chosen,
+                agent_id=agent_id,
+                trigger=trigger,
+                dry_run=dry_run,
+                consolidate=consolidate,
+                reach=reach,
+                done=reports,
+            ),
+            llm=True,
+        )
+    except (EdenmemError, KeyboardInterrupt):
+        if reports := _of_interest(reports, named=bool(sessions)):
+            tell_formations(run, reports, chosen)
+        raise
+    reports = _of_interest(reports, named=bool(sessions))
+    tell_formations(run, reports, chosen)
+    if sessions and not run.out.is_data:
+        _tell_idle(run, reports, chosen, reach)
+    if any(report.outcome == "failed" or report.error for report in reports):
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _of_interest(reports: list[FormationReport], *, named: bool) -> list[FormationReport]:
+    """The reports to print: of sessions that nobody named, only where there was something to do."""
+    idle = () if named else ("not_due", "incognito")
+    return [report for report in reports if report.outcome not in idle]
+
+
+async def form_each(
+    run: Invocation,
+    service: MemoryService,
+    sessions: Sequence[Session],
+    *,
+    agent_id: str | None = None,
+    trigger: Trigger = Trigger.FORCED,
+    dry_run: bool = False,
+    consolidate: bool = True,
+    reach: Reach = Reach.WAITING,
+    done: list[FormationReport] | None = None,
+) -> list[FormationReport]:
+    """Form the sessions one after another, and say which one is at work.
+
+    An error names the session; what was formed before it is in ``done``.
+    """
+    reports = [] if done is None else done
+    for session in sessions:
+        run.out.progress(f"{session.label} …")
+        try:
+            reports += await service.form_memories(
+                session.id,
+                agent_id=agent_id,
+                trigger=trigger,
+                dry_run=dry_run,
+                consolidate=consolidate,
+                reach=reach,
+            )
+        except EdenmemError as error:
+            error.message = f"{session.label}: {error.message}"
+            raise
+    return reports
+
+
+def tell_formations(
+    run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session]
+) -> None:
+    """Print what was formed, or would be."""
+    labels = {session.id: session.label for session in sessions}
+
+    def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
+        agents = names(run.store, [report.agent_id for report in rows])
+        return [
+            Column("session", lambda r: labels.get(r.session_id, r.session_id), "text"),
+            Column("agent", lambda r: agents.get(r.agent_id, r.agent_id)),
+            Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
+            Column("messages", lambda r: r.messages, "number"),
+            Column("facts", _facts, "number"),
+            Column("reflections", lambda r: sum(r.reflections.values()), "number"),
+            Column("texts", lambda r: _written(r) or None, "number"),
+        ]
+
+    run.out.listing(reports, columns, data=to_data, empty="nothing was due")
+    if not run.out.is_data:
+        for report in reports:
+            for change in report.changes.changes if report.changes else ():
+                run.out.safe(f"  would {change_line(change)}")
+        for report in reports:
+            if report.error:
+                run.out.note(f"{labels.get(report.session_id, report.session_id)}: {report.error}")
+                if report.not_before:
+                    again = f"{iso(report.not_before)} ({ago(report.not_before)})"
+                    run.out.note(f"  it is tried again from {again} on")
+    _tell_switched_off(run, reports, labels)
+    used = [usage for report in reports for usage in report.usage]
+    used += [u for report in reports for text in report.consolidations for u in text.usage]
+    if used:
+        run.out.note(usage_line(used))
+
+
+def _tell_switched_off(
+    run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
+) -> None:
+    """Say of which messages an agent whose memory is off kept neither facts nor reflections of
+    users, of itself or of its shards, although they count as formed."""
+    messages: dict[tuple[str, str, str], int] = {}
+    for report in reports:
+        if report.outcome in ("applied", "dry_run"):
+            key = (report.agent_id, report.session_id, report.outcome)
+            messages[key] = messages.get(key, 0) + report.messages
+    for (agent_id, session_id, outcome), count in messages.items():
+        agent = run.store.agent(agent_id)
+        if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
+            continue
+        label, done = labels.get(session_id, session_id), outcome == "applied"
+        advice = f"'edenmem agent enable {quote(agent.username)}'"
+        if done:
+            again = f"'edenmem form {quote(label)} --again'"
+            advice = f"after {advice}, {again} forms them once more"
+        run.out.note(
+            f"{label}: user and agent memory of {agent.username} are off: {count} messages "
+            f"{'were' if done else 'would be'} formed without them; {advice}"
+        )
+
+
+def _tell_idle(
+    run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session], reach: Reach
+) -> None:
+    """Say why there was nothing to do in sessions that were named."""
+    labels = {session.id: session.label for session in sessions}
+    for report in reports:
+        if report.outcome != "not_due":
+            continue
+        if report.by_platform:
+            why = f"the platform formed {report.by_platform} messages; --from-start takes them"
+        elif next(iter(run.store.messages(report.session_id, newest=1)), None) is None:
+            why = "the session has no messages"
+        elif reach.own:
+            why = "no message is left that may be formed"
+        else:
+            why = "all messages were formed; --again takes them once more"
+        run.out.note(f"{labels.get(report.session_id, report.session_id)}: nothing new: {why}")
+
+
+def _facts(report: FormationReport) -> str:
+    parts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
+    return " ".join(f"{sign}{count}" for sign, count in parts if count)
+
+
+def _written(report: FormationReport) -> int:
+    return sum(text.outcome == "written" for text in report.consolidations)

@@ -1,0 +1,136 @@
+"""A command that is to be run again and again, written down for cron and for systemd."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from string import ascii_letters, digits
+from typing import TYPE_CHECKING, NamedTuple
+
+from edenmem.errors import UsageError
+from edenmem.settings.paths import FILE_NAME, redact_uri
+from edenmem.settings.schema import SECRETS
+
+if TYPE_CHECKING:
+    from edenmem.cli.app.invocation import Invocation
+
+#: Words of a unit file in double quotes; "%" begins a specifier and "$" a variable.
+_SYSTEMD = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
+_SAFE_FOR_SYSTEMD = frozenset(f"{ascii_letters}{digits}-_./:=@")
+
+
+class Job(NamedTuple):
+    """Words of a command, the folder to run it in (None: any), the minutes from one run to the
+    next, and the seconds that it may take to stop."""
+
+    words: tuple[str, ...]
+    folder: Path | None
+    minutes: int
+    stop_seconds: int
+
+
+def cold_job(run: Invocation, *, minutes: int) -> Job:
+    """The cold run with the store and the settings of this invocation.
+
+    Raises:
+        UsageError: that would write a secret down where everybody can read it.
+    """
+    words = [*program(), "cold", "run", "--quiet"]
+    config = run.config or os.environ.get("EDENMEM_CONFIG")
+    if config:
+        words += ["--config", str(Path(config).expanduser().absolute())]
+    if profile := run.profile or os.environ.get("EDENMEM_PROFILE"):
+        words += ["--profile", profile]
+    if run.loaded.origins["store.uri"] in ("flag", "EDENMEM_URI", "EDENMEM_STORE_URI"):
+        words += ["--uri", _without_secret("the URI of the store", run.settings.store.uri)]
+    for key, value in run.overrides.items():
+        if key in SECRETS:
+            raise _secret(f"--set {key}")
+        words += ["--set", f"{key}={_without_secret(f'--set {key}', value)}"]
+    if any(not word.isprintable() for word in words):
+        raise UsageError("a line break or control character cannot be written into a crontab")
+    here = Path.cwd()
+    local = not config and any(path == here / FILE_NAME for path in run.loaded.files)
+    return Job(
+        words=tuple(words),
+        folder=here if local else None,
+        minutes=minutes,
+        stop_seconds=run.settings.cold.grace_seconds + 20,
+    )
+
+
+def program() -> list[str]:
+    """How this edenmem is started from anywhere: its script, or its interpreter and module."""
+    interpreter = Path(sys.executable).absolute()
+    script = interpreter.with_name("edenmem")
+    if script.is_file() and os.access(script, os.X_OK):
+        return [str(script)]
+    return [str(interpreter), "-m", "edenmem"]
+
+
+def environment_settings(run: Invocation) -> list[str]:
+    """Settings in force that come from variables, which neither cron nor systemd passes on."""
+    passed_on = {"EDENMEM_URI", "EDENMEM_STORE_URI"}
+    return [
+        f"{key} ({origin})"
+        for key, origin in run.loaded.origins.items()
+        if origin in os.environ and origin not in passed_on
+    ]
+
+
+def crontab_line(job: Job) -> str:
+    """One line of a crontab. Cron turns a bare "%" into a line break, also within quotes."""
+    command = shlex.join(job.words)
+    if job.folder is not None:
+        command = f"cd {shlex.quote(str(job.folder))} && {command}"
+    return f"*/{job.minutes} * * * * {command} >/dev/null".replace("%", r"\%")
+
+
+def systemd_service(job: Job) -> str:
+    """A unit that runs it once."""
+    folder = f"WorkingDirectory={str(job.folder).replace('%', '%%')}\n" if job.folder else ""
+    return (
+        "[Unit]\n"
+        "Description=edenmem: form memories of sessions that went quiet\n\n"
+        "[Service]\n"
+        "Type=oneshot\n"
+        f"{folder}"
+        f"ExecStart={' '.join(map(_systemd_word, job.words))}\n"
+        f"TimeoutStopSec={job.stop_seconds}\n"
+        "UMask=0077\n"
+    )
+
+
+def systemd_timer(job: Job) -> str:
+    """A unit that starts the service again and again."""
+    return (
+        "[Unit]\n"
+        "Description=edenmem: look for quiet sessions\n\n"
+        "[Timer]\n"
+        "OnBootSec=2min\n"
+        f"OnUnitInactiveSec={job.minutes}min\n"
+        "RandomizedDelaySec=30s\n\n"
+        "[Install]\n"
+        "WantedBy=timers.target\n"
+    )
+
+
+def _systemd_word(word: str) -> str:
+    if word and set(word) <= _SAFE_FOR_SYSTEMD:
+        return word
+    return f'"{word.translate(_SYSTEMD)}"'
+
+
+def _without_secret(what: str, value: str) -> str:
+    if redact_uri(value) != value:
+        raise _secret(what)
+    return value
+
+
+def _secret(what: str) -> UsageError:
+    return UsageError(
+        f"{what} holds a secret, which everybody could read in the list of processes",
+        hint="put it into a configuration file of mode 0600 and name that with --config",
+    )

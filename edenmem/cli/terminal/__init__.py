@@ -1,0 +1,1 @@
+"""Reading from and writing to a terminal, a pipe or a file."""

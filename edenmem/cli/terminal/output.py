@@ -1,0 +1,258 @@
+"""Rows are built once and rendered per format. Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edenmem.cli.terminal import tables
+from edenmem.cli.terminal.data import keys_of, to_data, to_json
+from edenmem.cli.terminal.tables import Column
+from edenmem.errors import UsageError
+from edenmem.text import one_line, printable
+
+if TYPE_CHECKING:
+    import msgspec
+
+T = TypeVar("T")
+#: Columns, or what makes them once the rows are known (names are looked up for all rows at once).
+Columns = Sequence[Column[T]] | Callable[[Sequence[T]], Sequence[Column[T]]]
+
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class Output:
+    """Prints results in one format; what a person should know goes to stderr.
+
+    In the formats for people (table, markdown) all text is made printable. In those for programs
+    it is exact, and JSON escapes what a terminal would obey.
+    """
+
+    def __init__(self, format: OutputFormat, *, quiet: bool = False, color: bool = True) -> None:
+        self.format = format
+        self._quiet = quiet
+        self._color = color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def is_data(self) -> bool:
+        """Whether the format is for programs."""
+        return self.format in (OutputFormat.JSON, OutputFormat.JSONL, OutputFormat.CSV)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, or of ``COLUMNS``, or 80."""
+        return shutil.get_terminal_size().columns
+
+    @property
+    def _pipe_width(self) -> int:
+        """Columns of a table in a pipe: nothing is cut there, unless ``COLUMNS`` says so."""
+        return self.width if os.environ.get("COLUMNS") else sys.maxsize
+
+    @property
+    def room(self) -> int:
+        """Columns that a table on stdout may take."""
+        return self.width if sys.stdout.isatty() else self._pipe_width
+
+    def colored(self, stream: Any) -> bool:
+        """Whether to write colours to this stream."""
+        return self._color and bool(stream.isatty())
+
+    # -- stderr ------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Tell a person something beside the result, unless ``--quiet``."""
+        if not self._quiet:
+            sys.stdout.flush()  # where both are one screen, things stay in order
+            sys.stderr.write(self._broken(printable(text), sys.stderr) + "\n")
+
+    # -- stdout ------------------------------------------------------------------------------
+
+    def listing(
+        self,
+        rows: Iterable[T],
+        columns: Columns[T],
+        *,
+        limit: int = 0,
+        data: Callable[[T], dict[str, Any]] = to_data,
+        empty: str = "nothing found",
+        header: Sequence[str] | type[msgspec.Struct] = (),
+    ) -> None:
+        """Print rows. ``limit`` (0: none) cuts them, and it is said if there were more.
+
+        ``header``: the keys of the data, or what the rows are; CSV begins with them although
+        there is no row.
+        """
+        iterator = iter(rows)
+        wanted = itertools.islice(iterator, limit) if limit else iterator
+        if self.is_data:
+            keys = keys_of(header) if isinstance(header, type) else header
+            self._stream((data(row) for row in wanted), keys)
+        else:
+            self._table(list(wanted), columns, empty)
+        if limit and next(iterator, None) is not None:
+            self.note(f"only the first {limit} are shown; --limit 0 shows all")
+
+    def record(
+        self,
+        row: T,
+        fields: Sequence[tuple[str, object]],
+        *,
+        text: str = "",
+        data: Callable[[T], dict[str, Any]] = to_data,
+    ) -> None:
+        """Print one thing in full: its fields, and below them its long ``text``."""
+        if self.is_data:
+            self._stream([data(row)])
+            return
+        self.fields(fields)
+        if text:
+            self.line("\n" + self._broken(printable(text), sys.stdout))
+
+    def fields(self, fields: Sequence[tuple[str, object]]) -> None:
+        """Print labelled values for a person; those that are empty are left out."""
+        pairs = [(label, value) for label, value in fields if value not in (None, "", (), [])]
+        if self.format is OutputFormat.MARKDOWN:
+            columns: list[Column[tuple[str, object]]] = [
+                Column("field", lambda pair: pair[0]),
+                Column("value", lambda pair: tables.in_full(pair[1])),
+            ]
+            self.line(tables.markdown_table(columns, pairs))
+            return
+        width = max((len(label) for label, _ in pairs), default=0)
+        color = self.colored(sys.stdout)
+        for label, value in pairs:
+            title = f"{tables.style(label.ljust(width), '1', color)}  "
+            self.indented(title, tables.in_full(value), indent=width + 2)
+
+    def people_only(self) -> None:
+        """Refuse the formats for programs, where a command tells a story.
+
+        Raises:
+            UsageError: such a format was asked for.
+        """
+        if self.is_data:
+            raise UsageError(f"this command is for reading; it has no --format {self.format}")
+
+    def heading(self, text: str) -> None:
+        """Print a heading for a person."""
+        self.line(tables.style(one_line(text), "1;36", self.colored(sys.stdout)))
+
+    def indented(self, title: str, text: str, *, indent: int | None = None) -> None:
+        """Print one line of text behind a title, broken between words below its beginning."""
+        indent = len(title) if indent is None else indent
+        first, *others = tables.folded(one_line(text), self.width - indent)
+        self.line(title + first)
+        for line in others:
+            self.line(" " * indent + line)
+
+    def passage(self, title: str, text: str) -> None:
+        """Print a text under a title, indented, for a person."""
+        self.line(tables.style(one_line(title), "1", self.colored(sys.stdout)))
+        for line in self._broken(printable(text), sys.stdout, indent=2).splitlines():
+            self.line(f"  {line}")
+
+    def document(self, text: str) -> None:
+        """Print a text that is the result itself; exact in a pipe, made harmless on a terminal."""
+        self.line(printable(text) if sys.stdout.isatty() else text)
+
+    def objects(self, items: Iterable[dict[str, Any]]) -> None:
+        """Print plain data in a format for programs."""
+        self._stream(items)
+
+    def progress(self, text: str) -> None:
+        """Tell a person at a terminal what is at work."""
+        if sys.stderr.isatty():
+            self.note(text)
+
+    def safe(self, text: str) -> None:
+        """Print text for a person, made printable."""
+        self.line(printable(text))
+
+    def line(self, text: str = "") -> None:
+        """Print a line that is safe already."""
+        sys.stdout.write(text + "\n")
+
+    def _broken(self, text: str, stream: Any, *, indent: int = 0) -> str:
+        """The text with its lines broken between words, where the stream is a terminal."""
+        if self.format is OutputFormat.MARKDOWN or not stream.isatty():
+            return text
+        width = self.width - indent
+        return "\n".join(
+            part
+            for line in text.split("\n")
+            for part in (tables.folded(line, width) if len(line) > width // 2 else [line])
+        )
+
+    # -- formats -----------------------------------------------------------------------------
+
+    def _table(self, rows: list[T], made: Columns[T], empty: str) -> None:
+        columns = made(rows) if callable(made) else made
+        if not rows:
+            self.note(empty)
+        elif self.format is OutputFormat.MARKDOWN:
+            self.line(tables.markdown_table(columns, rows))
+        elif sys.stdout.isatty():
+            tables.print_rich_table(columns, rows, color=self._color)
+        else:
+            for line in tables.plain_table(columns, rows, self._pipe_width):
+                self.line(line)
+
+    def _stream(self, items: Iterable[dict[str, Any]], header: Sequence[str] = ()) -> None:
+        if self.format is OutputFormat.CSV:
+            self._csv(items, header)
+        elif self.format is OutputFormat.JSONL:
+            for item in items:
+                self.line(to_json(item))
+        else:
+            first = True
+            for item in items:
+                body = to_json(item, indent=2).replace("\n", "\n  ")
+                sys.stdout.write(("[\n  " if first else ",\n  ") + body)
+                first = False
+            self.line("[]" if first else "\n]")
+
+    def _csv(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
+        """Comma-separated values with the data's keys as header; lists and objects are JSON.
+
+        A spreadsheet would run a text that begins with ``=``, ``+``, ``-`` or ``@``; such a text
+        gets an apostrophe in front, so CSV is for looking and JSON for reading back.
+        """
+        import csv
+
+        iterator = iter(items)
+        first = next(iterator, None)
+        keys = list(header if first is None else first)
+        if not keys:
+            return
+        writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        if first is None:
+            return
+        for item in itertools.chain([first], iterator):
+            writer.writerow({key: _csv_cell(value) for key, value in item.items()})
+
+
+def _csv_cell(value: object) -> object:
+    """One cell of CSV; on a terminal also without control codes, which CSV cannot escape."""
+    if isinstance(value, str) and sys.stdout.isatty():
+        value = printable(value)
+    if isinstance(value, dict | list):
+        return to_json(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.lstrip()[:1] in ("=", "+", "-", "@"):
+        return "'" + value
+    return value

@@ -1,0 +1,218 @@
+"""Tables for people: on a terminal, in a pipe, in Markdown. Cells are never read as markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from edenmem.cli.terminal.times import ago, iso
+from edenmem.text import display_width, one_line
+
+T = TypeVar("T")
+
+_GAP = 2
+#: Seconds and counter of an id, which part it from its siblings that are not in the list.
+_SHORTEST_ID = 14
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
+
+
+class Column(NamedTuple, Generic[T]):
+    """One column: its title, and what it shows of a row.
+
+    ``id`` columns are cut to a beginning that is unique in the list and can be typed back;
+    ``name`` columns hold what later commands take, and are cut last; ``text`` columns share what
+    width is left and are cut; others are as wide as they need to be.
+    """
+
+    title: str
+    value: Callable[[T], object]
+    kind: Literal["plain", "id", "name", "text", "number", "time"] = "plain"
+
+
+def shown(value: object) -> str:
+    """A cell as people read it, on one line."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return ago(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return one_line(str(value))
+
+
+def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:
+    """Each id → its shortest beginning, of 14 digits or more, that no other of them shares."""
+    ordered = sorted(set(ids))
+    short: dict[str, str] = {}
+    for place, full in enumerate(ordered):
+        length = _SHORTEST_ID
+        for other in ordered[max(place - 1, 0) : place] + ordered[place + 1 : place + 2]:
+            common = next(
+                (i for i, (a, b) in enumerate(zip(full, other, strict=False)) if a != b), 0
+            )
+            length = max(length, common + 1)
+        short[full] = full[:length]
+    return short
+
+
+def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
+    """Cells of each column."""
+    result = []
+    for column in columns:
+        values = [column.value(row) for row in rows]
+        if column.kind == "id":
+            short = unique_beginnings([str(value) for value in values if value])
+            result.append([short.get(str(value), shown(value)) for value in values])
+        else:
+            result.append([shown(value) for value in values])
+    return result
+
+
+def _filled(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
+    """Columns that have something in them; an empty one only takes width from the others."""
+    return [
+        place for place, column in enumerate(cells) if any(column) or columns[place].kind == "text"
+    ]
+
+
+def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
+    """Lines for a pipe: aligned, cut to ``width``, without drawing."""
+    cells = _texts(columns, rows)
+    kept = _filled(columns, cells)
+    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], width)
+    lines = [[columns[i].title for i in kept]] + [
+        [cells[i][row] for i in kept] for row in range(len(rows))
+    ]
+    aligns = [columns[i].kind == "number" for i in kept]
+    return [_line(line, widths, aligns) for line in lines]
+
+
+#: What gives way if a line is too long: kinds of columns, and the width that they keep. Ids,
+#: numbers and times are never cut.
+_GIVING_WAY = (
+    ("text", 36),
+    ("plain", 14),
+    ("text", 16),
+    ("plain", 9),
+    ("text", 8),
+    ("plain", 6),
+    ("name", 8),
+)
+
+
+def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) -> list[int]:
+    """Widths of the columns so that a line fits."""
+    widths = [
+        max([display_width(column.title), *map(display_width, column_cells)])
+        for column, column_cells in zip(columns, cells, strict=True)
+    ]
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
+    for kind, kept in _GIVING_WAY:
+        # the widest first, so that short columns stay whole
+        for place in sorted(range(len(widths)), key=lambda i: -widths[i]):
+            if over > 0 and columns[place].kind == kind:
+                floor = max(kept, display_width(columns[place].title))
+                taken = min(over, max(widths[place] - floor, 0))
+                widths[place] -= taken
+                over -= taken
+    return widths
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, is_number in zip(cells, widths, right, strict=True):
+        text = one_line(cell, width)
+        space = " " * (width - display_width(text))
+        parts.append(space + text if is_number else text + space)
+    return (" " * _GAP).join(parts).rstrip()
+
+
+def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: bool) -> None:
+    """Print for a terminal, with Rich; each cell is a `Text`, so no markup is ever parsed."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(markup=False, emoji=False, highlight=False, no_color=not color)
+    cells = _texts(columns, rows)
+    kept = _filled(columns, cells)
+    widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], console.width)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),  # and the rule between columns: a gap of two
+        header_style="bold",
+    )
+    for place, width in zip(kept, widths, strict=True):
+        column = columns[place]
+        table.add_column(
+            Text(column.title),
+            width=width,
+            justify="right" if column.kind == "number" else "left",
+            style="cyan" if column.kind == "id" else "dim" if column.kind == "time" else "",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in range(len(rows)):
+        table.add_row(
+            *(Text(one_line(cells[i][row], w)) for i, w in zip(kept, widths, strict=True))
+        )
+    console.print(table)
+
+
+def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
+    """A Markdown table of whole texts, ids and times; what could be markup is escaped."""
+    from tabulate import tabulate
+
+    def cell(column: Column[T], row: T) -> str:
+        value = column.value(row)
+        return markdown_escape(iso(value) if isinstance(value, datetime) else shown(value))
+
+    return tabulate(
+        [[cell(column, row) for column in columns] for row in rows],
+        headers=[column.title for column in columns],
+        tablefmt="github",
+        disable_numparse=True,
+        colalign=["right" if column.kind == "number" else "left" for column in columns]
+        if rows
+        else None,
+    )
+
+
+def markdown_escape(text: str) -> str:
+    """``text`` with the signs that Markdown reads as markup escaped."""
+    return _MARKDOWN.sub(r"\\\1", text)
+
+
+def style(text: str, code: str, color: bool) -> str:
+    """``text`` in an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if colours are wanted."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text
+
+
+def in_full(value: object) -> str:
+    """A value as `show` prints it: times both ways, nothing cut."""
+    if isinstance(value, datetime):
+        return f"{iso(value)} ({ago(value)})"
+    if isinstance(value, list | tuple):
+        return ", ".join(shown(entry) for entry in value)
+    return shown(value)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The lines of a text of one line, broken between words; a longer word stays whole."""
+    lines, used = [""], 0
+    for word in text.split(" "):
+        wide = display_width(word)
+        if used and used + 1 + wide > width:
+            lines.append(word)
+            used = wide
+        else:
+            lines[-1] += f" {word}" if used else word
+            used += wide + (1 if used else 0)
+    return lines

@@ -1,0 +1,287 @@
+"""How the things of the domain look in lists, and how the report of a change reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.tables import Column, shown
+from edenmem.engine.reports import EditReport, ScopeStatus
+from edenmem.engine.scopes.overview import (
+    consolidate_at_of,
+    names,
+    scope_statuses,
+    word_limit_of,
+)
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeStatus,
+    HistoryEntry,
+    RemoveFact,
+    ReviseFact,
+)
+from edenmem.models.formation import CallUsage, UsageTotal
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.scope import Scope
+
+T = TypeVar("T")
+
+
+def labelled(run: Invocation, scopes: Iterable[Scope]) -> Callable[[Scope], str]:
+    """A function from a scope to what a person calls it within its agent: ``user lena``."""
+    labels = names(run.store, scopes)
+
+    def label(scope: Scope) -> str:
+        owner = labels.get(scope.owner, scope.owner)
+        return f"{scope.kind} {owner}" if owner else scope.kind.value
+
+    return label
+
+
+def agent_name(run: Invocation, agent_id: str) -> str:
+    """An agent's username, or its id if it is gone."""
+    return names(run.store, [agent_id]).get(agent_id, agent_id)
+
+
+def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact]]]:
+    """Columns of a list of facts."""
+
+    def columns(facts: Sequence[Fact]) -> list[Column[Fact]]:
+        label = labelled(run, [fact.home for fact in facts])
+        return [
+            Column("id", lambda fact: fact.id, "id"),
+            Column("scope", lambda fact: label(fact.home)),
+            Column("when", lambda fact: fact.recent_at, "time"),
+            Column("private", lambda fact: fact.private or None),
+            Column("content", lambda fact: fact.content, "text"),
+        ]
+
+    return columns
+
+
+def reflection_columns(
+    run: Invocation,
+) -> Callable[[Sequence[Reflection]], list[Column[Reflection]]]:
+    """Columns of a list of reflections."""
+
+    def columns(reflections: Sequence[Reflection]) -> list[Column[Reflection]]:
+        label = labelled(run, [reflection.home for reflection in reflections])
+        return [
+            Column("id", lambda r: r.id, "id"),
+            Column("scope", lambda r: label(r.home)),
+            Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
+            Column("when", lambda r: r.formed_at, "time"),
+            Column("content", lambda r: r.content, "text"),
+        ]
+
+    return columns
+
+
+def scope_columns(
+    run: Invocation,
+) -> Callable[[Sequence[ScopeStatus]], list[Column[ScopeStatus]]]:
+    """Columns of a list of scopes: sizes beside the limits in force."""
+
+    def columns(statuses: Sequence[ScopeStatus]) -> list[Column[ScopeStatus]]:
+        labels = names(run.store, [status.scope for status in statuses])
+        return [
+            Column("agent", lambda s: labels.get(s.scope.agent_id, s.scope.agent_id)),
+            Column("kind", lambda s: s.scope.kind),
+            Column("owner", lambda s: labels.get(s.scope.owner, s.scope.owner), "text"),
+            Column("facts", lambda s: s.facts, "number"),
+            Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
+            Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
+            Column("words", lambda s: f"{s.words}/{s.word_limit}" if s.version else "", "number"),
+            Column("state", state),
+        ]
+
+    return columns
+
+
+def scope_status(run: Invocation, scope: Scope) -> ScopeStatus:
+    """The status of one scope, which may have nothing in it yet."""
+    stored = scope_statuses(
+        run.store,
+        run.settings,
+        agent_id=scope.agent_id,
+        kinds=[scope.kind],
+        user_ids=[scope.user_id] if scope.user_id else None,
+        details=True,
+    )
+    policy = run.store.policies([scope]).get(scope)
+    return next((status for status in stored if status.scope == scope), None) or ScopeStatus(
+        scope=scope,
+        facts=0,
+        pending=0,
+        consolidate_at=consolidate_at_of(run.settings, scope, policy),
+        due=False,
+        active=policy is None or policy.active,
+        version=0,
+        words=0,
+        word_limit=word_limit_of(run.settings, scope, policy),
+    )
+
+
+def state(status: ScopeStatus) -> str:
+    """What is to be known about a scope in one word."""
+    return "paused" if not status.active else "due" if status.due else ""
+
+
+def consolidation_columns(
+    run: Invocation,
+) -> Callable[[Sequence[Consolidation]], list[Column[Consolidation]]]:
+    """Columns of a list of consolidated texts."""
+
+    def columns(texts: Sequence[Consolidation]) -> list[Column[Consolidation]]:
+        label = labelled(run, [text.home for text in texts])
+        agents = names(run.store, [text.agent_id for text in texts])
+        return [
+            Column("agent", lambda t: agents.get(t.agent_id, t.agent_id)),
+            Column("scope", lambda t: label(t.home)),
+            Column("version", lambda t: t.version, "number"),
+            Column("pending", lambda t: len(t.unabsorbed_ids), "number"),
+            Column("when", lambda t: t.updated_at or t.last_consolidated_at, "time"),
+            Column("text", lambda t: t.consolidated_content, "text"),
+        ]
+
+    return columns
+
+
+HISTORY: list[Column[HistoryEntry]] = [
+    Column("version", lambda entry: entry.version, "number"),
+    Column("when", lambda entry: entry.at, "time"),
+    Column("how", lambda entry: entry.action),
+    Column("who", lambda entry: entry.actor),
+    Column("content", lambda entry: entry.content, "text"),
+]
+
+
+def tell_edit(
+    run: Invocation,
+    report: EditReport,
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> None:
+    """Print what a change did, or would do; see `edit_line` for ``verbs`` and ``target``."""
+    tell_edits(run, [report], verbs=verbs, target=target)
+
+
+def tell_edits(
+    run: Invocation,
+    reports: Sequence[EditReport],
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> None:
+    """Print what changes did, or would do, as one result."""
+    for report in reports:
+        for notice in report.notices:
+            run.out.note(notice)
+    if run.out.is_data:
+        run.out.objects(edit_data(report) for report in reports)
+        return
+    for report in reports:
+        run.out.line(edit_line(report, verbs=verbs, target=target))
+
+
+def edit_data(report: EditReport) -> dict[str, Any]:
+    """The report of a change for a program; ``status`` is that of the change."""
+    if report.dry_run:
+        status = "dry_run"
+    else:
+        status = report.result.status.value if report.result else "unchanged"
+    return {
+        "id": report.target_id,
+        "action": report.action,
+        "target_type": report.target_type,
+        "status": status,
+        "before": report.before,
+        "after": report.after,
+    }
+
+
+#: Action of a report → (what would be done, what was done).
+_VERBS = {
+    "add_fact": ("add", "added"),
+    "revise_fact": ("change", "changed"),
+    "remove_fact": ("delete", "deleted"),
+    "set_privacy": ("mark", "marked"),
+    "add_reflection": ("add", "added"),
+    "revise_reflection": ("change", "changed"),
+    "remove_reflection": ("delete", "deleted"),
+    "write_consolidation": ("write", "wrote"),
+    "write_policy": ("set", "set"),
+    "set_agent_toggles": ("set", "set"),
+}
+
+
+def edit_line(
+    report: EditReport,
+    *,
+    verbs: tuple[str, str] | None = None,
+    target: str | None = None,
+) -> str:
+    """The report of a change for a person, in one line.
+
+    ``verbs`` (what would be done, what was done) and ``target`` are the command's own words, where
+    it knows better than the report what a person calls it.
+    """
+    after = report.after or {}
+    target = shown(target or f"{report.target_type} {report.target_id}")
+    would, done = verbs or _VERBS.get(report.action, (report.action, report.action))
+    if report.target_type == "consolidation":
+        target = f"version {after.get('version')} of the text"
+    elif report.action == "set_privacy":
+        target += " private" if after.get("private") else " no longer private"
+    elif report.action == "set_agent_toggles":
+        target += f": {toggles(after)}"
+    if report.result is not None and report.result.status is ChangeStatus.DUPLICATE:
+        return f"kept {target}"
+    if report.action == "none":
+        return f"{target}: nothing to do"
+    return f"would {would} {target}" if report.dry_run else f"{done} {target}"
+
+
+def toggles(agent: Mapping[str, Any]) -> str:
+    """The switches of an agent, given as data."""
+    return ", ".join(
+        f"{kind} memory {'on' if agent.get(f'{kind}_memory_enabled') else 'off'}"
+        for kind in ("user", "agent")
+    )
+
+
+def change_line(change: Change) -> str:
+    """A change that a dry run decided on, for a person."""
+    match change:
+        case AddFact(fact=fact):
+            return f"add {fact.scope} fact: {fact.content}"
+        case ReviseFact(content=content):
+            return f"change fact {change.fact_id}: {content}"
+        case RemoveFact(fact_id=fact_id):
+            return f"delete fact {fact_id}"
+        case AddReflection(reflection=reflection):
+            return f"add {reflection.scope} reflection: {reflection.content}"
+        case _:
+            return str(type(change).__struct_config__.tag).replace("_", " ")
+
+
+def usage_line(used: Sequence[CallUsage]) -> str:
+    """What calls of models took, summed up."""
+    calls = "1 call" if len(used) == 1 else f"{len(used)} calls"
+    line = (
+        f"{calls}, {sum(u.input_tokens for u in used):,} tokens in, "
+        f"{sum(u.output_tokens for u in used):,} out"
+    )
+    costs = [u.cost for u in used if u.cost is not None]
+    return f"{line}, {sum(costs):.4f} US dollars" if sum(costs) else line
+
+
+def dollars(total: UsageTotal) -> str:
+    """What calls cost, with a "+" if there were some of which no price is known."""
+    if total.unpriced == total.calls:
+        return "unknown"
+    return f"{total.cost:.4f}{'+' if total.unpriced else ''}"
