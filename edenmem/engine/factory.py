@@ -226,7 +226,7 @@ def open_v1_plan(
         StoreError: the database cannot be reached, or there is no room for the file.
     """
     from edenmem.engine.migration.source import open_plan
-    from edenmem.store.sqlite.v1.v1_staging import SqliteV1Stage
+    from edenmem.store.sqlite.v1.staging import SqliteV1Stage
     from edenmem.store.v1.opening import open_source
 
     source = open_source(location, settings.store)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from edenmem.engine.runtime.actor import this_program
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.current_actor import this_program
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.models.formation import Reach, Trigger

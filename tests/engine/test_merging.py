@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.edits.merging import FactMerger, Merge, judged, merge_by_hand
-from edenmem.engine.edits.near_duplicates import FactGroup, find_groups
+from edenmem.engine.edits.near_duplicates import (
+    FactGroup,
+    FactMerger,
+    Merge,
+    find_groups,
+    judged,
+    merge_by_hand,
+)
 from edenmem.engine.runtime.answers import MergedFacts
 from edenmem.errors import ConflictError, ProviderTimeout
 from edenmem.models.changes import AddFact, SetPrivacy

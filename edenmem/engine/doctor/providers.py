@@ -117,8 +117,6 @@ class Providers:
             except EdenmemError as error:
                 yield Seen(_CHECK, _finding("embedding", error.message), State.PROBLEM)
         if self.llm is not None and not self.llm.is_scripted:
-            # SELF
-
             for model in dict.fromkeys(
                 (self._settings.llm.fast_model, self._settings.llm.slow_model)
             ):

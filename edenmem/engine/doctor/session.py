@@ -1,21 +1,298 @@
-"""One visit to the doctor: examine, plan, mend, and examine again what was mended."""
+"""What `doctor --fix` does: for each check what is safe, by the road that all changes take.
+
+Memory itself is altered by `Store.apply` alone, with one run's id in each audit entry, so that
+`log` shows it and `undo` takes it back. What is only derived from memory (indexes, counts, flags
+that follow from a text) is made anew. Each repair looks again at what it is about to mend, and
+each may be broken off and begun again: what was mended is not found any more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
+
+from edenmem.engine.doctor import surroundings
 from edenmem.engine.doctor.context import Patient
-from edenmem.engine.doctor.examination import Doctor
+from edenmem.engine.doctor.examination import Doctor, told
+from edenmem.engine.doctor.memory import AT_WORK
 from edenmem.engine.doctor.providers import Providers
-from edenmem.engine.doctor.repairs import Repairs
-from edenmem.engine.doctor.report import DoctorReport, FixReport
-from edenmem.models.changes import Actor
-from edenmem.models.ids import utc_now
+from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
+from edenmem.engine.formation.claims import worker_id
+from edenmem.errors import StoreError
+from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
+from edenmem.models.ids import new_id, utc_now
+from edenmem.models.integrity import Finding
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
+from edenmem.store.protocol.store import Store, batched
+
+#: Findings that are mended together.
+_BATCH = 100
+#: Reasons that are kept of what was refused.
+_TOLD = 20
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: how many were mended, and why others were not."""
+
+    mended: int = 0
+    refused: tuple[str, ...] = ()
+
+
+Mend = Callable[[Sequence[Finding]], Outcome]
+
+
+class Repairs:
+    """The repairs of one run, on behalf of ``actor``."""
+
+    def __init__(self, patient: Patient, *, actor: Actor) -> None:
+        self._patient = patient
+        self._store = patient.store
+        self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
+        self._worker = worker_id()
+        # In this order: what died is settled first; duplicates go before the keys that keep them
+        # out are made, and before hashes, which would otherwise meet with them.
+        self._mends: dict[str, tuple[str, Mend]] = {
+            "file": ("make missing triggers", self._triggers),
+            "changes": ("finish or take back", self._changes),
+            "recorded": ("apply what was recorded", self._recorded),
+            "claims": ("release for the next run", self._claims),
+            "duplicates": ("keep the oldest, the others go to history", self._duplicates),
+            "indexes": ("make what is missing", self._indexes),
+            "hashes": ("hash and embed the text as a new version", self._hashes),
+            "buffers": ("put into the buffer what waits, and nothing else", self._buffers),
+            "counters": ("count anew", self._counters),
+            "vector-damage": ("take away, so that a backfill makes them anew", self._vectors),
+            "search-indexes": ("make anew from the facts", self._search_indexes),
+            "contexts": ("drop", self._contexts),
+        }
+
+    @property
+    def run_id(self) -> str:
+        """What `log` and `undo` know this run by."""
+        return self._actor.run_id or ""
+
+    def plan(self, report: DoctorReport) -> FixReport:
+        """What would be done about a report's findings."""
+        found = {check.name: check for check in report.checks if check.fixable}
+        return FixReport(
+            run_id=self.run_id,
+            dry_run=True,
+            repairs=tuple(
+                Repair(
+                    check=name,
+                    action=action,
+                    found=found[name].count,
+                    examples=found[name].examples,
+                )
+                for name, (action, _) in self._mends.items()
+                if name in found
+            ),
+        )
+
+    def run(self, plan: FixReport) -> FixReport:
+        """Do what was planned, for whatever each check finds by now."""
+        doctor = Doctor(self._patient, frozenset())
+        done = tuple(self._repaired(doctor, repair) for repair in plan.repairs)
+        return FixReport(run_id=self.run_id, dry_run=False, repairs=done)
+
+    def _repaired(self, doctor: Doctor, repair: Repair) -> Repair:
+        self._patient.tell(f"mending {repair.check}", 0)
+        _, mend = self._mends[repair.check]
+        mended, refused = 0, list[str]()
+        try:
+            for batch in batched(doctor.findings(repair.check), _BATCH):
+                outcome = mend(batch)
+                mended += outcome.mended
+                refused += outcome.refused
+                self._patient.tell(f"mending {repair.check}", mended)
+        except Exception as error:  # noqa: BLE001 - told; other repairs are made all the same
+            refused.append(told(error))
+        reasons = tuple(dict.fromkeys(refused))[:_TOLD]
+        return msgspec.structs.replace(repair, mended=mended, refused=reasons)
+
+    def _apply(self, changes: Iterable[Change]) -> Outcome:
+        made = tuple(changes)
+        results = self._store.apply(
+            ChangeSet(actor=self._actor, at=self._patient.now, changes=made)
+        )
+        return Outcome(
+            sum(result.ok for result in results),
+            tuple(f"{r.target_id}: {r.detail}" for r in results if not r.ok),
+        )
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _duplicates(self, findings: Sequence[Finding]) -> Outcome:
+        removals: list[Change] = []
+        refused: list[str] = []
+        for finding in findings:
+            fact, kept = (self._store.fact(each) for each in (finding.target_id, *finding.related))
+            if fact is None or kept is None or _sentence(fact) != _sentence(kept):
+                refused.append(f"{finding.target_id}: its twin is gone, or says something else now")
+                continue
+            removals.append(
+                RemoveFact(
+                    scope=fact.home,
+                    fact_id=fact.id,
+                    expected_version=fact.version,
+                    at=self._patient.now,
+                    reason=f"doctor: it says the same as {kept.id}, which is older",
+                )
+            )
+        outcome = self._apply(removals)
+        return Outcome(outcome.mended, (*refused, *outcome.refused))
+
+    def _hashes(self, findings: Sequence[Finding]) -> Outcome:
+        facts = [
+            fact
+            for finding in findings
+            if (fact := self._store.fact(finding.target_id)) is not None
+            and fact.hash != content_hash(fact.content)
+        ]
+        # The index has the words of the old text, and would be asked to forget those of the new.
+        self._rebuild("text")
+        embedder = self._patient.providers.embedder
+        texts = [fact.content for fact in facts]
+        made: Sequence[bytes | None] = [None] * len(texts)
+        if embedder is not None and not self._store.platform_model(embedder.model):
+            made = self._patient.providers.vectors(texts)
+        return self._apply(
+            ReviseFact(
+                scope=fact.home,
+                fact_id=fact.id,
+                expected_version=fact.version,
+                content=fact.content,
+                at=fact.recent_at,  # it is no newer for being mended
+                embedding=vector,
+                embedding_model=embedder.model if embedder and vector else None,
+                reason="doctor: its hash was not that of its text",
+            )
+            for fact, vector in zip(facts, made, strict=True)
+        )
+
+    def _buffers(self, findings: Sequence[Finding]) -> Outcome:
+        repairs: list[Change] = []
+        for scope in _scopes(findings):
+            self._store.finish_absorbing(scope)
+            repairs.append(
+                RepairBuffer(
+                    scope=scope,
+                    at=self._patient.now,
+                    reason="doctor: the buffer disagreed with the flags on reflections",
+                )
+            )
+        outcome = self._apply(repairs)
+        return Outcome(len(findings) if not outcome.refused else 0, outcome.refused)
+
+    # -- work --------------------------------------------------------------------------------
+
+    def _changes(self, findings: Sequence[Finding]) -> Outcome:
+        return Outcome(self._store.finish_changes(before=self._patient.now - AT_WORK))
+
+    def _recorded(self, findings: Sequence[Finding]) -> Outcome:
+        return self._taken_over(
+            findings, lambda id: self._store.apply_formation(id, now=self._patient.now)
+        )
+
+    def _claims(self, findings: Sequence[Finding]) -> Outcome:
+        return self._taken_over(
+            findings,
+            lambda id: self._store.release(
+                id, worker=self._worker, now=self._patient.now, count=False
+            ),
+        )
+
+    def _taken_over(self, findings: Sequence[Finding], finish: Callable[[str], object]) -> Outcome:
+        refused = []
+        lease = self._patient.now + timedelta(
+            seconds=self._patient.settings.formation.lease_seconds
+        )
+        for finding in findings:
+            mine = self._store.reclaim(
+                finding.target_id, worker=self._worker, now=self._patient.now, lease_until=lease
+            )
+            if mine is None:
+                refused.append(f"{finding.target_id}: another worker has taken it over")
+            else:
+                finish(finding.target_id)
+        return Outcome(len(findings) - len(refused), tuple(refused))
+
+    # -- what is derived ---------------------------------------------------------------------
+
+    def _triggers(self, findings: Sequence[Finding]) -> Outcome:
+        lost = [finding for finding in findings if finding.target_type != "trigger"]
+        told = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
+        return Outcome(self._store.mend_schema(), told)
+
+    def _counters(self, findings: Sequence[Finding]) -> Outcome:
+        outcome = self._apply(
+            RepairBuffer(scope=scope, at=self._patient.now, reason="doctor: a count was wrong")
+            for scope in _scopes(findings)
+        )
+        self._store.recount()
+        return Outcome(len(findings) if not outcome.refused else 0, outcome.refused)
+
+    def _vectors(self, findings: Sequence[Finding]) -> Outcome:
+        return Outcome(self._store.drop_vectors([finding.target_id for finding in findings]))
+
+    def _contexts(self, findings: Sequence[Finding]) -> Outcome:
+        pairs = [(finding.target_id, agent) for finding in findings for agent in finding.related]
+        return Outcome(self._store.drop_contexts(pairs))
+
+    def _indexes(self, findings: Sequence[Finding]) -> Outcome:
+        wish = surroundings.wish_of(self._patient)
+        mended, refused = 0, []
+        for finding in findings:
+            if {"conflicting", "outdated"} & set(finding.related):
+                refused.append(f"{finding.target_id}: edenmem index create --replace")
+                continue
+            if "missing" not in finding.related:
+                refused.append(f"{finding.target_id}: edenmem index update {finding.target_id}")
+                continue
+            try:
+                self._store.create_index(finding.target_id, wish)
+                mended += 1
+            except StoreError as error:
+                refused.append(f"{finding.target_id}: {error.message}")
+        return Outcome(mended, tuple(refused))
+
+    def _search_indexes(self, findings: Sequence[Finding]) -> Outcome:
+        info = self._patient.info
+        if info is None or info.kind != "sqlite":
+            command = "edenmem index create search, or edenmem index update search"
+            return Outcome(refused=tuple(f"{each.target_id}: {command}" for each in findings))
+        wish = surroundings.wish_of(self._patient)
+        named = [finding for finding in findings if finding.target_type == "index"]
+        for finding in named:
+            self._store.update_index(finding.target_id, wish)
+        if not named:  # a search failed, and no index says why
+            self._rebuild("text")
+        return Outcome(len(findings))
+
+    def _rebuild(self, kind: str) -> None:
+        """Make SQLite's search index of a kind anew; elsewhere it follows by itself."""
+        info = self._patient.info
+        if info is not None and info.kind == "sqlite":
+            wish = surroundings.wish_of(self._patient)
+            for state in self._store.indexes(wish):
+                if state.kind == kind:
+                    self._store.update_index(state.name, wish)
+
+
+def _sentence(fact: Fact) -> tuple[Scope, str]:
+    return fact.home, fact.content
+
+
+def _scopes(findings: Iterable[Finding]) -> Iterator[Scope]:
+    """The scopes of findings, each once."""
+    yield from dict.fromkeys(finding.scope for finding in findings if finding.scope is not None)
 
 
 class Clinic:

@@ -1,22 +1,42 @@
-"""Facts of one scope that say nearly the same, in groups.
+"""Making one fact of several that say the same, by a model's proposal or by hand.
 
-Two facts belong together if their words are the same but for case and punctuation, or if their
-vectors score at least a floor. A group gathers around its oldest fact: each member is like that
-one, so that a chain of small differences never joins what has nothing in common.
+The oldest fact keeps its id and its history and gets the merged text; only when that is stored
+are the others removed, each with its whole content in history. Interrupted between the two, there
+is one fact too many, never one too few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
-from edenmem.engine.formation.screening import normal
-from edenmem.models.memory import Fact
-from edenmem.models.scope import Scope
+from edenmem.engine.edits import checks
+from edenmem.engine.edits.editor import FactEdits
+from edenmem.engine.formation.deduplication import REASON_WORDS
+from edenmem.engine.formation.screening import flat, normal, objection, tidy
+from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.usage import keep_usage
+from edenmem.engine.scopes.overview import names
+from edenmem.errors import ConflictError, ProviderAnswerInvalid
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import (
+    Change,
+    ChangeResult,
+    ChangeSet,
+    RemoveFact,
+    ReviseFact,
+    SetPrivacy,
+)
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
+from edenmem.text import one_line
 
 #: Facts whose neighbours are asked for in one round trip.
 BATCH = 200
@@ -134,3 +154,246 @@ def _gathered(
             taken.update((seed, *members))
             members.sort(key=place.__getitem__)
             yield {seed: 1.0} | {other: scores[seed][other] for other in members}
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to become of several facts: ``kept`` says ``content`` then, ``removed`` are gone."""
+
+    scope: Scope
+    kept: Fact
+    removed: tuple[Fact, ...]
+    content: str
+    reason: str = ""
+
+
+class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a merge did. ``removed`` are the ids that are gone; ``stayed`` those of facts that
+    somebody changed meanwhile, with why."""
+
+    merge: Merge
+    removed: tuple[str, ...] = ()
+    stayed: tuple[tuple[str, str], ...] = ()
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model would merge of a group; ``refused`` says why parts of its answer, or all of
+    it, do not hold."""
+
+    group: FactGroup
+    merges: tuple[Merge, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """A fact as the prompt shows it."""
+
+    number: int
+    content: str
+    formed_at: datetime
+
+
+def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> Merge:
+    """The merge of facts of one scope into ``content``.
+
+    A fact that says exactly this already is kept; else the oldest is.
+
+    Raises:
+        ValueError: they are of several scopes, or there are fewer than two.
+    """
+    if len(facts) < 2 or len({fact.home for fact in facts}) != 1:
+        raise ValueError("a merge is of two or more facts of one scope")
+    kept = next((fact for fact in facts if fact.content == content), None) or min(
+        facts, key=lambda fact: (fact.formed_at, fact.id)
+    )
+    return Merge(
+        scope=kept.home,
+        kept=kept,
+        removed=tuple(fact for fact in facts if fact.id != kept.id),
+        content=content,
+        reason=reason,
+    )
+
+
+def judged(
+    facts: Sequence[Fact], answers: Sequence[MergedFacts], fact_words: int
+) -> tuple[list[Merge], list[str]]:
+    """The merges that a model's answer comes to, and why parts of it do not hold.
+
+    Facts are numbered from 1 in their order. A set that names what was not offered, or a fact
+    that another set has, is refused whole: what was meant is not known.
+    """
+    merges: list[Merge] = []
+    refused: list[str] = []
+    taken: set[int] = set()
+    for answer in answers:
+        numbers = dict.fromkeys(answer.facts)
+        text = flat(answer.content)
+        if any(not 1 <= number <= len(facts) for number in numbers):
+            refused.append("a fact that was not offered")
+        elif len(numbers) < 2:
+            refused.append("a set of fewer than two facts")
+        elif taken & numbers.keys():
+            refused.append("a fact in two sets")
+        elif tidy(text, fact_words) != text:
+            refused.append(f"a sentence of more than {fact_words} words")
+        elif why := objection(text, orders=False):
+            refused.append(f"a sentence that cannot be kept: {why}")
+        else:
+            taken |= numbers.keys()
+            chosen = [facts[number - 1] for number in sorted(numbers)]
+            why = tidy(answer.reason, REASON_WORDS)
+            merges.append(merge_by_hand(chosen, text, reason=why))
+    return merges, refused
+
+
+class FactMerger(FactEdits):
+    """Proposes merges and makes them; see `edenmem.engine.edits.editor.EditRoad` for its parts."""
+
+    def groups(
+        self,
+        agent_id: str,
+        *,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+        floor: float,
+        tell: Callable[[Scope, int], None] = lambda scope, seen: None,
+    ) -> Iterator[FactGroup]:
+        """The groups of near-duplicates in the agent's scopes, scope by scope; blocks.
+
+        See `near_duplicates.find_groups`. Without an embedder, and in a scope that has vectors of
+        other models only, words alone are compared.
+        """
+        model = self._embedder.model if self._embedder is not None else None
+        summaries = self._store.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
+        for summary in summaries:
+            if summary.facts < 2:
+                continue
+            scope = summary.scope
+            has_vectors = model in self._store.vector_model_names((scope,))
+            yield from find_groups(
+                self._store,
+                scope,
+                model=model if has_vectors else None,
+                floor=floor,
+                tell=partial(tell, scope),
+            )
+
+    async def propose(self, llm: LLM, groups: Sequence[FactGroup]) -> list[Proposal]:
+        """What a model would merge of each group; an answer that is no good is refused, and told.
+
+        Raises:
+            ProviderError: the model cannot be asked.
+        """
+        proposals: list[Proposal] = []
+        for group in groups:
+            asker = Asker(llm, await in_thread(self._key, group))
+            try:
+                merges, refused = await self._propose(asker, group)
+            except ProviderAnswerInvalid as error:
+                merges, refused = [], [error.message]
+            finally:
+                await keep_usage(
+                    self._store, group.scope.agent_id, "dedup", asker.spent, at=self._clock()
+                )
+            proposals.append(Proposal(group=group, merges=tuple(merges), refused=tuple(refused)))
+        return proposals
+
+    def _key(self, group: FactGroup) -> str:
+        """See `edenmem.llm.protocol.LLMRequest`."""
+        scope = group.scope
+        labels = names(self._store, [scope])
+        parts = (scope.kind.value, labels.get(scope.agent_id), labels.get(scope.owner))
+        return "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
+
+    async def _propose(self, asker: Asker, group: FactGroup) -> tuple[list[Merge], list[str]]:
+        policy = (await in_thread(self._store.policies, (group.scope,))).get(group.scope)
+        own = policy.fast_model if policy is not None else None
+        answer = await asker.ask(
+            "merge",
+            MergeAnswer,
+            model=own or self._settings.llm.fast_model,
+            now=self._clock(),
+            facts=[
+                _Shown(number, flat(fact.content), fact.recent_at)
+                for number, fact in enumerate(group.facts, start=1)
+            ],
+            fact_words=self._settings.formation.fact_words,
+        )
+        return judged(group.facts, answer.merges, self._settings.formation.fact_words)
+
+    async def merge(self, merge: Merge) -> MergeReport:
+        """Make a merge.
+
+        Raises:
+            ConflictError: the fact that was to be kept was changed meanwhile; nothing is removed.
+            ProviderError: the merged text got no vector; nothing is changed.
+        """
+        text = self._fact_text(merge.content, allow_long=False)
+        first = await self._first(merge, text)
+        if first:
+            for result in await self._written(first):
+                checks.check_result(result, "fact")
+        removals = [self._removal(fact, merge) for fact in merge.removed]
+        results = await self._written(removals)
+        return MergeReport(
+            merge=merge,
+            removed=tuple(result.target_id for result in results if result.ok),
+            stayed=tuple(
+                (result.target_id, result.detail or str(result.status))
+                for result in results
+                if not result.ok
+            ),
+        )
+
+    async def _first(self, merge: Merge, text: str) -> list[Change]:
+        """What makes the kept fact hold all that the others say."""
+        kept, now = merge.kept, self._clock()
+        stored = await in_thread(self._store.fact, kept.id)
+        if stored is None or stored.version != kept.version:
+            raise ConflictError(
+                f"fact {kept.id} was changed meanwhile", hint="look for duplicates again"
+            )
+        changes: list[Change] = []
+        if not kept.private and any(fact.private for fact in merge.removed):
+            changes.append(
+                SetPrivacy(
+                    scope=merge.scope,
+                    target_type="fact",
+                    target_id=kept.id,
+                    private=True,
+                    at=now,
+                    reason="merged with a private fact",
+                )
+            )
+        sources = dict.fromkeys(
+            message for fact in (kept, *merge.removed) for message in fact.source_message_ids
+        )
+        if content_hash(text) != kept.hash:
+            vector, model, _ = await self._vector(text)
+            changes.append(
+                ReviseFact(
+                    scope=merge.scope,
+                    fact_id=kept.id,
+                    expected_version=kept.version,
+                    content=text,
+                    at=now,
+                    embedding=vector,
+                    embedding_model=model,
+                    source_message_ids=tuple(sources),
+                    reason=merge.reason or "merged",
+                )
+            )
+        return changes
+
+    def _removal(self, fact: Fact, merge: Merge) -> Change:
+        return RemoveFact(
+            scope=merge.scope,
+            fact_id=fact.id,
+            expected_version=fact.version,
+            at=self._clock(),
+            reason=f"merged into {merge.kept.id}" + (f": {merge.reason}" if merge.reason else ""),
+        )
+
+    async def _written(self, changes: Sequence[Change]) -> list[ChangeResult]:
+        changed = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
+        return await in_thread(self._store.apply, changed)

@@ -20,7 +20,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
 from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
-from edenmem.engine.indexes.polling import Clock, Sleep, poll, wait_for_indexes
+from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.usage import joined_totals
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError

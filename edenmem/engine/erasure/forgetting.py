@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.mentions import Names
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
     ForgetPlan,

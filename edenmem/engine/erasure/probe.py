@@ -14,7 +14,7 @@ from itertools import islice
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
-from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.mentions import Names
 from edenmem.engine.erasure.reports import ForgetPlan, Probe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.scopes.visibility import reader_scopes

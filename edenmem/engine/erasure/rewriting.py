@@ -8,7 +8,7 @@ from datetime import datetime
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor
-from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.mentions import Names
 from edenmem.engine.erasure.reports import (
     Mention,
     MentionDecision,

@@ -10,8 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from edenmem.engine.erasure.mentions import MentionSurvey
-from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.mentions import MentionSurvey, Names
 from edenmem.engine.erasure.reports import ForgetPlan
 from edenmem.errors import ScopeError
 from edenmem.models.forgetting import Subject, Traces, block

@@ -8,7 +8,7 @@ import msgspec
 
 from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
-from edenmem.engine.sessions.lines import Line, TwiceReadable
+from edenmem.engine.sessions.format import Line, TwiceReadable
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
 from edenmem.models.host import Agent
 from edenmem.models.ids import is_id

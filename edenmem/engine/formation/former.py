@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ import msgspec
 
 from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range
 from edenmem.engine.formation.pipeline import Maker
-from edenmem.engine.formation.summary import report_of_changes, summary_of
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
@@ -41,9 +41,18 @@ from edenmem.errors import (
     StoreError,
     UnavailableError,
 )
-from edenmem.models.changes import Actor
+from edenmem.models.changes import (
+    Actor,
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeResult,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+)
 from edenmem.models.forgetting import block
-from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import Decision, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
@@ -53,6 +62,57 @@ from edenmem.store.protocol.store import Backlog, Store
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.llm.protocol import LLM
+
+
+def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, Any]:
+    """The numbers that a formation's record keeps for lists."""
+    ops = Counter(type(change) for change in changes)
+    actions = Counter(decision.action for decision in decisions)
+    return {
+        "facts": ops[AddFact],
+        "revised": ops[ReviseFact],
+        "removed": ops[RemoveFact],
+        "reflections": ops[AddReflection],
+        "known": actions["NONE"],
+        "rejected": actions["REJECTED"],
+    }
+
+
+def report_of_changes(
+    report: FormationReport, changes: Sequence[Change], results: Iterable[ChangeResult]
+) -> FormationReport:
+    """``report`` with the numbers of what ``changes`` really did.
+
+    Skipped are facts that were known already, whether deduplication or the store found it. A
+    fact that was revised in vain, because its target had changed, counts as added.
+    """
+    by_id = {change.id: change for change in changes}
+    facts: Counter[str] = Counter()
+    reflections: Counter[str] = Counter()
+    for result in results:
+        match by_id.get(result.change_id), result.status:
+            case (_, ChangeStatus.CONFLICT | ChangeStatus.MISSING) | (None, _):
+                continue
+            case AddFact(), ChangeStatus.DUPLICATE:
+                facts["skipped"] += 1
+            case (AddFact(), _) | (ReviseFact(), ChangeStatus.ADDED_INSTEAD):
+                facts["added"] += 1
+            case ReviseFact(), _:
+                facts["revised"] += 1
+            case RemoveFact(), _:
+                facts["removed"] += 1
+            case AddReflection() as change, _:
+                reflections[change.reflection.scope] += 1
+    known = sum(1 for decision in report.decisions if decision.action == "NONE")
+    return msgspec.structs.replace(
+        report,
+        facts_added=facts["added"],
+        facts_revised=facts["revised"],
+        facts_removed=facts["removed"],
+        facts_skipped=facts["skipped"] + known,
+        reflections={str(kind): number for kind, number in reflections.items()},
+    )
+
 
 #: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
 _NOT_ITS_FAULT = (

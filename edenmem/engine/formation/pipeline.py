@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
@@ -12,13 +14,12 @@ from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan
 from edenmem.engine.formation.extraction import Facts, extract_facts, screen_facts
 from edenmem.engine.formation.formation_input import Material, Origin
-from edenmem.engine.formation.quotas import gather_offers
+from edenmem.engine.formation.quotas import Offer, gather_offers
 from edenmem.engine.formation.reflections import (
     Reflections,
     extract_reflections,
     screen_reflections,
 )
-from edenmem.engine.formation.retention import retention_changes
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, transcribe
 from edenmem.engine.runtime.answers import SingleAnswer
@@ -38,8 +39,56 @@ from edenmem.models.formation import Decision, Formation
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
+
+#: How many facts of a scope one formation lets go. A limit that is set on a scope of very many is
+#: reached step by step: all removals of a formation must fit into its record.
+MOST_REMOVALS = 1000
+
+
+def retention_changes(
+    store: Store, offers: Sequence[Offer], changes: Sequence[Change], at: datetime
+) -> list[Change]:
+    """Removals that keep each scope within its limit once ``changes`` are applied. Blocks.
+
+    Facts count alone: how much was talked does not matter. Those that ``changes`` add or revise
+    are the newest and stay, whatever the limit. Where more than `MOST_REMOVALS` are too many, the
+    oldest go first and the rest with the next formations.
+    """
+    removals: list[Change] = []
+    for offer in offers:
+        added = sum(1 for each in changes if _adds_to(each, offer))
+        if not offer.fact_buffer_max or not added:
+            continue
+        touched = {
+            each.fact_id
+            for each in changes
+            if isinstance(each, ReviseFact | RemoveFact) and each.scope in offer.changeable
+        }
+        revised = sum(
+            1 for each in changes if isinstance(each, ReviseFact) and each.fact_id in touched
+        )
+        room = max(offer.fact_buffer_max - added - revised, 0)
+        newest_first = store.facts(FactFilter(scopes=offer.changeable))
+        untouched = (fact for fact in newest_first if fact.id not in touched)
+        oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
+        removals.extend(
+            RemoveFact(
+                scope=fact.home,
+                fact_id=fact.id,
+                expected_version=fact.version,
+                at=at,
+                reason="retention",
+            )
+            for fact in oldest
+        )
+    return removals
+
+
+def _adds_to(change: Change, offer: Offer) -> bool:
+    return isinstance(change, AddFact) and change.fact.home == offer.scope
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from edenmem.engine.indexes.polling import Clock, Sleep, poll, wait_for_indexes
+from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.ids import new_id, utc_now
 from edenmem.models.indexes import IndexState, IndexWish

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from edenmem.store.mongo.apply.unfinished import UnfinishedPart
-from edenmem.store.mongo.core.indexing import IndexPart
 from edenmem.store.mongo.erase.erasing import ErasingPart
 from edenmem.store.mongo.formations.cold import ColdPart
 from edenmem.store.mongo.formations.usage import UsagePart
+from edenmem.store.mongo.indexes.indexing import IndexPart
 from edenmem.store.mongo.memory.auditing import AuditPart
 from edenmem.store.mongo.memory.propagation import PropagationPart
 from edenmem.store.mongo.search.switching import SwitchPart
-from edenmem.store.mongo.walk.history_loading import HistoryLoadingPart
 from edenmem.store.mongo.walk.integrity import IntegrityPart
+from edenmem.store.mongo.walk.loading import HistoryLoadingPart
 from edenmem.store.mongo.walk.statistics import StatisticsPart
 
 

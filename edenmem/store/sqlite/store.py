@@ -20,9 +20,9 @@ from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.database import Database
-from edenmem.store.sqlite.core.header import FileState, file_state
 from edenmem.store.sqlite.core.migrating import Migrating
 from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.core.schema import FileState, file_state
 from edenmem.store.sqlite.erase.erasing import Erasing
 from edenmem.store.sqlite.formations.cold import Cold
 from edenmem.store.sqlite.formations.formations import Formations
@@ -32,7 +32,7 @@ from edenmem.store.sqlite.host.messages import Messages
 from edenmem.store.sqlite.host.naming import Naming
 from edenmem.store.sqlite.memory import facts
 from edenmem.store.sqlite.memory.auditing import Auditing
-from edenmem.store.sqlite.memory.chronicle import Chronicle
+from edenmem.store.sqlite.memory.history import Chronicle
 from edenmem.store.sqlite.memory.memory import MemoryReads
 from edenmem.store.sqlite.search.candidates import Candidates
 from edenmem.store.sqlite.search.indexing import Indexing

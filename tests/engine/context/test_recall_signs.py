@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.context.recall_signs import sign
+from edenmem.engine.context.recall import sign
 
 KNOWN = "<MemoryContext><Consolidated>VERSION: 1\nMars Festival with Björn</Consolidated>"
 

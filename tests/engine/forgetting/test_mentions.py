@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.erasure.names import Names
+from edenmem.engine.erasure.mentions import Names
 
 ID = "6b02543234a24a68fbb8f204"
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.sessions.format import BadLine, parse
+from edenmem.engine.sessions.format import BadLine, TwiceReadable, parse
 from edenmem.engine.sessions.importer import import_sessions
-from edenmem.engine.sessions.lines import TwiceReadable
 from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
 from edenmem.models.ids import derived_id

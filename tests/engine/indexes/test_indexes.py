@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from edenmem.engine.indexes.atlas_trial import AtlasCheck, AtlasReport
-from edenmem.engine.indexes.manager import IndexKeeper
-from edenmem.engine.indexes.polling import poll
+from edenmem.engine.indexes.manager import IndexKeeper, poll
 from edenmem.errors import ConfigError, NotFoundError, StoreError
 from edenmem.settings.schema import Settings
 from edenmem.store.mongo import MongoStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edenmem.engine.embeddings.switch import ModelSwitcher
-from edenmem.engine.evaluation.comparison import compare_models
 from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.tuning import compare_models
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter

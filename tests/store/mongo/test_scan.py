@@ -17,8 +17,14 @@ from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
 from edenmem.store.mongo.core.collection import Collection
-from edenmem.store.mongo.search.bm25 import Corpus, query_words, stem, within_one_edit, words_of
-from edenmem.store.mongo.search.scan import Scan
+from edenmem.store.mongo.search.scan import (
+    Corpus,
+    Scan,
+    query_words,
+    stem,
+    within_one_edit,
+    words_of,
+)
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_facts
 from tests.support.mongo_server import mongomock_client

@@ -17,7 +17,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.header import SCHEMA_VERSION
+from edenmem.store.sqlite.core.schema import SCHEMA_VERSION
 from tests.support.builders import change_set, make_agent, make_fact
 from tests.support.memory import add_fact, add_facts, facts_of
 

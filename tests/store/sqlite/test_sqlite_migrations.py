@@ -11,7 +11,7 @@ import pytest
 from edenmem.errors import StoreError
 from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.header import SCHEMA_VERSION
+from edenmem.store.sqlite.core.schema import SCHEMA_VERSION
 from tests.support.builders import make_agent
 
 MIGRATIONS = [f"migration {one.name}" for one in migrations.migrations()]

@@ -14,7 +14,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import content_hash
 from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.header import APPLICATION_ID
+from edenmem.store.sqlite.core.schema import APPLICATION_ID
 
 STEPS = migrations.migrations()
 FIRST_TEXT = "Written by another program."

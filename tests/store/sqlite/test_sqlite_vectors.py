@@ -20,7 +20,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import SCORE_DECIMALS, FactFilter
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.search.codes import Block, CodeCache
+from edenmem.store.sqlite.search.nearest import Block, CodeCache
 from edenmem.store.sqlite.search.vectors import check_vector, code_of
 from tests.support.builders import NOW, ago, change_set, make_fact
 from tests.support.memory import add_fact, add_facts, applied

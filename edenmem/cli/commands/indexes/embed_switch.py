@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.engine.embeddings.backfill import BackfillReport
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
-    from edenmem.engine.evaluation.comparison import Comparison
     from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.engine.evaluation.tuning import Comparison
     from edenmem.llm.protocol import LLM
     from edenmem.settings.schema import Settings
 
@@ -189,7 +189,7 @@ def _filled(
 def _compared(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
 ) -> Comparison:
-    from edenmem.engine.evaluation.comparison import compare_models
+    from edenmem.engine.evaluation.tuning import compare_models
 
     async def compare(switcher: ModelSwitcher, old: Embedder | None) -> Comparison:
         await switcher.wait(patience=wishes.patience, tell=run.out.progress)

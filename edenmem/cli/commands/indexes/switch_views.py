@@ -11,7 +11,7 @@ from edenmem.cli.terminal.tables import Column
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.status import VectorStatus
     from edenmem.engine.embeddings.switch import SwitchEnding
-    from edenmem.engine.evaluation.comparison import Comparison, RecipePair
+    from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.models.switch import VectorSwitch
 
 #: What each phase means to whoever looks.

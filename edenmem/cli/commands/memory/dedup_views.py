@@ -16,8 +16,7 @@ from edenmem.text import one_line
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
-    from edenmem.engine.edits.merging import Merge, MergeReport, Proposal
-    from edenmem.engine.edits.near_duplicates import FactGroup
+    from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport, Proposal
 
 _LEAVE, _WRITE = "leave", "write"
 
@@ -93,7 +92,7 @@ def show_merge(run: Invocation, merge: Merge, *, to_stdout: bool = False) -> Non
 
 def choose(run: Invocation, group: FactGroup, title: str) -> Merge | None:
     """What a person wants to become of a group; None: leave it."""
-    from edenmem.engine.edits.merging import merge_by_hand
+    from edenmem.engine.edits.near_duplicates import merge_by_hand
 
     show_group(run, group, title)
     choices = [

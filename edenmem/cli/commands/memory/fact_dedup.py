@@ -31,8 +31,13 @@ from edenmem.errors import (
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
-    from edenmem.engine.edits.merging import FactMerger, Merge, MergeReport, Proposal
-    from edenmem.engine.edits.near_duplicates import FactGroup
+    from edenmem.engine.edits.near_duplicates import (
+        FactGroup,
+        FactMerger,
+        Merge,
+        MergeReport,
+        Proposal,
+    )
     from edenmem.llm.protocol import LLM
 
 T = TypeVar("T")
@@ -161,7 +166,7 @@ def _with_merger(
     run: Invocation, work: Callable[[FactMerger, LLM | None], Awaitable[T]], *, llm: bool = False
 ) -> T:
     async def main(model: LLM | None, embedder: Embedder | None) -> T:
-        from edenmem.engine.edits.merging import FactMerger
+        from edenmem.engine.edits.near_duplicates import FactMerger
 
         merger = FactMerger(run.store, run.settings, embedder=embedder, actor=run.actor)
         return await work(merger, model)

@@ -1,15 +1,27 @@
-"""``edenmem fact why`` and ``edenmem consolidation why``: where a memory comes from."""
+"""How the origin of a memory reads: what was said, what was decided, what became of it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.commands.memory.change_views import action_words
 from edenmem.cli.terminal.choosing import choose_scope
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.times import ago, iso
+from edenmem.cli.terminal.views import agent_name, labelled, usage_line
+from edenmem.engine.scopes.overview import names
+from edenmem.models.formation import FormationStatus
+from edenmem.text import one_line
+
+if TYPE_CHECKING:
+    from edenmem.engine.history.why import FactWhy, Source, TextWhy
+    from edenmem.models.changes import AuditEntry, HistoryEntry
+    from edenmem.models.host import Message
 
 
 def fact_why(
@@ -21,7 +33,6 @@ def fact_why(
     \b
     edenmem fact why 65f3a1b2
     """
-    from edenmem.cli.commands.memory.why_views import tell_fact
     from edenmem.engine.history import why
     from edenmem.engine.history.entries import logged_id
     from edenmem.errors import NotFoundError
@@ -56,7 +67,6 @@ def text_why(
     edenmem consolidation why --agent mira --user lena
     edenmem consolidation why --agent mira --user lena --version 3
     """
-    from edenmem.cli.commands.memory.why_views import tell_text
     from edenmem.engine.history import why
 
     run = invocation(ctx)
@@ -68,3 +78,117 @@ def text_why(
         run.out.objects(to_data(each) for each in found)
     else:
         tell_text(run, found)
+
+
+def tell_fact(run: Invocation, why: FactWhy) -> None:
+    """Print why there is a fact."""
+    fact = why.fact
+    run.out.fields(
+        [
+            ("fact", fact.id),
+            ("says", fact.content),
+            ("state", "removed" if why.removed else ""),
+            ("where", f"{agent_name(run, fact.agent_id)}: {labelled(run, [fact.home])(fact.home)}"),
+            ("version", fact.version),
+            ("session", _session(why.source)),
+            ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
+            ("formation", _formation(why)),
+            ("models", ", ".join(dict.fromkeys(call.model for call in why.models))),
+            ("cost", usage_line(why.models) if why.models else ""),
+        ]
+    )
+    _tell_messages(run, why.source)
+    if why.decisions:
+        _title(run, "what was decided")
+        for decision in why.decisions:
+            about = f" {decision.target_id}" if decision.target_id else ""
+            reason = f": {decision.reason}" if decision.reason else ""
+            run.out.indented("  ", f"{decision.action}{about}{reason}", indent=4)
+    if why.replaced:
+        _title(run, "it said before")
+        for text in why.replaced:
+            run.out.indented("  ", text, indent=4)
+    if why.changes:
+        _title(run, "what happened to it")
+        for entry in why.changes:
+            run.out.indented("  ", _happened(entry), indent=4)
+
+
+def _formation(why: FactWhy) -> str | None:
+    formation = why.formation
+    if formation is not None and formation.status is FormationStatus.SUPERSEDED:
+        at = f"{iso(formation.updated_at)} ({ago(formation.updated_at)})"
+        return f"{formation.id}, superseded {at}: its messages were taken to be formed again"
+    return why.fact.formation_id
+
+
+def tell_text(run: Invocation, found: Sequence[TextWhy]) -> None:
+    """Print what went into the versions of a text."""
+    scope = found[0].scope
+    run.out.fields(
+        [("where", f"{agent_name(run, scope.agent_id)}: {labelled(run, [scope])(scope)}")]
+    )
+    for why in found:
+        _title(run, _version_title(why.version))
+        if why.change is not None and why.change.reason:
+            run.out.indented("  ", why.change.reason, indent=4)
+        if why.taken_back_by:
+            run.out.indented("  ", f"taken back by {why.taken_back_by}", indent=4)
+        for part in why.ingredients:
+            if part.reflection is None:
+                run.out.indented("  - ", f"{part.reflection_id}, removed since", indent=4)
+                continue
+            run.out.indented("  - ", part.reflection.content, indent=4)
+            run.out.indented("    ", _origin(run, part.source, part.reflection), indent=4)
+
+
+def _version_title(version: HistoryEntry) -> str:
+    what = version.action if version.content else "taken back: no text"
+    parts = [f"version {version.version}", what, ago(version.at)]
+    return ", ".join([*parts, f"by {version.actor}"] if version.actor else parts)
+
+
+def _origin(run: Invocation, source: Source, reflection: object) -> str:
+    parts = [str(getattr(reflection, "id", ""))]
+    if source.session_id:
+        parts.append(f"session {_session(source)}")
+    if source.messages:
+        parts.append(f"{len(source.messages)} messages")
+    origin = getattr(reflection, "propagated_from", ())
+    if origin:
+        parts.append(f"propagated from {', '.join(origin)}")
+    return ", ".join(parts)
+
+
+def _tell_messages(run: Invocation, source: Source) -> None:
+    if not source.messages and not source.missing_message_ids:
+        return
+    _title(run, "what was said")
+    known = names(run.store, [message.sender for message in source.messages if message.sender])
+    for message in source.messages:
+        run.out.indented("  ", f"{_speaker(message, known)} {message.content}", indent=4)
+    if source.missing_message_ids:
+        run.out.indented("  ", f"{len(source.missing_message_ids)} messages are gone", indent=4)
+
+
+def _speaker(message: Message, known: dict[str, str]) -> str:
+    who = message.name or known.get(message.sender or "", "") or message.role
+    when = iso(message.created_at).replace("T", " ").removesuffix("Z")
+    return one_line(f"{when} {who}:")
+
+
+def _session(source: Source) -> str:
+    if source.session is None:
+        return f"{source.session_id}, not there any more" if source.session_id else ""
+    label = source.session.label
+    return label if label == source.session.id else f"{label} ({source.session.id})"
+
+
+def _happened(entry: AuditEntry) -> str:
+    told = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
+    return f"{told}: {entry.reason}" if entry.reason else told
+
+
+def _title(run: Invocation, text: str) -> None:
+    run.out.line()
+    run.out.indented("", text, indent=2)

@@ -2,24 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.search.explaining import tell_dropped, tell_stages
-from edenmem.cli.commands.search.why_not import Reader, Wanted, look, tell_why_not
 from edenmem.cli.terminal.choosing import check_hold_facts, choose_agent, chosen_user
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.views import labelled
-from edenmem.engine.reports import SearchHit, SearchReport
+from edenmem.engine.reports import Dropped, SearchHit, SearchReport
 from edenmem.errors import UsageError
+from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
+from edenmem.models.scope import ScopeKind
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.search.why_not import ListPlace, WhyNot
+    from edenmem.llm.protocol import LLM
+    from edenmem.rerank.protocol import Reranker
+
+
+def tell_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a line for each stage: its rank, its score, and its other figures."""
+    for stage, said in explain.items():
+        run.out.indented(f"   {stage:<9} ", figures(said))
+
+
+def tell_dropped(run: Invocation, dropped: Dropped) -> None:
+    """Print where a fact was cut, and why."""
+    named = dropped.why.startswith(dropped.stage)
+    why = dropped.why if named else f"{dropped.stage}: {dropped.why}"
+    if run.out.is_data:
+        run.out.note(f"   {dropped.fact_id}  {why}")
+    else:
+        run.out.indented(f"   {dropped.fact_id}  ", why)
+
+
+def figures(said: object) -> str:
+    """Names and figures on one line."""
+    match said:
+        case Mapping():
+            return ", ".join(
+                f"{name} ({figures(value)})"
+                if isinstance(value, Mapping)
+                else f"{name} {figures(value)}"
+                for name, value in said.items()
+                if value is not None
+            )
+        case bool():
+            return "yes" if said else "no"
+        case float():
+            return f"{said:.3f}"
+        case list() | tuple():
+            return " ".join(figures(value) for value in said)
+        case _:
+            return str(said)
+
+
+class Reader(TypedDict):
+    """Whose facts are searched, beside the agent."""
+
+    user_id: str | None
+    account_id: str | None
+    group_id: str | None
+    shards: Sequence[str] | None
+    kinds: Sequence[ScopeKind] | None
+
+
+class Wanted(TypedDict):
+    """How they are searched."""
+
+    recipe: str | None
+    top_k: int | None
+    since: datetime | None
+    until: datetime | None
+    session_id: str | None
+    rerank: bool | None
+    recency: bool | None
+    mmr: bool | None
+    exact: bool
+
+
+def look(
+    run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: Wanted
+) -> WhyNot:
+    """Ask why the search does not bring the fact."""
+    from edenmem.engine.scopes.visibility import reader_scopes
+    from edenmem.engine.search.why_not import Detective
+
+    scopes = reader_scopes(run.store, agent, **reader)
+
+    async def main(_: LLM | None, embedder: Embedder | None, reranker: Reranker | None) -> WhyNot:
+        detective = Detective(run.store, run.settings, embedder=embedder, reranker=reranker)
+        return await detective.why_not(fact_id, query, scopes, **wanted)
+
+    return run.with_providers(main)
+
+
+#: What the table of lists says already.
+_LISTS = frozenset({"semantic", "text"})
+_COLUMNS: list[Column[ListPlace]] = [
+    Column("list", lambda place: place.name),
+    Column("rank", lambda place: place.rank, "number"),
+    Column("looked at", lambda place: place.depth, "number"),
+    Column("score", lambda place: place.score, "number"),
+    Column("floor", lambda place: place.floor, "number"),
+]
+
+
+def tell_why_not(run: Invocation, answer: WhyNot) -> None:
+    """Print the answer."""
+    for notice in answer.notices:
+        run.out.note(notice)
+    if run.out.is_data:
+        run.out.objects([to_data(answer)])
+        return
+    label = labelled(run, [answer.fact.home])
+    run.out.fields(
+        [
+            ("fact", answer.fact.id),
+            ("content", answer.fact.content),
+            ("scope", label(answer.fact.home)),
+            ("searched", "yes" if answer.in_scope else "no"),
+            ("vector", answer.vector),
+            ("recipe", answer.recipe),
+        ]
+    )
+    if answer.lists:
+        run.out.line()
+        run.out.listing(answer.lists, _COLUMNS)
+    stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
+    if stages:
+        run.out.line()
+        tell_stages(run, stages)
+    run.out.line()
+    title = "found" if answer.stage == "found" else f"lost at {answer.stage}"
+    run.out.fields([(title, answer.why), ("to change it", answer.advice)])
+
 
 app = single()
 

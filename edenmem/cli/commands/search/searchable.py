@@ -17,7 +17,7 @@ def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -
         if run.store.search_ability().kind == "atlas":
             run.out.note("search finds it when the indexes have followed; --wait waits for them")
         return
-    from edenmem.engine.indexes.polling import poll
+    from edenmem.engine.indexes.manager import poll
 
     run.out.progress("waiting until search finds it")
     if not poll(lambda: run.store.is_searchable(fact_id), timeout=seconds):

@@ -1,7 +1,8 @@
-"""``edenmem stats``: memory in numbers."""
+"""How statistics look on a screen."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +12,22 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.start.stats_views import tell_statistics
+from edenmem.cli.terminal.charts import stacked_bars
 from edenmem.cli.terminal.files import write_whole
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
+from edenmem.cli.terminal.views import dollars
+from edenmem.engine.reports import ScopeStatus
+from edenmem.engine.scopes.overview import names
+from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
 
 if TYPE_CHECKING:
     from edenmem.engine.stats.statistics import MemoryStatistics
+
 
 app = single()
 
@@ -78,3 +88,127 @@ def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, fo
     text = page(statistics, run.store, place=run.store.info().location)
     write_whole(path, text, replace=force)
     run.out.note(f"written: {path}")
+
+
+#: Days of cost that are listed; the chart and the data have all.
+_LAST_DAYS = 14
+
+
+def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
+    """Print them: tables and charts for a person, one object for a program."""
+    if run.out.is_data:
+        run.out.record(statistics, [])
+        return
+    labels = names(
+        run.store,
+        [
+            *(text.scope for text in statistics.texts),
+            *(age.scope for age in statistics.buffers),
+            *(fact.home for fact in statistics.most_retrieved),
+        ],
+    )
+    out = run.out
+    _section(run, "Formed each week")
+    weeks = statistics.weeks
+    formed = {
+        "facts": [week.facts for week in weeks],
+        "reflections": [week.reflections for week in weeks],
+    }
+    if any(map(any, formed.values())):
+        out.line(stacked_bars([week.week[5:] for week in weeks], formed, width=out.width))
+    else:
+        out.note(f"nothing was formed since {statistics.since:%Y-%m-%d}")
+    _section(run, "Memory by kind of scope")
+    out.listing([kind for kind in statistics.kinds if kind.facts or kind.reflections], _KINDS)
+    _section(run, "How facts are used")
+    out.fields(_use(statistics.use))
+    if statistics.most_retrieved:
+        out.line()
+        out.listing(statistics.most_retrieved, _retrieved(labels))
+    _section(run, f"Fullest texts, of {statistics.text_count}")
+    if statistics.over_limit:
+        out.note(f"{statistics.over_limit} are over their limit")
+    out.listing(statistics.texts, _texts(labels), empty="there is no text yet")
+    _section(run, "Buffers that wait longest")
+    out.listing(statistics.buffers, _buffers(labels), empty="nothing waits")
+    _section(run, "What models cost")
+    _tell_cost(run, daily(statistics.days))
+
+
+def _tell_cost(run: Invocation, days: Sequence[UsageOnDay]) -> None:
+    if len(days) > 1:
+        tokens = {
+            "tokens in": [day.input_tokens for day in days],
+            "tokens out": [day.output_tokens for day in days],
+        }
+        run.out.line(stacked_bars([day.day[5:] for day in days], tokens, width=run.out.width))
+    run.out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model was asked")
+
+
+def _section(run: Invocation, title: str) -> None:
+    run.out.line()
+    run.out.heading(title)
+
+
+def _use(use: FactUse) -> list[tuple[str, object]]:
+    share = f" ({use.never / use.facts:.0%})" if use.facts else ""
+    return [
+        ("facts", f"{use.facts:,}"),
+        ("never retrieved", f"{use.never:,}{share}"),
+        ("accesses", f"{use.accesses:,}"),
+        ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
+    ]
+
+
+def _label(labels: Mapping[str, str], scope: Scope) -> str:
+    return labels.get(scope.owner, scope.owner)
+
+
+_KINDS: list[Column[KindCount]] = [
+    Column("kind", lambda k: k.kind),
+    Column("facts", lambda k: k.facts, "number"),
+    Column("reflections", lambda k: k.reflections, "number"),
+    Column("pending", lambda k: k.pending, "number"),
+]
+
+_DAYS: list[Column[UsageOnDay]] = [
+    Column("day", lambda d: d.day),
+    Column("calls", lambda d: d.calls, "number"),
+    Column("tokens in", lambda d: f"{d.input_tokens:,}", "number"),
+    Column("tokens out", lambda d: f"{d.output_tokens:,}", "number"),
+    Column("US dollars", lambda d: dollars(d), "number"),
+    Column("models", lambda d: d.model, "text"),
+]
+
+
+def _retrieved(labels: Mapping[str, str]) -> list[Column[Fact]]:
+    return [
+        Column("fact", lambda f: f.id, "id"),
+        Column("accesses", lambda f: f.access_count, "number"),
+        Column("last", lambda f: f.last_accessed_at, "time"),
+        Column("scope", lambda f: f"{f.scope} {_label(labels, f.home)}".strip(), "name"),
+        Column("content", lambda f: f.content, "text"),
+    ]
+
+
+def _texts(labels: Mapping[str, str]) -> list[Column[ScopeStatus]]:
+    return [
+        Column("agent", lambda t: labels.get(t.scope.agent_id, t.scope.agent_id), "name"),
+        Column("kind", lambda t: t.scope.kind),
+        Column("owner", lambda t: _label(labels, t.scope), "name"),
+        Column("words", lambda t: t.words, "number"),
+        Column("limit", lambda t: t.word_limit, "number"),
+        Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
+        Column("version", lambda t: t.version, "number"),
+        Column("written", lambda t: t.last_consolidated_at, "time"),
+    ]
+
+
+def _buffers(labels: Mapping[str, str]) -> list[Column[BufferAge]]:
+    return [
+        Column("agent", lambda b: labels.get(b.scope.agent_id, b.scope.agent_id), "name"),
+        Column("kind", lambda b: b.scope.kind),
+        Column("owner", lambda b: _label(labels, b.scope), "name"),
+        Column("pending", lambda b: b.pending, "number"),
+        Column("oldest", lambda b: b.oldest_at, "time"),
+    ]

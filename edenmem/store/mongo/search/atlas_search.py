@@ -11,10 +11,10 @@ filter by is never filtered out of its results.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,22 +24,77 @@ from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
-from edenmem.store.mongo.core.filters import fact_filters, object_ids
+from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
 from edenmem.store.mongo.indexes.search_definitions import (
     differences_of,
     filter_paths,
     vector_field,
 )
 from edenmem.store.mongo.search import vectors as stored
-from edenmem.store.mongo.search.atlas_filters import (
-    text_filter,
-    text_paths,
-    vector_filter,
-    vector_paths,
-)
 from edenmem.store.mongo.search.indexed import as_it_is
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.text import clean
+
+_BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
+
+
+def _named(filter: FactFilter) -> list[Filter]:
+    return [
+        {field: value for field, value in owner.items() if value is not None}
+        for owner in fact_filters(filter)
+    ]
+
+
+def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN) -> Filter:
+    """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes. None: of
+    any model."""
+    of_model: Filter = {} if model is None else {slot.model: model}
+    owners = _named(filter)
+    if len(owners) == 1:
+        return {**owners[0], **of_model}
+    return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
+
+
+def vector_paths(filter: Filter) -> tuple[str, ...]:
+    """The fields that a pre-filter needs in the index."""
+    paths: dict[str, None] = {}
+    for path, value in filter.items():
+        if path in ("$and", "$or"):
+            paths |= dict.fromkeys(each for part in value for each in vector_paths(part))
+        else:
+            paths[path] = None
+    return tuple(paths)
+
+
+def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
+    """The fields that clauses under ``compound.filter`` need in the index."""
+    paths: dict[str, None] = {}
+    for clause in clauses:
+        for operator, inside in clause.items():
+            if operator == "compound":
+                parts = [*inside.get("filter", ()), *inside.get("should", ())]
+                paths |= dict.fromkeys(text_paths(parts))
+            else:
+                paths[inside["path"]] = None
+    return tuple(paths)
+
+
+def text_filter(filter: FactFilter) -> list[Filter]:
+    """The clauses under ``compound.filter`` of ``$search``."""
+    owners = [[_clause(path, value) for path, value in one.items()] for one in _named(filter)]
+    if len(owners) == 1:
+        return owners[0]
+    any_of = [{"compound": {"filter": clauses}} for clauses in owners]
+    return [{"compound": {"should": any_of, "minimumShouldMatch": 1}}]
+
+
+def _clause(path: str, value: Any) -> Filter:
+    if not isinstance(value, Mapping):
+        return {"equals": {"path": path, "value": value}}
+    if "$in" in value:
+        return {"in": {"path": path, "value": list(value["$in"])}}
+    return {"range": {"path": path, **{_BOUNDS[sign]: bound for sign, bound in value.items()}}}
+
 
 #: The most that Atlas considers, and so the most that it returns.
 _MOST = 10_000

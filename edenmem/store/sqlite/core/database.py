@@ -20,7 +20,7 @@ from pathlib import Path
 
 from edenmem.errors import StoreError, WriteRefused
 from edenmem.store.sqlite.core.faults import translated
-from edenmem.store.sqlite.core.header import (
+from edenmem.store.sqlite.core.schema import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     FileState,

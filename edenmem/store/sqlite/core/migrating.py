@@ -15,8 +15,8 @@ from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store.common import migrations
 from edenmem.store.sqlite.core import codec, upgrading
 from edenmem.store.sqlite.core.codec import optional_time, to_ms
-from edenmem.store.sqlite.core.header import FileState, file_state
 from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.schema import FileState, file_state
 
 #: The lease of a migration of data: only one is at work at a time.
 _LEASE = "data"

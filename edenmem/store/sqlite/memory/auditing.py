@@ -16,7 +16,7 @@ from edenmem.store.protocol.audit import AuditKey, command_beginnings
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
-from edenmem.store.sqlite.memory.chronicle import AUDIT, SHOWN, audit_from
+from edenmem.store.sqlite.memory.history import AUDIT, SHOWN, audit_from
 
 #: What each kind of id is in; the expressions are those of the indexes.
 _COLUMNS: dict[AuditKey, str] = {

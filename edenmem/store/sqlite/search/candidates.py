@@ -21,8 +21,7 @@ from edenmem.store.sqlite.search.fulltext import TextQuery
 from edenmem.store.sqlite.search.switching import switch_of
 
 if TYPE_CHECKING:
-    from edenmem.store.sqlite.search.codes import CodeCache
-    from edenmem.store.sqlite.search.nearest import Nearest
+    from edenmem.store.sqlite.search.nearest import CodeCache, Nearest
 
 _BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
@@ -95,7 +94,8 @@ class Candidates(Part):
         filter: FactFilter,
     ) -> Nearest | None:
         """What searches the codes of these scopes; None if there are none of the model."""
-        from edenmem.store.sqlite.search import codes, nearest
+        from edenmem.store.sqlite.search import nearest
+        from edenmem.store.sqlite.search import nearest as codes
 
         if self._codes is None:
             self._codes = codes.CodeCache()

@@ -15,7 +15,7 @@ from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.indexes import SearchTrial
-from edenmem.store.sqlite.core import expected
+from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.search.vectors import code_of
 from edenmem.store.sqlite.search.words import indexed_form, scope_word

@@ -41,7 +41,7 @@ from edenmem.store.sqlite.host.host import (
 )
 from edenmem.store.sqlite.host.messages import MESSAGE, message_from
 from edenmem.store.sqlite.memory import log
-from edenmem.store.sqlite.memory.chronicle import (
+from edenmem.store.sqlite.memory.history import (
     AUDIT,
     HISTORY,
     audit_from,

@@ -12,7 +12,8 @@ from datetime import datetime
 from edenmem.errors import InputError
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.scope import Scope
-from edenmem.store.sqlite.core import codec, expected, scopes
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import BATCH, json_array
 from edenmem.store.sqlite.memory.memory import consolidation_of

@@ -46,7 +46,7 @@ from edenmem.store.sqlite.host.host import (
 )
 from edenmem.store.sqlite.host.messages import MESSAGE, message_from, message_row
 from edenmem.store.sqlite.memory import facts, log
-from edenmem.store.sqlite.memory.chronicle import (
+from edenmem.store.sqlite.memory.history import (
     AUDIT,
     HISTORY,
     audit_from,

@@ -20,7 +20,7 @@ from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import BATCH, Part
 from edenmem.store.sqlite.formations.formations import COLUMNS as FORMATION
 from edenmem.store.sqlite.formations.formations import formation_from
-from edenmem.store.sqlite.memory.chronicle import AUDIT, HISTORY, audit_from, history_from
+from edenmem.store.sqlite.memory.history import AUDIT, HISTORY, audit_from, history_from
 
 _Value = Fact | Reflection | Consolidation | Policy | Formation | None
 

@@ -13,7 +13,7 @@ import msgspec
 
 from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1Ref
 from edenmem.models.v1_documents import Note, V1Account, V1Document, V1Staged
-from edenmem.store.sqlite.v1 import v1_settling
+from edenmem.store.sqlite.v1 import settling as v1_settling
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -29,8 +29,8 @@ from edenmem.store.mongo.core.schema import (
 )
 from edenmem.store.mongo.indexes.fact_key import REPLACE, FactKeys, fact_keys, has_keys
 from edenmem.store.mongo.indexes.search_definitions import served_by, state_of
+from edenmem.store.mongo.indexes.trial import Trial
 from edenmem.store.mongo.search.slots import SlotPart
-from edenmem.store.mongo.search.trial import Trial
 from edenmem.store.mongo.walk.records import readable_fact
 
 _CREATES_OWN = "'edenmem index create' with its name creates it"

@@ -31,8 +31,8 @@ from edenmem.models.v1_documents import (
     V1Shard,
     V1UserText,
 )
-from edenmem.store.sqlite.v1 import v1_settling
-from edenmem.store.sqlite.v1.v1_questions import EPOCH, V1Questions
+from edenmem.store.sqlite.v1 import settling as v1_settling
+from edenmem.store.sqlite.v1.queries import EPOCH, V1Questions
 from edenmem.text import clean
 
 #: Small and written often: what is asked is joined on these. Bodies are kept apart, so that what
