@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from edenmem.memory.effect import Effect, Touch, Write
-from edenmem.memory.outcome import audit, conflict, history_entry, missing, plain, result, stale
+from edenmem.memory.outcome import audit, conflict, history_entry, plain, result, stale
 from edenmem.memory.requirements import home_of
 from edenmem.memory.state import Origin, State
 from edenmem.models.changes import (
@@ -58,7 +58,7 @@ def revert(change: RevertConsolidation, state: State, context: ChangeSet) -> Eff
     if version != change.expected_version:
         return stale(change, target, version, change.expected_version, scope)
     if old is None:
-        return missing(change, "", "there is no text in this scope", scope)
+        return conflict(change, "", "there is no text in this scope", scope)
     released = tuple(dict.fromkeys(change.released_ids))
     back = _those(state, scope, released, is_absorbed=True)
     if len(back) < len(released):

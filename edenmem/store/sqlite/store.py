@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from edenmem.memory import Needs, State
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import Preparation
@@ -17,6 +18,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.protocol.store import StoreInfo
 from edenmem.store.sqlite.apply.changes import apply_changes
+from edenmem.store.sqlite.apply.state import load_state
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.database import Database
@@ -145,6 +147,10 @@ class SqliteStore(
             return []
         with self._db.writing() as connection:
             return apply_changes(connection, changes)
+
+    def load_state(self, needs: Needs, *, at: datetime) -> State:
+        with self._db.reading() as connection:
+            return load_state(connection, needs, at)
 
     def finish_changes(self, *, before: datetime) -> int:
         return 0  # what is cut off here never was

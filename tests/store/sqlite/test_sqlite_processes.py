@@ -129,13 +129,13 @@ def test_a_process_that_dies_inside_a_set_leaves_nothing_of_it(
 ) -> None:
     """Known failure 16: a crash between two writes left things half done for ever."""
     script = """
-from edenmem.store.sqlite import log
+from edenmem.store.sqlite.memory import log
 
 def die(*args, **kwargs):
     os._exit(9)
 
 add("before")
-log.add_audit = die  # when the fact, its text and its counts are written
+log.add_entries = die  # when the fact, its text and its counts are written
 add("during", "never")
 """
     finish(child(path, script), code=9)

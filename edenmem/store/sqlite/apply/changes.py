@@ -1,44 +1,27 @@
-"""Changes to memory: each judged and applied inside one transaction; see `judging`."""
+"""Changes to memory: judged by `edenmem.memory`, and written inside one transaction.
+
+Under ``BEGIN IMMEDIATE`` nobody else can write between the reading and the writing. An error (a
+vector that is none, a full disk) undoes the whole set.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any
 
-from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
-from edenmem.store.sqlite.apply.account_changes import AccountChanges
-from edenmem.store.sqlite.apply.judging import result
-from edenmem.store.sqlite.apply.setting_changes import SettingChanges
-from edenmem.store.sqlite.apply.text_changes import TextChanges
-from edenmem.store.sqlite.erase.forgettings import Blocked
-from edenmem.store.sqlite.memory import log
+from edenmem.memory import batches, needs, plan_all
+from edenmem.models.changes import ChangeResult, ChangeSet
+from edenmem.store.sqlite.apply.effects import EffectWriter
+from edenmem.store.sqlite.apply.state import load_state
+from edenmem.store.sqlite.core.codec import to_ms
 
 
 def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[ChangeResult]:
     """Apply a set inside the caller's transaction."""
-    applier = _Applier(connection, changes)
-    return [applier.apply(change) for change in changes.changes]
-
-
-class _Applier(SettingChanges, TextChanges, AccountChanges):
-    """All kinds of changes: the method for each is named after its tag."""
-
-    @cached_property
-    def _blocked(self) -> Blocked:
-        return Blocked(self._db, self._set.changes, self._now)
-
-    def apply(self, change: Change) -> ChangeResult:
-        """Judge one change, and apply it if nothing speaks against it."""
-        done = self._db.execute(
-            "SELECT target_id, action FROM audit WHERE id = ?", (change.id,)
-        ).fetchone()
-        if done is not None:
-            target_id, action = done
-            status = ChangeStatus.DUPLICATE if action == log.VOID else ChangeStatus.ALREADY
-            return result(change, status, target_id)
-        if self._blocked.has(change):
-            return result(change, ChangeStatus.CONFLICT, "", "whose it is was forgotten meanwhile")
-        handler: Callable[[Any], ChangeResult] = getattr(self, f"_{change.__struct_config__.tag}")
-        return handler(change)
+    writer = EffectWriter(connection, to_ms(changes.at))
+    results = []
+    for batch in batches(changes.changes):
+        effects = plan_all(changes, load_state(connection, needs(batch), changes.at), batch)
+        writer.write(effects)
+        writer.finish()
+        results += [effect.result for effect in effects]
+    return results

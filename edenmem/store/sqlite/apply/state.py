@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
+from edenmem.memory import Answer, Disorder, Head, Needs, State, Use
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.core import codec, scopes
@@ -173,10 +173,7 @@ class _Loader:
         key = ("fact", fact.id)
         head = state.heads[key]
         if head is None or head.version != fact.version:
-            found = log.origin_of(self._db, fact)
-            state.origins[key] = Origin(
-                action=found.action, actor=found.actor, change_id=found.change_id
-            )
+            state.origins[key] = log.origin_of(self._db, fact)
 
     def _blocks(self, at: int) -> dict[str, bool]:
         found = dict.fromkeys(self._needs.blocks, False)

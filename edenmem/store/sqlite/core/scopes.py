@@ -46,14 +46,15 @@ def touch(
     number: int,
     at: int,
     *,
+    revision: int = 1,
     facts: int = 0,
     reflections: int = 0,
     pending: int = 0,
 ) -> None:
-    """Note a change in a scope: its revision, when, and by how much its counts differ."""
+    """Note changes in a scope: how many, when, and by how much its counts differ."""
     connection.execute(
-        "UPDATE scopes SET revision = revision + 1, updated_at = max(coalesce(updated_at, ?), ?),"
+        "UPDATE scopes SET revision = revision + ?, updated_at = max(coalesce(updated_at, ?), ?),"
         " facts = facts + ?, reflections = reflections + ?, pending = pending + ?"
         " WHERE scope_id = ?",
-        (at, at, facts, reflections, pending, number),
+        (revision, at, at, facts, reflections, pending, number),
     )

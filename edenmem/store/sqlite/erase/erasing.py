@@ -109,7 +109,8 @@ class Erasing(Tracing, Forgettings, Passages, Compacting):
             for fact_id in ids:
                 stored = facts.find_fact(connection, fact_id)
                 if stored is not None:
-                    facts.delete_fact(connection, stored, to_ms(at))
+                    facts.delete_fact(connection, stored)
+                    scopes.touch(connection, stored.scope_id, to_ms(at), facts=-1)
                     removed["facts"] += 1
             _forget_what_was(connection, "fact", ids, removed)
 

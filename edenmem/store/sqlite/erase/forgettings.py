@@ -5,39 +5,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, get_args
 
 import msgspec
 
 from edenmem.models.changes import AuditEntry
-from edenmem.models.forgetting import Forgetting, SubjectKind, keys_of_change
+from edenmem.models.forgetting import Forgetting, SubjectKind
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
-from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.memory import log
 
 _KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
-
-
-class Blocked:
-    """Which changes of one set would bring back what is, or was, being forgotten."""
-
-    def __init__(self, connection: sqlite3.Connection, changes: Iterable[Any], at: int) -> None:
-        self._keys: set[str] = set()
-        if connection.execute("SELECT 1 FROM forgetting_blocks LIMIT 1").fetchone() is None:
-            return
-        wanted = {key for change in changes for key in keys_of_change(change)}
-        rows = connection.execute(
-            "SELECT b.key FROM forgetting_blocks b JOIN forgettings x ON x.id = b.forgetting_id"
-            " WHERE b.key IN (SELECT value FROM json_each(?)) AND coalesce(x.closed_at, ?) >= ?",
-            (json_array(wanted), at, at),
-        )
-        self._keys = {key for (key,) in rows}
-
-    def has(self, change: Any) -> bool:
-        """Whether the change is one of them."""
-        return bool(self._keys) and not self._keys.isdisjoint(keys_of_change(change))
 
 
 class Forgettings(Part):
@@ -79,21 +58,7 @@ class Forgettings(Part):
             ).rowcount
             told = connection.execute("SELECT 1 FROM audit WHERE id = ?", (entry.id,)).fetchone()
             if closed and told is None:
-                log.add_audit(
-                    connection,
-                    entry.id,
-                    change_set_id=entry.change_set_id,
-                    at=entry.at,
-                    actor=entry.actor,
-                    action=entry.action,
-                    target_type=entry.target_type,
-                    target_id=entry.target_id,
-                    agent_id=entry.agent_id,
-                    scope_id=None,
-                    before=None,
-                    after=None,
-                    reason=entry.reason,
-                )
+                log.add_entries(connection, [(entry, None)])
 
 
 def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) -> list[Forgetting]:

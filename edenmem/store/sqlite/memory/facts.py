@@ -40,6 +40,14 @@ def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None
     return _stored(connection, "f.id = ?", (fact_id,))
 
 
+def stored_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
+    """The numbers of a fact that is there, and was read in this transaction."""
+    row = connection.execute(
+        "SELECT fact_no, scope_id, model_id FROM facts WHERE id = ?", (fact.id,)
+    ).fetchone()
+    return StoredFact(fact, *row)
+
+
 def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -> str | None:
     """The id of the scope's fact with this content hash."""
     row = connection.execute(
@@ -48,7 +56,7 @@ def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -
     return row[0] if row else None
 
 
-def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int, at: int) -> None:
+def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> None:
     """Store a fact whose id and hash are free."""
     model_id = None
     if fact.embedding is not None:
@@ -79,10 +87,9 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int, at: i
     if model_id is not None and fact.embedding is not None:
         vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
     _index_text(connection, made.lastrowid, scope_id, fact.content)
-    scopes.touch(connection, scope_id, at, facts=1)
 
 
-def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact, at: int) -> None:
+def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> None:
     """Give a stored fact another text, and the vector of ``new`` or none."""
     model_id = None
     if new.embedding is not None:
@@ -107,16 +114,30 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact, at:
         vectors.put_vector(connection, old.number, old.scope_id, model_id, new.embedding)
     _forget_text(connection, old)
     _index_text(connection, old.number, old.scope_id, new.content)
-    scopes.touch(connection, old.scope_id, at)
 
 
-def delete_fact(connection: sqlite3.Connection, old: StoredFact, at: int) -> None:
+def update_fact(connection: sqlite3.Connection, new: Fact) -> None:
+    """Write what may change of a fact whose text and vector stay."""
+    connection.execute(
+        "UPDATE facts SET updated_at = ?, source_message_ids = ?, version = ?,"
+        " previous_content = ?, private = ? WHERE id = ?",
+        (
+            to_ms(new.updated_at),
+            to_list(new.source_message_ids),
+            new.version,
+            new.previous_content,
+            new.private,
+            new.id,
+        ),
+    )
+
+
+def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
     """Take a fact away with all that is derived from it."""
     vectors.drop_beside(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     _forget_text(connection, old)
     connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
-    scopes.touch(connection, old.scope_id, at, facts=-1)
 
 
 def put_own(

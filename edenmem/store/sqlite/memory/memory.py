@@ -184,7 +184,7 @@ class MemoryReads(Part):
         with self._db.reading() as connection:
             rows = connection.execute(
                 f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.absorbed = 0"
-                " ORDER BY r.formed_at, r.reflection_no",
+                " ORDER BY r.formed_at, r.id",
                 (scopes.number_of(connection, scope),),
             ).fetchall()
         return [codec.reflection_from(row) for row in rows]
@@ -285,8 +285,7 @@ def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidati
     if row is None:
         return None
     pending = connection.execute(
-        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
-        " ORDER BY formed_at, reflection_no",
+        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0 ORDER BY formed_at, id",
         (number,),
     )
     return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])

@@ -116,7 +116,7 @@ class IntegrityChecks(Records):
                     reflection_id
                     for (reflection_id,) in connection.execute(
                         "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
-                        " ORDER BY formed_at, reflection_no",
+                        " ORDER BY formed_at, id",
                         (number,),
                     )
                 )

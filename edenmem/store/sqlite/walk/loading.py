@@ -27,8 +27,6 @@ from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.store.sqlite.apply.reflection_changes import insert_reflection
-from edenmem.store.sqlite.apply.setting_changes import put_policy
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
@@ -53,6 +51,7 @@ from edenmem.store.sqlite.memory.history import (
     history_from,
     only_version,
 )
+from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
 from edenmem.store.sqlite.memory.memory import policy_of
 from edenmem.store.sqlite.search import vectors
 from edenmem.store.sqlite.walk.dumping import placed
@@ -234,7 +233,8 @@ class _Loader:
         try:
             if not self._dry_run:
                 scope_id = number or scopes.make_number(self._db, scope)
-                facts.insert_fact(self._db, fact, scope_id, to_ms(fact.recent_at))
+                facts.insert_fact(self._db, fact, scope_id)
+                scopes.touch(self._db, scope_id, to_ms(fact.recent_at), facts=1)
             elif fact.embedding is not None:
                 vectors.check_vector(fact.embedding)
         except InputError as error:  # of the vector, before anything is written of the fact
@@ -277,9 +277,8 @@ class _Loader:
         if row is not None:
             return compared(RecordKind.AUDIT, audit_from(row), entry)
         if not self._dry_run:
-            fields = {name: getattr(entry, name) for name in _AUDITED}
             scope_id = None if entry.scope is None else scopes.make_number(self._db, entry.scope)
-            log.add_audit(self._db, entry.id, scope_id=scope_id, **fields)
+            log.add_entries(self._db, [(entry, scope_id)])
         return _ADDED
 
     def _history(self, version: StoredVersion) -> Loaded:
@@ -292,7 +291,8 @@ class _Loader:
         if stored and stored[-1].place > version.place:
             return Loaded(status=LoadStatus.KEPT, detail="its target has another history here")
         if not self._dry_run:
-            self._add_version(version)
+            scope_id = scopes.make_number(self._db, version.scope)
+            log.add_versions(self._db, [(version, scope_id)])
         return _ADDED
 
     def _is_of_another(self, version: StoredVersion) -> bool:
@@ -321,46 +321,8 @@ class _Loader:
         (only,) = placed([only_version(self._db, codec.fact_from(row))])
         return [only] if only == msgspec.structs.replace(version, id=only.id) else []
 
-    def _add_version(self, version: StoredVersion) -> None:
-        scope_id = scopes.make_number(self._db, version.scope)
-        snapshot = version.snapshot
-        self._db.execute(
-            "INSERT INTO history (id, target_type, target_id, scope_id, version, content, at,"
-            " action, actor, change_id, absorbed_ids, snapshot)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                version.id,
-                version.target_type,
-                version.target_id,
-                scope_id,
-                version.version,
-                version.content,
-                to_ms(version.at),
-                version.action,
-                version.actor,
-                version.change_id,
-                to_list(version.absorbed_ids),
-                None if snapshot is None else msgspec.json.encode(snapshot),
-            ),
-        )
-
     def _by_id(self, select: str, column: str, value: str | int) -> codec.Row | None:
         row: codec.Row | None = self._db.execute(
             f"{select} WHERE {column} = ?", (value,)
         ).fetchone()
         return row
-
-
-_AUDITED = (
-    "change_set_id",
-    "at",
-    "actor",
-    "action",
-    "target_type",
-    "target_id",
-    "agent_id",
-    "before",
-    "after",
-    "reason",
-    "undoes",
-)

@@ -1,0 +1,107 @@
+"""The rows of reflections, consolidated texts and policies: inserted, written, deleted."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.store.sqlite.core.codec import to_list, to_ms
+from edenmem.store.sqlite.core.part import json_array
+from edenmem.text import word_count
+
+
+def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id: int) -> None:
+    """Store a reflection whose id is free."""
+    connection.execute(
+        "INSERT INTO reflections (id, scope_id, content, formed_at, session_id,"
+        " source_message_ids, version, updated_at, absorbed, absorbed_at, consolidated_into,"
+        " private, formation_id, propagated_from)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            new.id,
+            scope_id,
+            new.content,
+            to_ms(new.formed_at),
+            new.session_id,
+            to_list(new.source_message_ids),
+            new.version,
+            to_ms(new.updated_at),
+            new.absorbed,
+            to_ms(new.absorbed_at),
+            new.consolidated_into,
+            new.private,
+            new.formation_id,
+            to_list(new.propagated_from),
+        ),
+    )
+
+
+def update_reflection(connection: sqlite3.Connection, new: Reflection) -> None:
+    """Write what may change of a reflection."""
+    connection.execute(
+        "UPDATE reflections SET content = ?, version = ?, updated_at = ?, absorbed = ?,"
+        " absorbed_at = ?, consolidated_into = ?, private = ? WHERE id = ?",
+        (
+            new.content,
+            new.version,
+            to_ms(new.updated_at),
+            new.absorbed,
+            to_ms(new.absorbed_at),
+            new.consolidated_into,
+            new.private,
+            new.id,
+        ),
+    )
+
+
+def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) -> None:
+    """Store the text of a scope in the place of the one that it has."""
+    unpropagated = new.unpropagated_versions
+    connection.execute(
+        "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
+        " absorbed_ids, last_consolidated_at, updated_at, unpropagated)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope_id) DO UPDATE SET"
+        " content = excluded.content, words = excluded.words, version = excluded.version,"
+        " word_limit = excluded.word_limit, absorbed_ids = excluded.absorbed_ids,"
+        " last_consolidated_at = excluded.last_consolidated_at, updated_at = excluded.updated_at,"
+        " unpropagated = excluded.unpropagated",
+        (
+            scope_id,
+            new.id,
+            new.consolidated_content,
+            word_count(new.consolidated_content),
+            new.version,
+            new.word_limit,
+            to_list(new.absorbed_ids),
+            to_ms(new.last_consolidated_at),
+            to_ms(new.updated_at),
+            json_array(unpropagated) if unpropagated else None,
+        ),
+    )
+
+
+def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) -> None:
+    """Store the policy of a scope in the place of the one that it has."""
+    connection.execute(
+        "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (scope_id, *_policy_columns(policy)),
+    )
+
+
+def _policy_columns(policy: Policy) -> tuple[Any, ...]:
+    return (
+        policy.id,
+        policy.memory_instructions,
+        policy.consolidation_instructions,
+        policy.consolidate_at,
+        policy.word_limit,
+        policy.fact_buffer_max,
+        policy.fast_model,
+        policy.slow_model,
+        policy.active,
+        policy.private,
+        policy.propagate,
+        policy.version,
+        to_ms(policy.updated_at),
+    )
