@@ -160,7 +160,7 @@ def test_consolidating_what_is_forced(talk: Cli) -> None:
 def test_one_scope_that_fails_is_exit_1_and_named(talk: Cli) -> None:
     result = talk("consolidate", "--force", *scripted(talk, {}))
     assert result.code == 1
-    assert "mira, user lena: " in result.err
+    assert "mira: user lena: " in result.err
     assert "failed" in result.out
 
 

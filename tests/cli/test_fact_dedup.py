@@ -35,7 +35,7 @@ def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
     assert [fact["content"] for fact in group["facts"]] == [TEA, TEA_TOO]
     assert group["scores"] == [1.0, 1.0]
     shown = twice("fact", "dedup", *LENA, "--dry-run").ok().out
-    assert "group 1 of 1: mira user lena" in shown
+    assert "group 1 of 1: mira: user lena" in shown
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
@@ -106,7 +106,7 @@ def test_a_person_chooses(twice: Cli) -> None:
     screen = twice.on_terminal(
         "fact", "dedup", *LENA, answers=[("What to do", down + down + enter)]
     ).ok()
-    assert "group 1 of 1: mira user lena" in screen.out
+    assert "group 1 of 1: mira: user lena" in screen.out
     assert facts(twice) == [TEA_TOO]
     (entry, *_) = [
         each for each in twice.json("fact", "list", "--agent", "mira", "--user", "tomas")

@@ -17,15 +17,15 @@ LONG = "The lantern of the whale " + "is carried by two and " * 8 + "lit at dusk
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("scope", "pause", "--agent", "mira"), "paused mira, agent\n"),
-        (("scope", "pause", "--agent", "mira", "--dry-run"), "would pause mira, agent\n"),
+        (("scope", "pause", "--agent", "mira"), "paused mira: agent\n"),
+        (("scope", "pause", "--agent", "mira", "--dry-run"), "would pause mira: agent\n"),
         (
             ("scope", "policy", "--agent", "mira", "--user", "lena", "--word-limit", "80"),
-            "set the policy of mira, user lena\n",
+            "set the policy of mira: user lena\n",
         ),
         (
             ("scope", "policy", "--agent", "mira", "--word-limit", "80", "--dry-run"),
-            "would set the policy of mira, agent\n",
+            "would set the policy of mira: agent\n",
         ),
         (
             ("agent", "disable", "mira", "--user-memory"),

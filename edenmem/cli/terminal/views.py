@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.tables import Column, shown
 from edenmem.engine.reports import EditReport, ScopeStatus
-from edenmem.engine.scopes.overview import (
-    consolidate_at_of,
-    names,
-    scope_statuses,
-    word_limit_of,
-)
+from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.overview import consolidate_at_of, scope_statuses, word_limit_of
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -30,30 +26,25 @@ from edenmem.models.scope import Scope
 T = TypeVar("T")
 
 
-def labelled(run: Invocation, scopes: Iterable[Scope]) -> Callable[[Scope], str]:
-    """A function from a scope to what a person calls it within its agent: ``user lena``."""
-    labels = names(run.store, scopes)
-
-    def label(scope: Scope) -> str:
-        owner = labels.get(scope.owner, scope.owner)
-        return f"{scope.kind} {owner}" if owner else scope.kind.value
-
-    return label
-
-
 def agent_name(run: Invocation, agent_id: str) -> str:
     """An agent's username, or its id if it is gone."""
-    return names(run.store, [agent_id]).get(agent_id, agent_id)
+    return load_labels(run.store, [agent_id])[agent_id]
+
+
+def scope_name(run: Invocation, scope: Scope, *, within_agent: bool = False) -> str:
+    """What a person calls a scope; see `Labels`."""
+    labels = load_labels(run.store, [scope])
+    return labels.within_agent(scope) if within_agent else labels.full(scope)
 
 
 def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact]]]:
     """Columns of a list of facts."""
 
     def columns(facts: Sequence[Fact]) -> list[Column[Fact]]:
-        label = labelled(run, [fact.home for fact in facts])
+        labels = load_labels(run.store, [fact.home for fact in facts])
         return [
             Column("id", lambda fact: fact.id, "id"),
-            Column("scope", lambda fact: label(fact.home)),
+            Column("scope", lambda fact: labels.within_agent(fact.home)),
             Column("when", lambda fact: fact.recent_at, "time"),
             Column("private", lambda fact: fact.private or None),
             Column("content", lambda fact: fact.content, "text"),
@@ -68,10 +59,10 @@ def reflection_columns(
     """Columns of a list of reflections."""
 
     def columns(reflections: Sequence[Reflection]) -> list[Column[Reflection]]:
-        label = labelled(run, [reflection.home for reflection in reflections])
+        labels = load_labels(run.store, [reflection.home for reflection in reflections])
         return [
             Column("id", lambda r: r.id, "id"),
-            Column("scope", lambda r: label(r.home)),
+            Column("scope", lambda r: labels.within_agent(r.home)),
             Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
             Column("when", lambda r: r.formed_at, "time"),
             Column("content", lambda r: r.content, "text"),
@@ -86,11 +77,11 @@ def scope_columns(
     """Columns of a list of scopes: sizes beside the limits in force."""
 
     def columns(statuses: Sequence[ScopeStatus]) -> list[Column[ScopeStatus]]:
-        labels = names(run.store, [status.scope for status in statuses])
+        labels = load_labels(run.store, [status.scope for status in statuses])
         return [
-            Column("agent", lambda s: labels.get(s.scope.agent_id, s.scope.agent_id)),
+            Column("agent", lambda s: labels[s.scope.agent_id]),
             Column("kind", lambda s: s.scope.kind),
-            Column("owner", lambda s: labels.get(s.scope.owner, s.scope.owner), "text"),
+            Column("owner", lambda s: labels[s.scope.owner], "text"),
             Column("facts", lambda s: s.facts, "number"),
             Column("pending", lambda s: f"{s.pending}/{s.consolidate_at}", "number"),
             Column("text", lambda s: f"v{s.version}" if s.version else "", "number"),
@@ -136,11 +127,10 @@ def consolidation_columns(
     """Columns of a list of consolidated texts."""
 
     def columns(texts: Sequence[Consolidation]) -> list[Column[Consolidation]]:
-        label = labelled(run, [text.home for text in texts])
-        agents = names(run.store, [text.agent_id for text in texts])
+        labels = load_labels(run.store, [text.home for text in texts])
         return [
-            Column("agent", lambda t: agents.get(t.agent_id, t.agent_id)),
-            Column("scope", lambda t: label(t.home)),
+            Column("agent", lambda t: labels[t.agent_id]),
+            Column("scope", lambda t: labels.within_agent(t.home)),
             Column("version", lambda t: t.version, "number"),
             Column("pending", lambda t: len(t.unabsorbed_ids), "number"),
             Column("when", lambda t: t.updated_at or t.last_consolidated_at, "time"),

@@ -21,7 +21,7 @@ from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ConflictError, ProviderAnswerInvalid
 from edenmem.llm.protocol import LLM
 from edenmem.models.changes import (
@@ -301,7 +301,7 @@ class FactMerger(FactEdits):
     def _key(self, group: FactGroup) -> str:
         """See `edenmem.llm.protocol.LLMRequest`."""
         scope = group.scope
-        labels = names(self._store, [scope])
+        labels = load_labels(self._store, [scope])
         parts = (scope.kind.value, labels.get(scope.agent_id), labels.get(scope.owner))
         return "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
 

@@ -17,7 +17,7 @@ import msgspec
 
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
 from edenmem.models.ids import derived_id, is_id
@@ -156,7 +156,7 @@ class FolderExporter:
             dict.fromkeys(summary.scope.agent_id for summary in self._store.scopes())
         )
         agents = file_names(_labels(self._store, agent_ids))
-        known = names(self._store, agent_ids)
+        known = load_labels(self._store, agent_ids)
         for agent_id in sorted(agent_ids):
             scopes = [
                 summary.scope
@@ -164,10 +164,10 @@ class FolderExporter:
                     agent_id=agent_id, kinds=request.scopes, user_ids=request.user_ids
                 )
             ]
-            people = names(self._store, scopes)
+            people = load_labels(self._store, scopes)
             for kind in ScopeKind:
                 owners = [scope.owner for scope in scopes if scope.kind is kind]
-                folders = file_names({owner: people.get(owner, owner) for owner in owners})
+                folders = file_names({owner: people[owner] for owner in owners})
                 for owner in sorted(owners):
                     scope = Scope(kind, agent_id, owner)
                     place = Path(agents[agent_id]) / _FOLDERS[kind] / folders[owner]
@@ -189,8 +189,8 @@ class FolderExporter:
 
 
 def _labels(store: Store, ids: Sequence[str]) -> dict[str, str]:
-    known = names(store, ids)
-    return {id: known.get(id, id) for id in ids}
+    known = load_labels(store, ids)
+    return {id: known[id] for id in ids}
 
 
 def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Read-only and light to import: `scope list` and `status` need nothing else of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import filterfalse
 
@@ -23,8 +23,6 @@ from edenmem.store.protocol.store import Store, StoreInfo, batched
 #: Scopes whose policies and texts are read in one round trip.
 _BATCH = 500
 
-#: Sessions are looked up one by one; beyond so many, their ids stand for themselves.
-SESSION_LABELS = 200
 
 _UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
@@ -152,39 +150,6 @@ def _status(
         last_consolidated_at=text.last_consolidated_at if text is not None else None,
         oldest_pending_at=oldest,
     )
-
-
-def names(store: Store, items: Iterable[Scope | str]) -> dict[str, str]:
-    """Labels that a person knows, for the agents and owners of scopes, and for single ids.
-
-    A plain id is taken for an agent's or a user's. One call for all agents and one for all users;
-    sessions are looked up singly, at most `SESSION_LABELS` of them. What is not found (a deleted
-    agent, say) is left out: the caller shows the id.
-    """
-    accounts: dict[str, None] = {}
-    sessions: dict[str, None] = {}
-    labels: dict[str, str] = {}
-    for item in items:
-        if isinstance(item, str):
-            accounts[item] = None
-            continue
-        accounts[item.agent_id] = None
-        if item.user_id:
-            accounts[item.user_id] = None
-        elif item.session_id:
-            sessions[item.session_id] = None
-        elif item.owner:
-            labels[item.owner] = item.owner
-    if accounts:
-        labels |= {agent.id: agent.username for agent in store.agents() if agent.id in accounts}
-        people = [account for account in accounts if account not in labels]
-        if people:
-            labels |= {id: user.username for id, user in store.users_by_ids(people).items()}
-    for session_id in list(sessions)[:SESSION_LABELS]:
-        session = store.session(session_id)
-        if session is not None:
-            labels[session_id] = session.label
-    return labels
 
 
 def store_overview(

@@ -7,9 +7,8 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
-from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
@@ -107,12 +106,7 @@ def page(statistics: MemoryStatistics, store: Store, *, place: str) -> str:
         *(fact.home for fact in statistics.most_retrieved),
     ]
     agents = [statistics.agent_id] if statistics.agent_id else []
-    labels = names(store, [*scopes, *agents])
-
-    def label(scope: Scope) -> str:
-        agent = labels.get(scope.agent_id, scope.agent_id)
-        owner = labels.get(scope.owner, scope.owner)
-        return " ".join(part for part in (agent, "·", scope.kind, owner) if part)
+    labels = load_labels(store, [*scopes, *agents])
 
     environment = Environment(
         loader=PackageLoader("edenmem", "pages"),
@@ -127,7 +121,7 @@ def page(statistics: MemoryStatistics, store: Store, *, place: str) -> str:
         statistics=statistics,
         place=place,
         agent=labels.get(statistics.agent_id or "", statistics.agent_id),
-        label=label,
+        label=labels.full,
         days=days,
         growth=stacked_bars(
             [week.week[5:] for week in weeks],

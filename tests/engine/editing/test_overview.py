@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from edenmem.engine.scopes.overview import names, scope_statuses, store_overview
+from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.overview import scope_statuses, store_overview
 from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id
@@ -120,14 +121,14 @@ def test_names(store: Store) -> None:
         Scope.shard(EDEN.id, "events"),
         Scope.user(EDEN.id, "f" * 24),
     ]
-    assert names(store, [*scopes, ABRAHAM.id]) == {
+    assert load_labels(store, [*scopes, ABRAHAM.id]) == {
         EDEN.id: "eden",
         ABRAHAM.id: "abraham",
         ANNA.id: "anna",
         LUNCH.id: "lunch",
         "events": "events",
     }
-    assert names(store, []) == {}
+    assert load_labels(store, []) == {}
 
 
 class TestStoreOverview:

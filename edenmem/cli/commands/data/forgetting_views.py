@@ -19,7 +19,7 @@ from edenmem.engine.erasure.reports import (
     MentionMode,
     receipt_of,
 )
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.forgetting import Subject
 
@@ -35,11 +35,11 @@ def subject_line(run: Invocation, subject: Subject) -> str:
     """Who or what, in words."""
     if subject.known_id:
         return f"{subject.kind} {subject.names[0]}"
-    known = names(run.store, [id for id in (subject.agent_id, subject.owner) if id])
+    known = load_labels(run.store, [id for id in (subject.agent_id, subject.owner) if id])
     agent = known.get(subject.agent_id or "", subject.agent_id or "")
     if subject.kind == "agent":
         return f"the whole memory of agent {agent}"
-    owner = known.get(subject.owner, subject.owner)
+    owner = known[subject.owner]
     if subject.kind == "session":
         owner = subject.names[0]
     return f"{subject.kind} {owner}" + (f", agent {agent}" if subject.agent_id else "")
@@ -97,14 +97,12 @@ def _counted(sessions: int) -> str:
 def _mention_columns(
     run: Invocation, shown: Sequence[Mention], modes: Modes
 ) -> Sequence[Column[Mention]]:
-    known = names(run.store, [mention.scope for mention in shown if mention.scope is not None])
+    known = load_labels(
+        run.store, [mention.scope for mention in shown if mention.scope is not None]
+    )
 
     def place(mention: Mention) -> str:
-        scope = mention.scope
-        if scope is None:
-            return ""
-        agent = known.get(scope.agent_id, scope.agent_id)
-        return f"{agent}, {scope.kind} {known.get(scope.owner, scope.owner)}".rstrip()
+        return known.full(mention.scope) if mention.scope is not None else ""
 
     return (
         Column("elsewhere", lambda m: m.target_type),

@@ -81,11 +81,11 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
 
 
 def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
-    from edenmem.engine.scopes.overview import names
+    from edenmem.engine.scopes.labels import load_labels
 
-    known = names(run.store, [state.agent_id for state in agents])
+    known = load_labels(run.store, [state.agent_id for state in agents])
     return [
-        Column("agent", lambda s: known.get(s.agent_id, s.agent_id) if s.agent_id else "all"),
+        Column("agent", lambda s: known[s.agent_id] if s.agent_id else "all"),
         Column("facts", lambda s: s.facts, "number"),
         Column("current", lambda s: s.current, "number"),
         Column("missing", lambda s: s.missing, "number"),

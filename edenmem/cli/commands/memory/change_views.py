@@ -10,8 +10,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
-from edenmem.cli.terminal.views import labelled
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
 
@@ -90,12 +89,11 @@ def show_change(
 def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntry], str]:
     """A function from an entry to whose memory it is about: ``mira: user lena``."""
     scopes = [entry.scope for entry in entries if entry.scope is not None]
-    label = labelled(run, scopes)
-    agents = names(run.store, [entry.agent_id for entry in entries if entry.agent_id])
+    agents = [entry.agent_id for entry in entries if entry.agent_id]
+    labels = load_labels(run.store, [*scopes, *agents])
 
     def place(entry: AuditEntry) -> str:
-        agent = agents.get(entry.agent_id, entry.agent_id)
-        return f"{agent}: {label(entry.scope)}" if entry.scope is not None else agent
+        return labels[entry.agent_id] if entry.scope is None else labels.full(entry.scope)
 
     return place
 

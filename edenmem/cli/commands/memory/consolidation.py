@@ -19,7 +19,7 @@ from edenmem.cli.terminal.views import (
     HISTORY,
     agent_name,
     consolidation_columns,
-    labelled,
+    scope_name,
     tell_edit,
 )
 from edenmem.engine.reports import EditReport
@@ -91,7 +91,7 @@ def show(
         text,
         [
             ("agent", agent_name(run, scope.agent_id)),
-            ("scope", labelled(run, [scope])(scope)),
+            ("scope", scope_name(run, scope, within_agent=True)),
             ("version", text.version or "no text yet"),
             ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
             ("pending", len(text.unabsorbed_ids)),
@@ -118,7 +118,7 @@ def _text(run: Invocation, scope: Scope) -> Consolidation:
     text = _in_force(run, run.store.consolidations([scope])).get(scope)
     if text is None:
         raise NotFoundError(
-            f"the scope {labelled(run, [scope])(scope)} has no text yet",
+            f"{scope_name(run, scope)} has no text yet",
             hint="'edenmem consolidate' makes one of what is pending",
         )
     return text
@@ -209,7 +209,7 @@ def history(
 def _versions(run: Invocation, scope: Scope) -> list[HistoryEntry]:
     versions = run.store.history("consolidation", "", scope=scope)
     if not versions:
-        raise NotFoundError(f"the scope {labelled(run, [scope])(scope)} has no text yet")
+        raise NotFoundError(f"{scope_name(run, scope)} has no text yet")
     return versions
 
 

@@ -9,7 +9,7 @@ from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.text import one_line
@@ -130,6 +130,4 @@ def tell_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
 
 
 def _scope(run: Invocation, scope: Scope) -> str:
-    labels = names(run.store, [scope])
-    parts = (labels.get(scope.agent_id, scope.agent_id), scope.kind)
-    return " ".join((*parts, labels.get(scope.owner, scope.owner))).rstrip()
+    return load_labels(run.store, [scope]).full(scope)

@@ -26,7 +26,7 @@ from edenmem.cli.terminal.views import (
     HISTORY,
     agent_name,
     fact_columns,
-    labelled,
+    scope_name,
     tell_edit,
     tell_edits,
 )
@@ -130,7 +130,7 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
     return [
         ("id", fact.id),
         ("agent", agent_name(run, fact.agent_id)),
-        ("scope", labelled(run, [fact.home])(fact.home)),
+        ("scope", scope_name(run, fact.home, within_agent=True)),
         ("formed", fact.formed_at),
         ("updated", fact.updated_at),
         ("version", fact.version),

@@ -14,8 +14,8 @@ from edenmem.cli.terminal.editing import change_text, given_text
 from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.cli.terminal.views import (
     agent_name,
-    labelled,
     reflection_columns,
+    scope_name,
     tell_edit,
     tell_edits,
 )
@@ -98,7 +98,7 @@ def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]
     return [
         ("id", reflection.id),
         ("agent", agent_name(run, reflection.agent_id)),
-        ("scope", labelled(run, [reflection.home])(reflection.home)),
+        ("scope", scope_name(run, reflection.home, within_agent=True)),
         ("formed", reflection.formed_at),
         ("updated", reflection.updated_at),
         ("version", reflection.version),

@@ -13,8 +13,8 @@ from edenmem.cli.commands.memory.change_views import action_words
 from edenmem.cli.terminal.choosing import choose_scope
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.cli.terminal.views import agent_name, labelled, usage_line
-from edenmem.engine.scopes.overview import names
+from edenmem.cli.terminal.views import scope_name, usage_line
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.formation import FormationStatus
 from edenmem.text import one_line
 
@@ -88,7 +88,7 @@ def tell_fact(run: Invocation, why: FactWhy) -> None:
             ("fact", fact.id),
             ("says", fact.content),
             ("state", "removed" if why.removed else ""),
-            ("where", f"{agent_name(run, fact.agent_id)}: {labelled(run, [fact.home])(fact.home)}"),
+            ("where", scope_name(run, fact.home)),
             ("version", fact.version),
             ("session", _session(why.source)),
             ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
@@ -125,9 +125,7 @@ def _formation(why: FactWhy) -> str | None:
 def tell_text(run: Invocation, found: Sequence[TextWhy]) -> None:
     """Print what went into the versions of a text."""
     scope = found[0].scope
-    run.out.fields(
-        [("where", f"{agent_name(run, scope.agent_id)}: {labelled(run, [scope])(scope)}")]
-    )
+    run.out.fields([("where", scope_name(run, scope))])
     for why in found:
         _title(run, _version_title(why.version))
         if why.change is not None and why.change.reason:
@@ -164,7 +162,9 @@ def _tell_messages(run: Invocation, source: Source) -> None:
     if not source.messages and not source.missing_message_ids:
         return
     _title(run, "what was said")
-    known = names(run.store, [message.sender for message in source.messages if message.sender])
+    known = load_labels(
+        run.store, [message.sender for message in source.messages if message.sender]
+    )
     for message in source.messages:
         run.out.indented("  ", f"{_speaker(message, known)} {message.content}", indent=4)
     if source.missing_message_ids:

@@ -12,8 +12,8 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.choosing import choose_scope, chosen_accounts
 from edenmem.cli.terminal.views import (
     agent_name,
-    labelled,
     scope_columns,
+    scope_name,
     scope_status,
     state,
     tell_edit,
@@ -88,7 +88,7 @@ def show(
         status,
         [
             ("agent", agent_name(run, scope.agent_id)),
-            ("scope", labelled(run, [scope])(scope)),
+            ("scope", scope_name(run, scope, within_agent=True)),
             ("state", state(status) or "active"),
             ("facts", status.facts),
             ("pending", f"{status.pending} of {status.consolidate_at}"),
@@ -200,7 +200,7 @@ def policy(
 
 def _of(run: Invocation, scope: Scope) -> str:
     """What a person calls the scope: ``mira, shard route``."""
-    return f"{agent_name(run, scope.agent_id)}, {labelled(run, [scope])(scope)}"
+    return scope_name(run, scope)
 
 
 def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
@@ -214,7 +214,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
         policy,
         [
             ("agent", agent_name(run, scope.agent_id)),
-            ("scope", labelled(run, [scope])(scope)),
+            ("scope", scope_name(run, scope, within_agent=True)),
             ("state", "active" if policy.active else "paused"),
             ("private", policy.private),
             (

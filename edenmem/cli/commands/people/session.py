@@ -15,7 +15,7 @@ from edenmem.cli.terminal.lines import lines_of
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode
 from edenmem.models.host import Session
 
@@ -47,12 +47,12 @@ def list_sessions(
 
 def _columns(run: Invocation) -> Any:
     def columns(sessions: Sequence[Session]) -> list[Column[Session]]:
-        accounts = names(run.store, [id for s in sessions for id in (*s.agents, *s.users)])
+        accounts = load_labels(run.store, [id for s in sessions for id in (*s.agents, *s.users)])
         return [
             Column("id", lambda s: s.id, "id"),
             Column("name", lambda s: s.name or s.title, "name"),
-            Column("agents", lambda s: ", ".join(accounts.get(id, id) for id in s.agents)),
-            Column("users", lambda s: ", ".join(accounts.get(id, id) for id in s.users), "text"),
+            Column("agents", lambda s: ", ".join(accounts[id] for id in s.agents)),
+            Column("users", lambda s: ", ".join(accounts[id] for id in s.users), "text"),
             Column("group", lambda s: s.group_id),
             Column("last", lambda s: s.last_activity, "time"),
             Column("state", _state),
@@ -88,15 +88,15 @@ def show(
     messages = list(run.store.messages(found.id, newest=options.fetch(limit)))
     cut = limit and len(messages) > limit
     messages = messages[-limit:] if limit else messages
-    accounts = names(run.store, [*found.agents, *found.users])
+    accounts = load_labels(run.store, [*found.agents, *found.users])
     run.out.record(
         found,
         [
             ("id", found.id),
             ("name", found.name),
             ("title", found.title),
-            ("agents", [accounts.get(id, id) for id in found.agents]),
-            ("users", [accounts.get(id, id) for id in found.users]),
+            ("agents", [accounts[id] for id in found.agents]),
+            ("users", [accounts[id] for id in found.users]),
             ("group", found.group_id),
             ("status", found.status),
             ("imported", found.imported or None),

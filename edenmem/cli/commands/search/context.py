@@ -15,7 +15,7 @@ from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ContextPart, ContextReport
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
 
@@ -88,7 +88,7 @@ def show(
 
 
 def _tell_whose(run: Invocation, session: Session) -> None:
-    known = names(run.store, session.agents)
+    known = load_labels(run.store, session.agents)
     there = [known[agent_id] for agent_id in session.agents if agent_id in known]
     if len(there) > 1:
         run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")

@@ -15,8 +15,8 @@ from edenmem.cli.terminal.choosing import check_hold_facts, choose_agent, chosen
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.views import labelled
 from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
@@ -124,7 +124,7 @@ def tell_why_not(run: Invocation, answer: WhyNot) -> None:
     if run.out.is_data:
         run.out.objects([to_data(answer)])
         return
-    label = labelled(run, [answer.fact.home])
+    label = load_labels(run.store, [answer.fact.home]).within_agent
     run.out.fields(
         [
             ("fact", answer.fact.id),
@@ -285,7 +285,7 @@ def tell_search(
 
 def _columns(run: Invocation) -> Any:
     def columns(hits: Sequence[SearchHit]) -> list[Column[SearchHit]]:
-        label = labelled(run, [hit.fact.home for hit in hits])
+        label = load_labels(run.store, [hit.fact.home for hit in hits]).within_agent
         return [
             Column("score", lambda hit: hit.score, "number"),
             Column("id", lambda hit: hit.fact.id, "id"),

@@ -15,7 +15,7 @@ from edenmem.cli.terminal.tables import Column, style
 from edenmem.engine.doctor.catalogue import CATALOGUE, Check
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
 from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.integrity import Finding
 from edenmem.text import one_line
 
@@ -164,15 +164,10 @@ def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable
     """A function from a finding to whose it is, in names."""
     examples = [finding for check in checks for finding in check.examples]
     scopes = [finding.scope for finding in examples if finding.scope is not None]
-    called = names(run.store, scopes) if scopes else {}
+    called = load_labels(run.store, scopes)
 
     def label(finding: Finding) -> str:
-        scope = finding.scope
-        if scope is None:
-            return ""
-        owner = called.get(scope.owner, scope.owner)
-        agent = called.get(scope.agent_id, scope.agent_id)
-        return f"{agent}, {scope.kind} {owner}" if owner else agent
+        return called.full(finding.scope) if finding.scope is not None else ""
 
     return label
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,11 +18,10 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
 from edenmem.cli.terminal.views import dollars
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
-from edenmem.models.scope import Scope
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     if run.out.is_data:
         run.out.record(statistics, [])
         return
-    labels = names(
+    labels = load_labels(
         run.store,
         [
             *(text.scope for text in statistics.texts),
@@ -160,10 +159,6 @@ def _use(use: FactUse) -> list[tuple[str, object]]:
     ]
 
 
-def _label(labels: Mapping[str, str], scope: Scope) -> str:
-    return labels.get(scope.owner, scope.owner)
-
-
 _KINDS: list[Column[KindCount]] = [
     Column("kind", lambda k: k.kind),
     Column("facts", lambda k: k.facts, "number"),
@@ -181,21 +176,21 @@ _DAYS: list[Column[UsageOnDay]] = [
 ]
 
 
-def _retrieved(labels: Mapping[str, str]) -> list[Column[Fact]]:
+def _retrieved(labels: Labels) -> list[Column[Fact]]:
     return [
         Column("fact", lambda f: f.id, "id"),
         Column("accesses", lambda f: f.access_count, "number"),
         Column("last", lambda f: f.last_accessed_at, "time"),
-        Column("scope", lambda f: f"{f.scope} {_label(labels, f.home)}".strip(), "name"),
+        Column("scope", lambda f: labels.full(f.home), "name"),
         Column("content", lambda f: f.content, "text"),
     ]
 
 
-def _texts(labels: Mapping[str, str]) -> list[Column[ScopeStatus]]:
+def _texts(labels: Labels) -> list[Column[ScopeStatus]]:
     return [
-        Column("agent", lambda t: labels.get(t.scope.agent_id, t.scope.agent_id), "name"),
+        Column("agent", lambda t: labels[t.scope.agent_id], "name"),
         Column("kind", lambda t: t.scope.kind),
-        Column("owner", lambda t: _label(labels, t.scope), "name"),
+        Column("owner", lambda t: labels[t.scope.owner], "name"),
         Column("words", lambda t: t.words, "number"),
         Column("limit", lambda t: t.word_limit, "number"),
         Column("full", lambda t: f"{t.words / max(t.word_limit, 1):.0%}", "number"),
@@ -204,11 +199,11 @@ def _texts(labels: Mapping[str, str]) -> list[Column[ScopeStatus]]:
     ]
 
 
-def _buffers(labels: Mapping[str, str]) -> list[Column[BufferAge]]:
+def _buffers(labels: Labels) -> list[Column[BufferAge]]:
     return [
-        Column("agent", lambda b: labels.get(b.scope.agent_id, b.scope.agent_id), "name"),
+        Column("agent", lambda b: labels[b.scope.agent_id], "name"),
         Column("kind", lambda b: b.scope.kind),
-        Column("owner", lambda b: _label(labels, b.scope), "name"),
+        Column("owner", lambda b: labels[b.scope.owner], "name"),
         Column("pending", lambda b: b.pending, "number"),
         Column("oldest", lambda b: b.oldest_at, "time"),
     ]

@@ -21,7 +21,7 @@ from edenmem.cli.commands.work.schedule import (
 )
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, parse_duration
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
@@ -183,15 +183,15 @@ def _what(formation: Formation) -> str:
 
 def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[Formation]]]:
     def columns(formations: Sequence[Formation]) -> list[Column[Formation]]:
-        agents = names(run.store, [formation.agent_id for formation in formations])
+        agents = load_labels(run.store, [formation.agent_id for formation in formations])
         sessions = {formation.session_id for formation in formations}
-        labels = {
-            session.id: session.label for session in map(run.store.session, sessions) if session
-        }
+        labels = Labels(
+            {session.id: session.label for session in map(run.store.session, sessions) if session}
+        )
         return [
             Column("formation", lambda f: f.id, "id"),
-            Column("session", lambda f: labels.get(f.session_id, f.session_id), "text"),
-            Column("agent", lambda f: agents.get(f.agent_id, f.agent_id)),
+            Column("session", lambda f: labels[f.session_id], "text"),
+            Column("agent", lambda f: agents[f.agent_id]),
             Column("state", _state),
             Column("since", lambda f: f.updated_at, "time"),
             Column("tries", lambda f: f.attempts or None, "number"),

@@ -13,7 +13,7 @@ from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -160,10 +160,10 @@ def _ranges(count: int, messages: int) -> str | None:
 def _planned(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
     def columns(plans: object) -> list[Column[ColdPlan]]:
         assert isinstance(plans, list | tuple)
-        agents = names(run.store, [plan.agent_id for plan in plans])
+        agents = load_labels(run.store, [plan.agent_id for plan in plans])
         return [
             Column("session", lambda plan: plan.session, "text"),
-            Column("agent", lambda plan: agents.get(plan.agent_id, plan.agent_id)),
+            Column("agent", lambda plan: agents[plan.agent_id]),
             Column("to do", lambda plan: plan.work),
             Column("messages", lambda plan: plan.messages, "number"),
             Column("tokens", lambda plan: plan.tokens, "number"),

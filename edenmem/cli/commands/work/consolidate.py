@@ -15,9 +15,9 @@ from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.views import usage_line
 from edenmem.engine.reports import ConsolidationReport
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode, UsageError
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
@@ -88,17 +88,13 @@ def tell_consolidations(
 ) -> None:
     """Print what was written, or with ``diffs`` what would be."""
 
-    labels = names(run.store, [report.scope for report in reports])
-
-    def label(scope: Scope) -> str:
-        agent = labels.get(scope.agent_id, scope.agent_id)
-        return f"{agent}, {scope.kind} {labels.get(scope.owner, scope.owner)}".rstrip()
+    labels = load_labels(run.store, [report.scope for report in reports])
 
     def columns(rows: Sequence[ConsolidationReport]) -> list[Column[ConsolidationReport]]:
         return [
-            Column("agent", lambda r: labels.get(r.scope.agent_id, r.scope.agent_id)),
+            Column("agent", lambda r: labels[r.scope.agent_id]),
             Column("kind", lambda r: r.scope.kind),
-            Column("owner", lambda r: labels.get(r.scope.owner, r.scope.owner), "text"),
+            Column("owner", lambda r: labels[r.scope.owner], "text"),
             Column("outcome", lambda r: r.outcome),
             Column("version", lambda r: r.version or None, "number"),
             Column("absorbed", lambda r: r.absorbed, "number"),
@@ -110,16 +106,20 @@ def tell_consolidations(
     if not run.out.is_data:
         for report in reports:
             if report.error:
-                run.out.note(f"{label(report.scope)}: {report.error}")
+                run.out.note(f"{labels.full(report.scope)}: {report.error}")
             if report.propagated:
                 what = "reflection" if report.propagated == 1 else "reflections"
-                run.out.note(f"{label(report.scope)}: proposed {report.propagated} {what} above")
+                run.out.note(
+                    f"{labels.full(report.scope)}: proposed {report.propagated} {what} above"
+                )
             for decision in report.propagation:
                 if decision.action == "REJECTED":
-                    run.out.note(f"{label(report.scope)}: not proposed, {decision.reason}")
+                    run.out.note(f"{labels.full(report.scope)}: not proposed, {decision.reason}")
             if report.propagation_error:
                 why = report.propagation_error
-                run.out.note(f"{label(report.scope)}: propagation is tried again later: {why}")
+                run.out.note(
+                    f"{labels.full(report.scope)}: propagation is tried again later: {why}"
+                )
     if diffs and not run.out.is_data:
         for report in reports:
             if report.before != report.after:
@@ -128,8 +128,8 @@ def tell_consolidations(
                     run.out,
                     report.before,
                     report.after,
-                    old=f"{label(report.scope)} (stored)",
-                    new=f"{label(report.scope)} (would be)",
+                    old=f"{labels.full(report.scope)} (stored)",
+                    new=f"{labels.full(report.scope)} (would be)",
                     to_stdout=True,
                 )
     used = [usage for report in reports for usage in report.usage]

@@ -16,7 +16,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.cli.terminal.views import change_line, usage_line
 from edenmem.engine.reports import FormationReport
-from edenmem.engine.scopes.overview import names
+from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.errors import EdenmemError, ExitCode, UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
@@ -163,13 +163,13 @@ def tell_formations(
     run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session]
 ) -> None:
     """Print what was formed, or would be."""
-    labels = {session.id: session.label for session in sessions}
+    labels = Labels({session.id: session.label for session in sessions})
 
     def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
-        agents = names(run.store, [report.agent_id for report in rows])
+        agents = load_labels(run.store, [report.agent_id for report in rows])
         return [
-            Column("session", lambda r: labels.get(r.session_id, r.session_id), "text"),
-            Column("agent", lambda r: agents.get(r.agent_id, r.agent_id)),
+            Column("session", lambda r: labels[r.session_id], "text"),
+            Column("agent", lambda r: agents[r.agent_id]),
             Column("outcome", lambda r: _OUTCOMES.get(r.outcome, r.outcome)),
             Column("messages", lambda r: r.messages, "number"),
             Column("facts", _facts, "number"),
@@ -184,7 +184,7 @@ def tell_formations(
                 run.out.safe(f"  would {change_line(change)}")
         for report in reports:
             if report.error:
-                run.out.note(f"{labels.get(report.session_id, report.session_id)}: {report.error}")
+                run.out.note(f"{labels[report.session_id]}: {report.error}")
                 if report.not_before:
                     again = f"{iso(report.not_before)} ({ago(report.not_before)})"
                     run.out.note(f"  it is tried again from {again} on")
@@ -209,7 +209,7 @@ def _tell_switched_off(
         agent = run.store.agent(agent_id)
         if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
             continue
-        label, done = labels.get(session_id, session_id), outcome == "applied"
+        label, done = labels[session_id], outcome == "applied"
         advice = f"'edenmem agent enable {quote(agent.username)}'"
         if done:
             again = f"'edenmem form {quote(label)} --again'"
@@ -224,7 +224,7 @@ def _tell_idle(
     run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session], reach: Reach
 ) -> None:
     """Say why there was nothing to do in sessions that were named."""
-    labels = {session.id: session.label for session in sessions}
+    labels = Labels({session.id: session.label for session in sessions})
     for report in reports:
         if report.outcome != "not_due":
             continue
@@ -236,7 +236,7 @@ def _tell_idle(
             why = "no message is left that may be formed"
         else:
             why = "all messages were formed; --again takes them once more"
-        run.out.note(f"{labels.get(report.session_id, report.session_id)}: nothing new: {why}")
+        run.out.note(f"{labels[report.session_id]}: nothing new: {why}")
 
 
 def _facts(report: FormationReport) -> str:
