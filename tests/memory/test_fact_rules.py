@@ -1,0 +1,214 @@
+"""What changes to facts do, on memory that is a few dictionaries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from edenmem.memory import Effect, State, fold, plan, plan_all
+from edenmem.models.changes import (
+    AddFact,
+    Change,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+    SetPrivacy,
+)
+from edenmem.models.forgetting import block
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from tests.support.builders import ACTOR, NOW, change_set, make_actor, make_fact
+
+SCOPE = Scope.user("a" * 24, "b" * 24)
+OTHER = Scope.agent("a" * 24)
+LATER = NOW + timedelta(hours=1)
+
+
+def play(state: State, *changes: Change, command: str = "test") -> list[Effect]:
+    return plan_all(change_set(*changes, at=LATER, actor=make_actor(command)), state)
+
+
+def holding(*facts: Fact) -> State:
+    state = State()
+    play(state, *(AddFact(fact=fact) for fact in facts))
+    return state
+
+
+def revise(fact: Fact, content: str, version: int = 1, **fields: object) -> ReviseFact:
+    return ReviseFact(
+        scope=fact.home,
+        fact_id=fact.id,
+        expected_version=version,
+        content=content,
+        at=LATER,
+        **fields,
+    )
+
+
+def remove(fact: Fact, version: int = 1) -> RemoveFact:
+    return RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=version, at=LATER)
+
+
+def versions(effect: Effect) -> list[tuple[int, str, str]]:
+    return [(each.version, each.action, each.content) for each in effect.versions]
+
+
+def test_a_new_fact_is_written_with_its_audit_entry_and_no_history() -> None:
+    fact = make_fact(SCOPE, embedding=b"1234", embedding_model="m")
+    (effect,) = play(State(), AddFact(fact=fact))
+    (write,) = effect.writes
+    assert (write.old, write.new, write.kind) == (None, fact, "fact")
+    assert effect.versions == ()
+    assert effect.entry is not None
+    assert effect.entry.before is None
+    assert effect.entry.after is not None
+    assert effect.entry.after["content"] == fact.content
+    assert "embedding" not in effect.entry.after
+    assert [(each.scope, each.facts) for each in effect.touches] == [(SCOPE, 1)]
+
+
+def test_history_gets_the_replaced_version_once() -> None:
+    fact = make_fact(SCOPE, "one")
+    state = State()
+    (added,) = play(state, AddFact(fact=fact), command="fact add")
+    first, second = play(state, revise(fact, "two"), revise(fact, "three", 2))
+    assert versions(first) == [(1, "add", "one"), (2, "edit", "two")]
+    assert [each.change_id for each in first.versions] == [added.change.id, first.change.id]
+    assert versions(second) == [(3, "edit", "three")]
+
+
+def test_a_removal_leaves_a_tombstone_with_the_whole_fact_and_a_return_goes_on_from_it() -> None:
+    fact = make_fact(SCOPE, "one", embedding=b"1234", embedding_model="m")
+    state = holding(fact)
+    again = AddFact(fact=msgspec.structs.replace(fact, version=1))
+    revised, removed, back = play(state, revise(fact, "two"), remove(fact, 2), again)
+    assert versions(removed) == [(2, "delete", "two")]
+    gone = removed.versions[-1].snapshot
+    assert gone is not None
+    assert gone == revised.writes[0].new
+    (write,) = back.writes
+    assert isinstance(write.new, Fact)
+    assert write.new.version == 2  # never lower than what was removed
+    assert versions(back) == [(2, "restore", "one")]
+    assert (removed.life, back.life) == (0, 1)
+    ids = [each.id for effect in (revised, removed, back) for each in effect.versions]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_revision_for_its_sources_keeps_the_vector_and_a_new_text_does_not() -> None:
+    fact = make_fact(SCOPE, "one", embedding=b"1234", embedding_model="m")
+    state = holding(fact)
+    same, other = play(state, revise(fact, "one"), revise(fact, "two", 2))
+    kept, dropped = same.writes[0], other.writes[0]
+    assert isinstance(kept.new, Fact)
+    assert isinstance(dropped.new, Fact)
+    assert kept.new.embedding is fact.embedding
+    assert (dropped.new.embedding, dropped.new.embedding_model) == (None, None)
+
+
+def test_a_twin_makes_an_addition_a_duplicate_for_ever() -> None:
+    fact, twin = make_fact(SCOPE, "one"), make_fact(SCOPE, "one")
+    state, change = holding(fact), AddFact(fact=twin)
+    found, _, again = play(state, change, remove(fact), change)
+    for effect in (found, again):
+        assert effect.result.status is ChangeStatus.DUPLICATE
+        assert effect.result.target_id == fact.id
+        assert effect.writes == ()
+    assert found.entry is not None
+    assert (found.entry.status, found.entry.target_id) == ("void", fact.id)
+    assert again.entry is None
+
+
+def test_a_revision_to_the_text_of_a_twin_removes_its_target() -> None:
+    fact, twin = make_fact(SCOPE, "one"), make_fact(SCOPE, "two")
+    (effect,) = play(holding(fact, twin), revise(fact, "two"))
+    assert (effect.result.status, effect.result.target_id) == (ChangeStatus.DUPLICATE, twin.id)
+    assert [write.new for write in effect.writes] == [None]
+    assert versions(effect) == [(1, "add", "one"), (1, "delete", "one")]
+
+
+def test_later_changes_see_earlier_ones() -> None:
+    fact, second = make_fact(SCOPE, "one"), make_fact(SCOPE, "one")
+    changes = (
+        AddFact(fact=fact),
+        AddFact(fact=second),
+        remove(fact),
+        AddFact(fact=msgspec.structs.replace(second, private=True)),
+        revise(fact, "two"),
+    )
+    found = [effect.result.status.value for effect in play(State(), *changes)]
+    assert found == ["applied", "duplicate", "applied", "applied", "missing"]
+
+
+OLD = make_fact(SCOPE, "one")
+TAKEN = make_fact(OTHER, "other", id=OLD.id)
+NOWHERE = msgspec.structs.replace(make_fact(SCOPE, "no owner"), user_id=None)
+ELSEWHERE = msgspec.structs.replace(revise(OLD, "two"), scope=OTHER)
+STALE = "somebody changed it: it is at version 1 now, not 7"
+GONE = "it is not there, or not in this scope"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "detail"),
+    [
+        (AddFact(fact=TAKEN), "conflict", "another fact has this id"),
+        (AddFact(fact=NOWHERE), "conflict", "a user scope needs a user"),
+        (revise(OLD, "two", 7), "conflict", STALE),
+        (remove(OLD, 7), "conflict", STALE),
+        (ELSEWHERE, "missing", GONE),
+        (msgspec.structs.replace(remove(OLD), scope=OTHER), "missing", GONE),
+        (revise(OLD, "two", 7, or_add=make_fact(SCOPE, "new")), "added_instead", ""),
+        (revise(make_fact(SCOPE), "x", or_add=make_fact(SCOPE, "new")), "added_instead", ""),
+        (revise(OLD, "x", 7, or_add=make_fact(SCOPE, "one")), "duplicate", "the scope has the"),
+        (
+            SetPrivacy(scope=OTHER, target_type="fact", target_id=OLD.id, private=True, at=NOW),
+            "missing",
+            GONE,
+        ),
+        (
+            SetPrivacy(scope=SCOPE, target_type="policy", target_id=OLD.id, private=True, at=NOW),
+            "conflict",
+            "a policy cannot be marked as private",
+        ),
+    ],
+)
+def test_what_a_change_meets_with(change: Change, status: str, detail: str) -> None:
+    (effect,) = play(holding(OLD), change)
+    assert effect.result.status == status
+    assert effect.result.detail.startswith(detail)
+    if not effect.result.ok:
+        assert (effect.writes, effect.versions, effect.entry, effect.touches) == ((), (), None, ())
+
+
+def test_what_was_forgotten_does_not_come_back() -> None:
+    key = block("session", "s" * 24)
+    state = State(blocks={key: True})
+    refused, added = play(
+        state,
+        AddFact(fact=make_fact(SCOPE, "one", session_id="s" * 24)),
+        AddFact(fact=make_fact(SCOPE, "two")),
+    )
+    assert refused.result.detail == "whose it is was forgotten meanwhile"
+    assert added.result.ok
+
+
+def test_a_change_that_was_applied_needs_nothing_more_and_a_plan_is_the_same_each_time() -> None:
+    state, change = State(), AddFact(fact=make_fact(SCOPE))
+    context = change_set(change)
+    first = plan(change, state, context)
+    assert plan(change, state, context) == first
+    fold(state, first)
+    again = plan(change, state, context)
+    assert again.result.status is ChangeStatus.ALREADY
+    assert again.entry is None
+
+
+def test_how_a_version_came_to_be_follows_its_command() -> None:
+    assert ACTOR.command == "test"
+    formed = make_fact(SCOPE, "one", formation_id="f" * 24)
+    for command, action in (("form", "form"), ("undo x", "restore"), ("migrate run", "migrate")):
+        (effect,) = play(State(), AddFact(fact=formed), command=command)
+        assert effect.origin is not None
+        assert effect.origin.action == action
