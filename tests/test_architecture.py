@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ ARROWS = {
     "cli": BASE | {"engine"},
     "__main__": {"cli"},
 }
+
+#: Modules in one folder, where there may be more than 14.
+MODULES = {"models": 17}  # plain data, one module a subject
+
+#: Rooms whose parts inherit from one another.
+IN_A_CIRCLE = frozenset(
+    f"store.mongo.{name}"
+    for name in (
+        "apply",
+        "core",
+        "erase",
+        "formations",
+        "host",
+        "indexes",
+        "memory",
+        "search",
+        "walk",
+    )
+)
 
 #: Libraries that only the named parts or modules may know.
 HOMES = {
@@ -143,6 +163,74 @@ def test_parts_import_only_what_they_may_know() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def rooms() -> dict[str, Path]:
+    """The folders of the engine, the command line and the stores, by dotted name."""
+    return {
+        ".".join(path.relative_to(PACKAGE).parts): path
+        for part in ("engine", "cli", "store")
+        for path in (PACKAGE / part).rglob("*")
+        if (path / "__init__.py").exists()
+    }
+
+
+def room_of(module: str) -> str:
+    """The folder that a module is in, or the module itself if it lies beside the rooms."""
+    names = module.split(".")[1:]
+    while not (PACKAGE / Path(*names)).is_dir():
+        if len(names) == 2:
+            return ".".join(names)
+        names.pop()
+    return ".".join(names)
+
+
+@cache
+def imported_rooms(room: str) -> frozenset[str]:
+    """The rooms of the same part that the modules of a room import."""
+    part = room.split(".")[0]
+    found = {
+        room_of(module)
+        for path in rooms()[room].glob("*.py")
+        for _, module in imports(path)
+        if module.startswith(f"edenmem.{part}.")
+    }
+    return frozenset(found - {room, part})
+
+
+def test_every_room_says_what_it_is_for_and_imports_what_it_says() -> None:
+    """The last lines of a room's docstring, ``May import: …``, are the arrows between rooms."""
+    wrong = []
+    for room, folder in rooms().items():
+        part = room.split(".")[0]
+        docstring = ast.get_docstring(tree(folder / "__init__.py")) or ""
+        sentence, _, names = docstring.partition("May import:")
+        if not sentence.strip() or not names:
+            wrong.append(f"{room}: its docstring lacks a sentence, or 'May import: …'")
+            continue
+        said = {f"{part}.{name.strip().rstrip('.')}" for name in names.split(",")}
+        if "nothing" in names:
+            said = set()
+        for other in imported_rooms(room) - said:
+            wrong.append(f"{room} may not import {other}")
+        for other in said - imported_rooms(room):
+            wrong.append(f"{room} says that it imports {other}, and does not")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+    graph = {room: imported_rooms(room) for room in rooms()}
+    order = TopologicalSorter({room: graph[room] for room in graph if room not in IN_A_CIRCLE})
+    order.prepare()  # raises CycleError, which names the circle
+
+
+def test_no_room_has_more_modules_than_a_person_can_survey() -> None:
+    wrong = []
+    for folder in {path.parent for path in sources()}:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        if len(modules) > MODULES.get(folder.name, 14):
+            wrong.append(f"{folder.relative_to(ROOT)}: {len(modules)} modules")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
     wrong = []
     for path in (PACKAGE / "engine").rglob("*.py"):
@@ -150,7 +238,7 @@ def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
             continue
         for line, module in imports(path):
             names = module.split(".")
-            concrete = names[0] == "edenmem" and names[1] in MIDDLE - {"search"}
+            concrete = names[0] == "edenmem" and names[1] in MIDDLE - {"search", "memory"}
             if (
                 concrete
                 and "protocol" not in names[2:]

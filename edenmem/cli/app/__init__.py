@@ -1,1 +1,4 @@
-"""The command line's frame: commands, options, completion, errors."""
+"""The frame of the command line: invocation, options, completion, errors, shared views.
+
+May import: terminal.
+"""

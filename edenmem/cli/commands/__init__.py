@@ -1,1 +1,4 @@
-"""One module for each group of commands."""
+"""The commands, in one room for each group.
+
+May import: nothing of this part.
+"""

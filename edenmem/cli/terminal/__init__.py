@@ -1,1 +1,4 @@
-"""Reading from and writing to a terminal, a pipe or a file."""
+"""Reading from and writing to a terminal, a pipe or a file.
+
+May import: nothing of this part.
+"""

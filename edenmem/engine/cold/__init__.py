@@ -1,1 +1,4 @@
-"""Sessions that went quiet."""
+"""Sessions that went cold, processed from cron.
+
+May import: formation, reports, runtime, service.
+"""

@@ -1,1 +1,4 @@
-"""From pending reflections to the one text of a scope, and to the scope above."""
+"""Consolidation: from pending reflections to a scope's text, and to the scope above.
+
+May import: factory, formation, reports, runtime, scopes.
+"""

@@ -1,1 +1,4 @@
-"""The health of a store: what is looked at, what was found, and what may be mended."""
+"""The health of a store: what is checked, what was found, and what can be repaired.
+
+May import: embeddings, factory, formation, scopes.
+"""

@@ -1,1 +1,4 @@
-"""Changes made by hand."""
+"""Changes that a person makes.
+
+May import: consolidation, embeddings, formation, reports, runtime, scopes.
+"""

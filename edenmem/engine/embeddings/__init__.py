@@ -1,1 +1,4 @@
-"""Vectors of facts: backfill, and the switch to another model."""
+"""Vectors of facts: backfill, and the switch to another model.
+
+May import: indexes, runtime.
+"""

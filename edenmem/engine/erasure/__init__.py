@@ -1,1 +1,4 @@
-"""Forgetting a user, session, group or agent."""
+"""Forgetting a user, a session, a group or an agent.
+
+May import: consolidation, context, edits, runtime, scopes, search.
+"""

@@ -1,1 +1,4 @@
-"""Memory as files: JSON Lines that are complete, and Markdown that people read and edit."""
+"""Memory as files: complete JSON Lines, and Markdown that people read and edit.
+
+May import: consolidation, edits, reports, scopes, sessions.
+"""

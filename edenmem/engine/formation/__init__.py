@@ -1,1 +1,4 @@
-"""From a range of messages to facts and reflections."""
+"""Formation: from a range of messages to facts and reflections.
+
+May import: embeddings, reports, runtime, scopes.
+"""

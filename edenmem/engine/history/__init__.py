@@ -1,1 +1,4 @@
-"""The log, undo, and where a memory comes from."""
+"""The log, undo, and where a memory comes from.
+
+May import: edits, embeddings, runtime.
+"""

@@ -1,1 +1,4 @@
-"""Moving memory of the first version into a store of the second."""
+"""The migration of v1 memory into a store of v2.
+
+May import: consolidation, embeddings, runtime, scopes.
+"""

@@ -1,1 +1,4 @@
-"""What every piece of engine work needs: the actor, prompts, model calls, threads, usage."""
+"""What all work of the engine needs: the actor, prompts, model calls, threads, usage.
+
+May import: nothing of this part.
+"""

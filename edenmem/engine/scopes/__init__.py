@@ -1,1 +1,4 @@
-"""Which scopes there are, who may read and write them, and what typed references mean."""
+"""Which scopes there are, who may see them, what they are called, and what references mean.
+
+May import: reports.
+"""

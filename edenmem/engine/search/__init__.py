@@ -1,1 +1,4 @@
-"""From a query to ranked facts, with the reasons."""
+"""Search: from a query to ranked facts, with the reasons.
+
+May import: embeddings, reports, runtime.
+"""

@@ -1,1 +1,4 @@
-"""Importing conversations."""
+"""The import of conversations.
+
+May import: edits, reports, runtime.
+"""

@@ -1,1 +1,4 @@
-"""Numbers about memory."""
+"""Statistics of memory, as numbers and as a page.
+
+May import: reports, scopes.
+"""

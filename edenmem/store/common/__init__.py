@@ -1,1 +1,4 @@
-"""What both stores share: schema steps, the platform's progress, words of a formation."""
+"""What both stores share: schema steps, the platform's progress, a buffer's past.
+
+May import: nothing of this part.
+"""

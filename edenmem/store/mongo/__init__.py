@@ -1,4 +1,8 @@
-"""Memory in MongoDB, in the documents of the platform."""
+"""Memory in MongoDB, in the documents of the platform.
+
+May import: mongo.apply, mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search,
+mongo.walk.
+"""
 
 from edenmem.store.mongo.store import MongoStore
 

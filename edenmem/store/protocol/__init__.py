@@ -1,1 +1,4 @@
-"""What a store does, as one protocol for each capability."""
+"""What a store does, as one protocol for each capability.
+
+May import: nothing of this part.
+"""

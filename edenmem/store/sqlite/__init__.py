@@ -1,4 +1,8 @@
-"""Memory in one SQLite file: full text, vectors and all."""
+"""Memory in one SQLite file: full text, vectors and all.
+
+May import: common, protocol, sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations,
+sqlite.host, sqlite.memory, sqlite.search, sqlite.walk.
+"""
 
 from edenmem.store.sqlite.store import SqliteStore
 

@@ -16,9 +16,9 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.core.words import MOST_WORDS, query_words, quoted
 from edenmem.store.sqlite.search import fulltext
 from edenmem.store.sqlite.search.fulltext import _edits_of_head, _is_one_edit
-from edenmem.store.sqlite.search.words import MOST_WORDS, query_words, quoted
 from edenmem.text import clean
 from tests.support.builders import NOW, change_set, make_fact
 from tests.support.memory import add_fact, add_facts, applied

@@ -20,8 +20,8 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import SCORE_DECIMALS, FactFilter
 from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.memory.vectors import check_vector, code_of
 from edenmem.store.sqlite.search.nearest import Block, CodeCache
-from edenmem.store.sqlite.search.vectors import check_vector, code_of
 from tests.support.builders import NOW, ago, change_set, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit

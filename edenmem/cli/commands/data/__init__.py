@@ -1,1 +1,4 @@
-"""Backups, migration and forgetting."""
+"""Backups, migration and forgetting.
+
+May import: app, terminal.
+"""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import chosen_accounts
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data.exchange_views import tell_export
-from edenmem.cli.terminal.choosing import chosen_accounts
 from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.progress import steps
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind

@@ -11,9 +11,9 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data.exchange_views import tell_import
 from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.progress import steps
 from edenmem.errors import ExitCode, UsageError
 
 app = single()

@@ -12,11 +12,11 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import From, opened
 from edenmem.cli.terminal.data import to_data, to_json
-from edenmem.cli.terminal.progress import steps
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import (

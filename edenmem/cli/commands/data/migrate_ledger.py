@@ -9,10 +9,10 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import From, opened
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.progress import steps
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import AmbiguousReference, ConflictError, ExitCode, NotFoundError
 from edenmem.models.migration import MigrationRun

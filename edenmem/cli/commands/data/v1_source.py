@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.progress import steps
+from edenmem.cli.app.progress import steps
 from edenmem.settings.paths import is_mongodb
 
 if TYPE_CHECKING:

@@ -1,1 +1,4 @@
-"""Indexes and vectors."""
+"""Indexes and vectors.
+
+May import: app, terminal.
+"""

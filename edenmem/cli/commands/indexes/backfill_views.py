@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.cli.app.failures import tell
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.progress import steps
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport

@@ -1,1 +1,4 @@
-"""Facts, reflections, texts, and their log."""
+"""Facts, reflections, texts, and their log.
+
+May import: app, commands.search, terminal.
+"""

@@ -9,19 +9,19 @@ import msgspec
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_scope, chosen_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.memory.why import text_why
-from edenmem.cli.terminal.choosing import choose_scope, chosen_accounts
-from edenmem.cli.terminal.editing import change_text, given_text, show_diff
-from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.views import (
+from edenmem.cli.app.views import (
     HISTORY,
     agent_name,
     consolidation_columns,
     scope_name,
     tell_edit,
 )
+from edenmem.cli.commands.memory.why import text_why
+from edenmem.cli.terminal.editing import change_text, given_text, show_diff
+from edenmem.cli.terminal.prompts import confirm
 from edenmem.engine.reports import EditReport
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import NotFoundError

@@ -7,22 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.memory.fact_dedup import dedup
-from edenmem.cli.commands.memory.why import fact_why
-from edenmem.cli.commands.search.searchable import await_search
-from edenmem.cli.terminal.choosing import (
+from edenmem.cli.app.choosing import (
     check_hold_facts,
     choose_agent,
     choose_scope,
     readable_scopes,
 )
-from edenmem.cli.terminal.data import keys_of, to_data
-from edenmem.cli.terminal.editing import change_text, given_text
-from edenmem.cli.terminal.prompts import ask_text, confirm
-from edenmem.cli.terminal.times import parse_duration
-from edenmem.cli.terminal.views import (
+from edenmem.cli.app.framework import Command, group
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import (
     HISTORY,
     agent_name,
     fact_columns,
@@ -30,6 +23,13 @@ from edenmem.cli.terminal.views import (
     tell_edit,
     tell_edits,
 )
+from edenmem.cli.commands.memory.fact_dedup import dedup
+from edenmem.cli.commands.memory.why import fact_why
+from edenmem.cli.commands.search.searchable import await_search
+from edenmem.cli.terminal.data import keys_of, to_data
+from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.prompts import ask_text, confirm
+from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
 from edenmem.errors import NotFoundError
 from edenmem.models.ids import is_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import check_hold_facts, choose_agent, chosen_accounts
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.dedup_views import (
     choose,
@@ -17,7 +18,6 @@ from edenmem.cli.commands.memory.dedup_views import (
     tell_merges,
     tell_proposals,
 )
-from edenmem.cli.terminal.choosing import check_hold_facts, choose_agent, chosen_accounts
 from edenmem.cli.terminal.prompts import confirm, person_is_there
 from edenmem.errors import (
     ConfigError,

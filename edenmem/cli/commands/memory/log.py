@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.change_views import entry_fields, log_columns, show_change
-from edenmem.cli.terminal.choosing import choose_scope
 from edenmem.models.changes import AuditEntry
 
 app = single()

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_agent, choose_scope, chosen_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.terminal.choosing import choose_agent, choose_scope, chosen_accounts
-from edenmem.cli.terminal.editing import change_text, given_text
-from edenmem.cli.terminal.prompts import ask_text, confirm
-from edenmem.cli.terminal.views import (
+from edenmem.cli.app.views import (
     agent_name,
     reflection_columns,
     scope_name,
     tell_edit,
     tell_edits,
 )
+from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import scope_name, usage_line
 from edenmem.cli.commands.memory.change_views import action_words
-from edenmem.cli.terminal.choosing import choose_scope
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.cli.terminal.views import scope_name, usage_line
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.formation import FormationStatus
 from edenmem.text import one_line

@@ -1,1 +1,4 @@
-"""Agents, users, sessions and their scopes."""
+"""Agents, users, sessions and their scopes.
+
+May import: app, terminal.
+"""

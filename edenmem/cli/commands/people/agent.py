@@ -9,8 +9,8 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import tell_edit
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.views import tell_edit
 from edenmem.errors import ConflictError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now

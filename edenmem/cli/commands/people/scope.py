@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_scope, chosen_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.terminal.choosing import choose_scope, chosen_accounts
-from edenmem.cli.terminal.views import (
+from edenmem.cli.app.views import (
     agent_name,
     scope_columns,
     scope_name,

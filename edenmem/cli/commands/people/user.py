@@ -9,10 +9,10 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import agent_name
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.views import agent_name
 from edenmem.errors import ConflictError, ExitCode
 from edenmem.models.host import User
 from edenmem.models.ids import utc_now

@@ -1,1 +1,4 @@
-"""Finding facts, and the context of a prompt."""
+"""Finding facts, and the context of a prompt.
+
+May import: app, terminal.
+"""

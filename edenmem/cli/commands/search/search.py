@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import check_hold_facts, choose_agent, chosen_user
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.terminal.choosing import check_hold_facts, choose_agent, chosen_user
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column

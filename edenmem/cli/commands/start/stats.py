@@ -12,11 +12,11 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import dollars
 from edenmem.cli.terminal.charts import stacked_bars
 from edenmem.cli.terminal.files import write_whole
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
-from edenmem.cli.terminal.views import dollars
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily

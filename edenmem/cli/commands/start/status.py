@@ -9,9 +9,9 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import dollars
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.views import dollars
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 

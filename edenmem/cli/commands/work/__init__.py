@@ -1,1 +1,4 @@
-"""Formation, consolidation and cold sessions."""
+"""Formation, consolidation and cold sessions.
+
+May import: app, terminal.
+"""

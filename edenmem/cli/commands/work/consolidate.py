@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.terminal.choosing import choose_scope
+from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
-from edenmem.cli.terminal.views import usage_line
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode, UsageError

@@ -11,10 +11,10 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import change_line, usage_line
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.cli.terminal.views import change_line, usage_line
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.errors import EdenmemError, ExitCode, UsageError

@@ -1,1 +1,4 @@
-"""The connection: collections, indexes, codec, filters, errors."""
+"""The connection: collections, indexes, codec, filters, errors.
+
+May import: common, mongo.indexes.
+"""

@@ -17,6 +17,7 @@ from bson import ObjectId
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import ScopeKind
+from edenmem.store.mongo.core import vectors
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
     Filter,
@@ -27,7 +28,6 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
 )
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.search import vectors
 
 #: From narrow to broad: an old document may list several kinds, and belongs to the narrowest.
 _NARROWEST = ("session", "user", "group", "shard", "agent")

@@ -1,1 +1,4 @@
-"""Claims, formations, quiet sessions and usage in MongoDB."""
+"""Claims, formations, quiet sessions and usage in MongoDB.
+
+May import: common, mongo.core, mongo.host, protocol.
+"""

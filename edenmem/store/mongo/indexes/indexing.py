@@ -20,14 +20,14 @@ from edenmem.store.mongo.core.collections import (
     Index,
     SearchIndex,
 )
-from edenmem.store.mongo.core.schema import (
+from edenmem.store.mongo.indexes.fact_key import REPLACE, FactKeys, fact_keys, has_keys
+from edenmem.store.mongo.indexes.schema import (
     USERNAME_NOTE,
     SchemaPart,
     foreign_note,
     is_unique,
     key_note,
 )
-from edenmem.store.mongo.indexes.fact_key import REPLACE, FactKeys, fact_keys, has_keys
 from edenmem.store.mongo.indexes.search_definitions import served_by, state_of
 from edenmem.store.mongo.indexes.trial import Trial
 from edenmem.store.mongo.search.slots import SlotPart

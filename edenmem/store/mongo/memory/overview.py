@@ -12,11 +12,10 @@ from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.filters import Filter, fact_fields, grouped, object_id, object_ids
 from edenmem.store.mongo.memory.memory import MemoryPart
-from edenmem.store.mongo.search import vectors
 from edenmem.text import word_count
 
 

@@ -22,6 +22,7 @@ from edenmem.errors import SearchIndexUnusable
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
@@ -30,7 +31,6 @@ from edenmem.store.mongo.indexes.search_definitions import (
     filter_paths,
     vector_field,
 )
-from edenmem.store.mongo.search import vectors as stored
 from edenmem.store.mongo.search.indexed import as_it_is
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.text import clean

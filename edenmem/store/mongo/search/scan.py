@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import SCORE_DECIMALS, Candidate, FactFilter, SearchAbility
+from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters
-from edenmem.store.mongo.search import vectors as stored
 from edenmem.store.protocol.store import batched
 
 if TYPE_CHECKING:

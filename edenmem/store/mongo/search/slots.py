@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 from edenmem.errors import ConfigError
 from edenmem.models.switch import VectorSwitch
-from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import BESIDE, BESIDE_HASH, OWN, VectorSlot
 from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter
-from edenmem.store.mongo.search import vectors
 
 #: The switch's document; there is one at most.
 SWITCH_ID = "vectors"

@@ -9,12 +9,11 @@ from bson.binary import Binary
 
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core.collection import BATCH, Document
 from edenmem.store.mongo.core.collections import BESIDE
 from edenmem.store.mongo.core.filters import Filter, fact_fields, grouped, object_id
 from edenmem.store.mongo.memory.overview import OverviewPart
-from edenmem.store.mongo.search import vectors
 from edenmem.store.mongo.search.slots import SlotPart, not_of_this_text, of_this_text, slot_of
 from edenmem.store.protocol.store import VectorCount
 

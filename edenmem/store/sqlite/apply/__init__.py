@@ -1,1 +1,4 @@
-"""Applying change sets in SQLite."""
+"""Applying change sets in SQLite.
+
+May import: sqlite.core, sqlite.host, sqlite.memory.
+"""

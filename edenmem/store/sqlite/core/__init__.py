@@ -1,1 +1,4 @@
-"""The file: connections, schema, codec, errors."""
+"""The file: connections, schema, codec, errors.
+
+May import: common.
+"""

@@ -14,7 +14,7 @@ import sqlite3
 from edenmem.models.forgetting import Compaction
 from edenmem.store.sqlite.core.faults import translated
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.search.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import indexed_form, scope_word
 
 #: What no command of ours reaches.
 _BEYOND = (

@@ -1,1 +1,4 @@
-"""Claims, formations, quiet sessions and usage in SQLite."""
+"""Claims, formations, quiet sessions and usage in SQLite.
+
+May import: common, protocol, sqlite.apply, sqlite.core, sqlite.host.
+"""

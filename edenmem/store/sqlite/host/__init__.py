@@ -1,1 +1,4 @@
-"""Agents, users, sessions and messages in SQLite."""
+"""Agents, users, sessions and messages in SQLite.
+
+May import: common, protocol, sqlite.core.
+"""

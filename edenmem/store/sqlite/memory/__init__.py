@@ -1,1 +1,4 @@
-"""Reading facts, reflections, texts, history and audit in SQLite."""
+"""Reading facts, reflections, texts, history and audit in SQLite.
+
+May import: common, protocol, sqlite.core.
+"""

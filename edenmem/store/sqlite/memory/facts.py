@@ -12,8 +12,8 @@ import msgspec
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
-from edenmem.store.sqlite.search import vectors
-from edenmem.store.sqlite.search.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import indexed_form, scope_word
+from edenmem.store.sqlite.memory import vectors
 
 
 class StoredFact(msgspec.Struct, frozen=True):

@@ -1,1 +1,4 @@
-"""Full text, vectors and their indexes in SQLite."""
+"""Full text, vectors and their indexes in SQLite.
+
+May import: protocol, sqlite.core, sqlite.memory.
+"""

@@ -15,8 +15,8 @@ from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
-from edenmem.store.sqlite.search import vectors
 from edenmem.store.sqlite.search.fulltext import TextQuery
 from edenmem.store.sqlite.search.switching import switch_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from edenmem.models.search import Candidate
 from edenmem.store.sqlite.core.part import json_array
-from edenmem.store.sqlite.search.words import query_words, quoted, scope_word
+from edenmem.store.sqlite.core.words import query_words, quoted, scope_word
 
 #: More scopes than this are joined instead of being words of the query.
 _MOST_SCOPE_WORDS = 32

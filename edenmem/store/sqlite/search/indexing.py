@@ -17,8 +17,8 @@ from edenmem.models.integrity import Finding
 from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.search.vectors import code_of
-from edenmem.store.sqlite.search.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import indexed_form, scope_word
+from edenmem.store.sqlite.memory.vectors import code_of
 
 TEXT, CODES = "facts_text", "vector_codes"
 

@@ -13,7 +13,7 @@ from edenmem.models.indexes import IndexState
 from edenmem.models.switch import SwitchPhase, VectorSwitch, continued, is_beside
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
-from edenmem.store.sqlite.search import vectors
+from edenmem.store.sqlite.memory import vectors
 
 _ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM vector_switch"
 #: A fact that has a vector beside its own, with what its rows go by.

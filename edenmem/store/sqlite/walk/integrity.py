@@ -16,8 +16,8 @@ from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import BATCH, json_array
+from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import consolidation_of
-from edenmem.store.sqlite.search import vectors
 from edenmem.store.sqlite.walk.records import Records
 from edenmem.text import word_count
 

@@ -43,7 +43,8 @@ from edenmem.store.sqlite.host.host import (
     stored_user_from,
 )
 from edenmem.store.sqlite.host.messages import MESSAGE, message_from, message_row
-from edenmem.store.sqlite.memory import facts, log
+from edenmem.store.sqlite.memory import facts, log, vectors
+from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
 from edenmem.store.sqlite.memory.history import (
     AUDIT,
     HISTORY,
@@ -51,9 +52,7 @@ from edenmem.store.sqlite.memory.history import (
     history_from,
     only_version,
 )
-from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
 from edenmem.store.sqlite.memory.memory import policy_of
-from edenmem.store.sqlite.search import vectors
 from edenmem.store.sqlite.walk.dumping import placed
 
 _ADDED = Loaded(status=LoadStatus.ADDED)
