@@ -177,7 +177,7 @@ def open_store(
         yield open_one
 
 
-@pytest.fixture(params=["sqlite", "mongomock", "secantus"])
+@pytest.fixture(params=["sqlite", "secantus"])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """An empty store, once for each kind.
 

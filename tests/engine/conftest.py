@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 from tests.support.builders import make_agent, make_session, make_user
 from tests.support.memory import set_policy
+from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -101,6 +103,12 @@ def make_cast(store: Store) -> Cast:
         eve=eve,
         session=session,
     )
+
+
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    """An empty store, once for each kind."""
+    return open_store(request.param)
 
 
 @pytest.fixture

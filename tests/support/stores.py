@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import pytest
+
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import StoreSettings
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from tests.support.atlas_server import AtlasServer
     from tests.support.mongo_server import Databases
 
-STORE_KINDS = ("sqlite", "mongomock", "secantus")
+#: A parameter for what the contract of a store has proven on both kinds already: the whole run
+#: tries it on a server too.
+SECANTUS_TOO = pytest.param("secantus", marks=pytest.mark.slow)
 
 
 @contextmanager

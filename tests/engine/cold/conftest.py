@@ -1,4 +1,4 @@
-"""A world of quiet sessions on SQLite and on a server over a socket, and runs over it."""
+"""A world of quiet sessions on SQLite or on a server over a socket, and runs over it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.llm import FakeLLM
+from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -135,15 +136,19 @@ def make_quiet(store: Store, llm: FakeLLM, embedder: FakeEmbedder) -> Quiet:
     return Quiet(store=store, llm=llm, embedder=embedder)
 
 
-@pytest.fixture(params=["sqlite", "secantus"])
+#: What a run asks of a store beyond the outcome of one formation is tried on each kind.
+ON_EACH_STORE = pytest.mark.parametrize("quiet", ["sqlite", SECANTUS_TOO], indirect=True)
+
+
+@pytest.fixture
 def quiet(
     request: pytest.FixtureRequest,
     open_store: Callable[[str], Store],
     llm: FakeLLM,
     embedder: FakeEmbedder,
 ) -> Quiet:
-    """A world on each kind of store that outlives a process."""
-    return make_quiet(open_store(request.param), llm, embedder)
+    """A world on SQLite, or on what the test names."""
+    return make_quiet(open_store(getattr(request, "param", "sqlite")), llm, embedder)
 
 
 async def hang_until_time_is_up(*args: object) -> Any:

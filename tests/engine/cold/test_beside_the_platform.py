@@ -18,10 +18,12 @@ from edenmem.models.host import STORED, Session
 from edenmem.models.ids import derived_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, Settings
-from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet
+from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet
 from tests.support.builders import ACTOR, ago, make_messages, make_user
 from tests.support.memory import facts_of
 from tests.support.platform_cursor import cursor_of, put_cursor
+
+pytestmark = ON_EACH_STORE
 
 
 class Platform:

@@ -6,6 +6,8 @@ import gc
 import tracemalloc
 from typing import TYPE_CHECKING
 
+import pytest
+
 from edenmem.engine.cold.report import Tally
 from edenmem.engine.cold.runner import ColdRunner
 from edenmem.settings.schema import ColdSettings, Settings
@@ -14,15 +16,21 @@ from tests.benchmarks import cold_world, data
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
-#: By the first, each person has talked with each agent twice, so every scope is in the cache of
-#: search, which has a limit of its own.
-_FIRST, _LAST = 200, 300
+#: Few of each: by the first of two looks every scope is in the cache of search, which has a limit
+#: of its own.
+_AGENTS, _USERS, _MESSAGES = 2, 2, 12
+_FIRST, _LAST = 80, 110
 #: Bytes for each session: less than one prompt, or its messages. Four more facts in the cache of
 #: search are much less.
 _BYTES = 2_000
 
 
-async def test_memory_does_not_grow_with_the_number_of_sessions(sqlite_store: Store) -> None:
+async def test_memory_does_not_grow_with_the_number_of_sessions(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "AGENTS", _AGENTS)
+    monkeypatch.setattr(data, "USERS", _USERS)
+    monkeypatch.setattr(cold_world, "MESSAGES", _MESSAGES)
     cold_world.make(sqlite_store, _LAST)
     cold_world.warm_up()
     seen: dict[int, tuple[int, int]] = {}

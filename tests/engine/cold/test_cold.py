@@ -12,7 +12,7 @@ from edenmem.models.host import Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
-from tests.engine.cold.conftest import ADAM, ANNA, EVE, Quiet, make_quiet
+from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet, make_quiet
 from tests.support.builders import (
     NOW,
     ago,
@@ -26,6 +26,7 @@ from tests.support.llm import FakeLLM
 from tests.support.memory import facts_of, set_policy
 
 
+@ON_EACH_STORE
 async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
     long, short = quiet.add("long", 9), quiet.add("short", 3)
     report = await quiet.run()
@@ -38,6 +39,7 @@ async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
     assert fact.content == "Anna spoke in long."
 
 
+@ON_EACH_STORE
 async def test_what_has_nothing_to_do_is_looked_at_once(quiet: Quiet) -> None:
     quiet.add("long", 9)
     quiet.add("short", 3)
@@ -99,6 +101,7 @@ async def test_known_failure_21_more_than_fifty_sessions_oldest_first(
     assert asked == sorted(asked)
 
 
+@ON_EACH_STORE
 async def test_known_failure_21_every_agent_of_a_session(quiet: Quiet) -> None:
     session = quiet.add("both", agents=[EVE, ADAM])
     report = await quiet.run()
@@ -113,6 +116,7 @@ async def test_known_failure_21_too_few_messages_are_no_error(quiet: Quiet) -> N
     assert report.stopped_early is None
 
 
+@ON_EACH_STORE
 async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Quiet) -> None:
     session = quiet.add("both", agents=[EVE, ADAM])
     assert (await quiet.run(agent_id=EVE.id)).formed == 1
@@ -121,6 +125,7 @@ async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Qu
     quiet.check([session])
 
 
+@ON_EACH_STORE
 async def test_sessions_without_a_memory_context(quiet: Quiet) -> None:
     """A session that the platform made before there was memory, or never wrote a context into."""
     sessions = [quiet.add("null"), quiet.add("missing")]
@@ -133,6 +138,7 @@ async def test_sessions_without_a_memory_context(quiet: Quiet) -> None:
     quiet.check(sessions)
 
 
+@ON_EACH_STORE
 async def test_late_messages_are_formed_too(quiet: Quiet) -> None:
     session = quiet.add("late", 6, days=5)
     await quiet.run()
@@ -147,6 +153,7 @@ async def test_late_messages_are_formed_too(quiet: Quiet) -> None:
     quiet.check([session])
 
 
+@ON_EACH_STORE
 async def test_other_thresholds_have_settled_sessions_looked_at_again(quiet: Quiet) -> None:
     session = quiet.add("short", 3)
     assert [(await quiet.run()).considered for _ in range(2)] == [1, 0]
@@ -159,6 +166,7 @@ async def test_other_thresholds_have_settled_sessions_looked_at_again(quiet: Qui
 # -- options -------------------------------------------------------------------------------------
 
 
+@ON_EACH_STORE
 async def test_what_limit_and_age_leave_out_is_counted(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{days}", days=days) for days in (1, 2, 3, 40, 50)]
     quiet.add("short", 2, days=60)
@@ -178,6 +186,7 @@ async def test_one_agent_alone(quiet: Quiet) -> None:
     quiet.check([his])
 
 
+@ON_EACH_STORE
 async def test_a_dry_run_asks_no_model_and_writes_nothing(quiet: Quiet) -> None:
     session = quiet.add("both", 8, agents=[EVE, ADAM])
     quiet.add("short", 2)
@@ -206,6 +215,7 @@ def _everything(quiet: Quiet) -> object:
 # -- what earlier runs left ----------------------------------------------------------------------
 
 
+@ON_EACH_STORE
 async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> None:
     session = quiet.add("recorded")
     formation = make_formation(session, list(quiet.store.messages(session.id)), now=ago(days=1))
@@ -227,6 +237,7 @@ async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> N
     quiet.check([session])
 
 
+@ON_EACH_STORE
 async def test_a_claim_of_another_is_left_to_it_until_its_lease_is_over(quiet: Quiet) -> None:
     session = quiet.add("claimed")
     formation = make_formation(session, list(quiet.store.messages(session.id)), now=NOW)
@@ -270,6 +281,7 @@ async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
     assert report.tokens == sum(call.input_tokens + call.output_tokens for call in stored) > 0
 
 
+@ON_EACH_STORE
 async def test_a_session_whose_agents_are_all_gone_is_nobodys_failure(quiet: Quiet) -> None:
     session = Session(id=new_id(), agents=(new_id(),), users=(ANNA.id,), name="orphan")
     quiet.store.put_session(session)

@@ -15,6 +15,7 @@ from tests.engine.cold.conftest import (
     ADAM,
     ANNA,
     EVE,
+    ON_EACH_STORE,
     Quiet,
     hang_until_time_is_up,
     make_quiet,
@@ -55,6 +56,7 @@ def _text(store: Store, scope: Scope = _HERS) -> tuple[str, int]:
     return document.consolidated_content, len(document.unabsorbed_ids)
 
 
+@ON_EACH_STORE
 async def test_the_next_run_consolidates_what_one_left_that_was_cut_off(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

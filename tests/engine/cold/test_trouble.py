@@ -28,6 +28,7 @@ from edenmem.models.formation import FormationStatus
 from tests.engine.cold.conftest import (
     ADAM,
     EVE,
+    ON_EACH_STORE,
     Quiet,
     fact_of,
     hang_until_time_is_up,
@@ -68,12 +69,13 @@ def server_error() -> ProviderError:
 # -- several runs at once ------------------------------------------------------------------------
 
 
+@ON_EACH_STORE
 async def test_runs_at_once_form_nothing_twice(quiet: Quiet) -> None:
-    sessions = [quiet.add(f"s{number}", 6, agents=[EVE, ADAM]) for number in range(12)]
+    sessions = [quiet.add(f"s{number}", 6, agents=[EVE, ADAM]) for number in range(6)]
     reports = await asyncio.gather(*(quiet.run() for _ in range(4)))
-    assert sum(report.formed for report in reports) == 24
+    assert sum(report.formed for report in reports) == 12
     assert [report.failed for report in reports] == [()] * 4
-    assert len(quiet.llm.requests_for("facts")) == 24
+    assert len(quiet.llm.requests_for("facts")) == 12
     quiet.check(sessions)
 
 
@@ -96,6 +98,7 @@ async def test_a_second_run_counts_what_is_taken_and_goes_on(quiet: Quiet) -> No
 # -- the limit of a session, and being told to stop -----------------------------------------------
 
 
+@ON_EACH_STORE
 async def test_known_failure_13_a_time_limit_loses_nothing(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +141,7 @@ async def test_an_agent_that_hangs_takes_no_time_from_another(
     quiet.check([session])
 
 
+@ON_EACH_STORE
 async def test_told_to_stop_it_begins_no_more_and_gives_back(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{number}", days=9 - number) for number in range(6)]
     hanging = Hanging(2)
@@ -179,6 +183,7 @@ async def test_told_to_stop_it_lets_what_is_nearly_done_be_done(quiet: Quiet) ->
     quiet.check([session])
 
 
+@ON_EACH_STORE
 async def test_a_run_that_is_cancelled_gives_everything_back(quiet: Quiet) -> None:
     session = quiet.add("slow")
     hanging = Hanging()
@@ -273,6 +278,7 @@ async def test_one_failure_among_successes_is_no_outage(quiet: Quiet) -> None:
     assert (report.formed, len(report.failed), report.stopped_early) == (6, 6, None)
 
 
+@ON_EACH_STORE
 async def test_nothing_starves_behind_sessions_that_always_fail(quiet: Quiet) -> None:
     """The three oldest sessions end every call in an outage: they come after all others."""
     for number in range(3):
@@ -307,6 +313,7 @@ async def test_the_budget_ends_the_run_and_the_rest_waits(quiet: Quiet) -> None:
 # -- sessions that fail ---------------------------------------------------------------------------
 
 
+@ON_EACH_STORE
 async def test_known_failure_12_three_failed_tries_are_kept_shown_and_retried(
     quiet: Quiet,
 ) -> None:

@@ -35,6 +35,7 @@ from tests.support.builders import ACTOR, NOW, change_set, make_agent, make_fact
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town
 from tests.support.memory import add_fact
+from tests.support.stores import SECANTUS_TOO
 
 OpenStore = Callable[[str], Store]
 
@@ -440,7 +441,7 @@ def test_a_line_that_is_nested_without_end_is_a_bad_line(sqlite_store: Store) ->
 # -- what was forgotten since ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "mongomock"])
+@pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
 def test_an_older_backup_does_not_bring_back_who_was_forgotten(
     open_store: OpenStore, kind: str
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import SETTINGS, Town, forgetter, make_town, subject_of
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_reflection
+from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -44,7 +45,7 @@ def _texts(store: Store) -> str:
     return "\n".join(passage.text for passage in store.passages())
 
 
-_KINDS = pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+_KINDS = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
 
 
 @_KINDS

@@ -1,4 +1,4 @@
-"""The same road on SQLite, in mongomock and on a server over a socket."""
+"""The same road on SQLite and on a server over a socket."""
 
 from typing import TYPE_CHECKING
 

@@ -514,7 +514,7 @@ class TestReading:
             return most
 
         peak(5)
-        assert peak(600) < peak(100) + 4_000_000  # the files differ by 26 MB
+        assert peak(250) < peak(150) + 2_500_000  # the files differ by 5 MB
 
 
 def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:

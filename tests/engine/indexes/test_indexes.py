@@ -165,7 +165,7 @@ def test_dry_runs_change_nothing(keeper: IndexKeeper) -> None:
     assert keeper.states(["edenmem_usage_time"])[0].status == "ready"
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "mongomock"])
+@pytest.mark.parametrize("kind", ["sqlite", "secantus"])
 def test_other_stores_have_nothing_to_make(open_store: object, kind: str) -> None:
     assert callable(open_store)
     store: Store = open_store(kind)

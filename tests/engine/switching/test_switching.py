@@ -33,6 +33,7 @@ from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_facts, applied
+from tests.support.stores import SECANTUS_TOO
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
 MIRA, OTTO = Scope.agent("a" * 24), Scope.agent("b" * 24)
@@ -48,7 +49,7 @@ def known(text: str, scope: Scope = MIRA, embedder: FakeEmbedder = OLD) -> Fact:
     return make_fact(scope, text, embedding=embedder.vector(text), embedding_model=embedder.model)
 
 
-@pytest.fixture(params=["sqlite", "secantus", "atlas"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO, "atlas"])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """Facts of two agents, with vectors of the old model."""
     store = open_store(request.param)
@@ -362,7 +363,7 @@ async def whole_road(store: Store) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kind", ["sqlite", "mongomock"])
+@pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
 async def test_killed_at_any_write_it_is_gone_on_with(
     open_store: Callable[[str], Store], kind: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,11 +190,10 @@ def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: Mo
     assert texts.indexes()[f"{key.name}_2"]["unique"]
 
 
-@pytest.mark.parametrize("kind", ["mongomock", "secantus"])
 def test_without_search_commands_ordinary_indexes_work(
-    open_store: Callable[[str], Store], kind: str
+    open_store: Callable[[str], Store],
 ) -> None:
-    store = open_store(kind)
+    store = open_store("secantus")
     states = {one.name: one for one in store.indexes(WISH)}
     assert states[FACT_KEY.name].status == "ready"
     for name in (VECTOR_INDEX, TEXT_INDEX):

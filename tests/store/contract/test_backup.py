@@ -165,7 +165,7 @@ def test_all_of_it_goes_there_and_back(store: Store, open_store: OpenStore) -> N
     fill(store, *ScopeKind)
     records = dumped(store)
     assert {kind for kind, _ in records} == set(RecordKind)
-    other, third = open_store("mongomock"), open_store("sqlite")
+    other, third = open_store("secantus"), open_store("sqlite")
     assert load(other, records) <= {LoadStatus.ADDED, LoadStatus.SAME}
     assert dumped(other) == records
     assert load(third, dumped(other)) <= {LoadStatus.ADDED, LoadStatus.SAME}

@@ -26,7 +26,7 @@ MINE = FactFilter(scopes=(SCOPE,))
 DIMENSIONS = 32
 
 
-@pytest.fixture(params=["sqlite", "mongomock", "secantus", "atlas"])
+@pytest.fixture(params=["sqlite", "secantus", "atlas"])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """Search also has a road of its own on Atlas."""
     return open_store(request.param)

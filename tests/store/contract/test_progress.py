@@ -164,7 +164,7 @@ def test_messages_of_a_superseded_formation_wait_again(
 
     form(store, session, [messages[2], *messages[4:8]], seq=3)
     assert waiting(store, session, ONE) == ids(messages[8:])
-    for kind in ("sqlite", "mongomock"):  # and so it is out of a backup
+    for kind in ("sqlite", "secantus"):  # and so it is out of a backup
         other = open_store(kind)
         for each in (RecordKind.SESSION, RecordKind.MESSAGE, RecordKind.FORMATION):
             records = [record for _, record in store.dump([each], Selection())]

@@ -28,7 +28,7 @@ MINE = FactFilter(scopes=(SCOPE,))
 SWITCH = VectorSwitch(model="new", dimensions=NEW_SIZE, previous="old", begun_at=NOW)
 
 
-@pytest.fixture(params=["sqlite", "mongomock", "secantus", "atlas"])
+@pytest.fixture(params=["sqlite", "secantus", "atlas"])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """The new vectors have a search index of their own on Atlas."""
     return open_store(request.param)
