@@ -86,6 +86,8 @@ def truncate_words(text: str, limit: int) -> str:
     The result never has more than ``limit`` words by `word_count`, and no combining mark is parted
     from its letter.
     """
+    if text.isascii() and len(text.split()) <= limit:
+        return text  # each run between spaces is one word at most
     left, cut = max(limit, 0), 0
     for start, end, per_word in _tokens(text):
         words = _words(start, end, per_word)
@@ -117,6 +119,8 @@ def clean(text: str) -> str:
     Line ends become newlines, and two surrogates that are one character are joined. Nothing else
     is altered; in particular the text is not normalised. Cleaning twice is the same as once.
     """
+    if text.isprintable():
+        return text
     kept = _NOT_STORABLE.sub("", _RETURNS.sub("\n", text))
     if _SURROGATES.search(kept):
         kept = kept.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")

@@ -377,7 +377,7 @@ class MemoryService:
                 last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
                 reports = [*reports[:-1], last]
         finally:
-            await self._contexts.build(session, agent, recall="off", force_refresh=True)
+            await self._contexts.refresh(session, agent)
         return reports
 
     # -- consolidation -------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class MemoryService:
         for agent in agents:
             written = await self._consolidate_due(session, agent)
             if any(report.outcome == "written" for report in written):
-                await self._contexts.build(session, agent, recall="off", force_refresh=True)
+                await self._contexts.refresh(session, agent)
             reports.extend(written)
         return reports
 

@@ -134,6 +134,14 @@ class ContextBuilder:
         )
         return self._report(standing, recalled)
 
+    async def refresh(self, session: Session, agent: Agent) -> None:
+        """Build the context of ``agent`` in ``session`` anew, and cache it.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        await in_thread(self._standing, session, agent, None, True, True)
+
     def _report(self, standing: _Standing, recalled: Recalled) -> ContextReport:
         new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
         xml = with_retrieved(standing.xml, new, now=self._clock())
