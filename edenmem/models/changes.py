@@ -14,6 +14,7 @@ were, as new versions. Version numbers never go back, so that a version names on
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from itertools import takewhile
 
 import msgspec
@@ -301,6 +302,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
 _BY_COMMAND = {"restore": "restore", "undo": "restore", "migrate": "migrate"}
 
 
+@lru_cache(maxsize=64)
 def action_of_command(command: str) -> str | None:
     """What history says of every version that a command makes, or None if that is up to each
     change. Options and what they name do not count: an agent may be called "restore"."""

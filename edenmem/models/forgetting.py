@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -113,6 +114,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     beyond: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def block(kind: str, key: str) -> str:
     """The hash of a "scope", of the "session" that something comes from, of a "reflection" that
     another was derived from, or of what a subject was "called"."""

@@ -11,17 +11,18 @@ import sqlite3
 from edenmem.memory import batches, needs, plan_all
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.store.sqlite.apply.effects import EffectWriter
-from edenmem.store.sqlite.apply.state import load_state
+from edenmem.store.sqlite.apply.state import StateLoader
 from edenmem.store.sqlite.core.codec import to_ms
 
 
 def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[ChangeResult]:
     """Apply a set inside the caller's transaction."""
-    writer = EffectWriter(connection, to_ms(changes.at))
+    at = to_ms(changes.at)
+    writer = EffectWriter(connection, at)
     results = []
     for batch in batches(changes.changes):
-        effects = plan_all(changes, load_state(connection, needs(batch), changes.at), batch)
-        writer.write(effects)
-        writer.finish()
+        loader = StateLoader(connection, needs(batch))
+        effects = plan_all(changes, loader.state(at), batch)
+        writer.write(effects, loader.numbers)
         results += [effect.result for effect in effects]
     return results

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from edenmem.memory import Effect, Write
 from edenmem.models.host import Agent, User
@@ -19,7 +19,7 @@ from edenmem.store.sqlite.memory import documents, facts, log
 
 
 class EffectWriter:
-    """Writes effects in order; what they have in common is written once, by `finish`."""
+    """Writes effects in order, and what they have in common once for all of a batch."""
 
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._db = connection
@@ -29,8 +29,9 @@ class EffectWriter:
         self._versions: list[tuple[HistoryEntry, int]] = []
         self._entries: list[tuple[AuditEntry, int | None]] = []
 
-    def write(self, effects: Iterable[Effect]) -> None:
-        """Write what each of them says."""
+    def write(self, effects: Iterable[Effect], numbers: Mapping[Scope, int]) -> None:
+        """Write what each of them says; ``numbers`` are those of scopes that have one."""
+        self._numbers.update(numbers)
         for effect in effects:
             for write in effect.writes:
                 self._write(write)
@@ -46,9 +47,6 @@ class EffectWriter:
             if effect.repairs is not None:
                 self._touch()
                 self._count_anew(effect.repairs)
-
-    def finish(self) -> None:
-        """Write the log, and what scopes count."""
         log.add_versions(self._db, self._versions)
         log.add_entries(self._db, self._entries)
         self._touch()

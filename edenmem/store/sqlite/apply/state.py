@@ -7,7 +7,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 from edenmem.memory import Answer, Disorder, Head, Needs, State, Use
@@ -39,21 +38,22 @@ _COUNTED = {
 
 def load_state(connection: sqlite3.Connection, needs: Needs, at: datetime) -> State:
     """Load what is needed to judge changes that were decided on at ``at``."""
-    return _Loader(connection, needs).state(to_ms(at))
+    return StateLoader(connection, needs).state(to_ms(at))
 
 
-class _Loader:
-    """One reading, inside the caller's transaction."""
+class StateLoader:
+    """One reading, inside the caller's transaction. ``numbers`` are those of scopes."""
 
     def __init__(self, connection: sqlite3.Connection, needs: Needs) -> None:
         self._db = connection
         self._needs = needs
         named = {scope for scope, _ in needs.owners}
-        self._numbers = scopes.numbers_of(
+        self.numbers = scopes.numbers_of(
             connection, named | needs.texts | needs.buffers | needs.policies | needs.repairs
         )
 
     def state(self, at: int) -> State:
+        """Everything that is needed."""
         needs = self._needs
         state = State(
             facts=self._by_id(codec.FACT_WITH_VECTOR, "f.id", codec.fact_from, needs.facts),
@@ -87,6 +87,8 @@ class _Loader:
     def _rows(self, query: str, keys: Iterable[str | int]) -> Iterator[Row]:
         """What a query finds whose one parameter is a list; nothing for an empty one."""
         wanted = list(keys)
+        if len(wanted) == 1:  # mostly, and it saves the walk through a list
+            return iter(self._db.execute(query.replace(_AMONG, "= ?"), wanted))
         return iter(self._db.execute(query, (json_array(wanted),)) if wanted else ())
 
     def _by_id(
@@ -102,7 +104,7 @@ class _Loader:
         self, select: str, table: str, decode: Callable[[Row], Any], wanted: Iterable[Scope]
     ) -> dict[Scope, Any]:
         found: dict[Scope, Any] = dict.fromkeys(wanted)
-        numbers = [self._numbers[scope] for scope in found if scope in self._numbers]
+        numbers = [self.numbers[scope] for scope in found if scope in self.numbers]
         for row in self._rows(f"{select} WHERE {table}.scope_id {_AMONG}", numbers):
             model = decode(row)
             found[model.home] = model
@@ -110,27 +112,28 @@ class _Loader:
 
     def _owners(self) -> dict[tuple[Scope, str], str | None]:
         found: dict[tuple[Scope, str], str | None] = dict.fromkeys(self._needs.owners)
-        for scope, keys in groupby(sorted(found), key=lambda key: key[0]):
-            number = self._numbers.get(scope)
+        hashes: dict[Scope, list[str]] = {}
+        for scope, digest in found:
+            hashes.setdefault(scope, []).append(digest)
+        for scope, wanted in hashes.items():
+            number = self.numbers.get(scope)
             if number is not None:
-                rows = self._rows(
-                    f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {_AMONG}",
-                    [digest for _, digest in keys],
-                )
-                found.update(((scope, digest), fact_id) for digest, fact_id in rows)
+                query = f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {_AMONG}"
+                for digest, fact_id in self._rows(query, wanted):
+                    found[scope, digest] = fact_id
         return found
 
     def _buffer(self, scope: Scope) -> dict[str, datetime]:
         rows = self._db.execute(
             "SELECT id, formed_at FROM reflections WHERE scope_id = ? AND absorbed = 0",
-            (self._numbers.get(scope),),
+            (self.numbers.get(scope),),
         )
         return {reflection_id: time(formed_at) for reflection_id, formed_at in rows}
 
     def _disorder(self, scope: Scope) -> Disorder | None:
         """What the counts of a scope say, and what they should, if it is not the same or what
         waits has no document."""
-        number = self._numbers.get(scope)
+        number = self.numbers.get(scope)
         if number is None:
             return None
         columns = ", ".join(_COUNTS)
