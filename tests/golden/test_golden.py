@@ -17,6 +17,8 @@ import pytest
 from tests.golden.day import ROOT, Clock, Day, environment, steady
 from tests.golden.script import live_through
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent / "transcripts"
 #: Read here, since tests run in a bare environment.
 WRITING = os.environ.get("EDENMEM_GOLDEN") == "write"
