@@ -12,6 +12,7 @@ from edenmem.memory.effect import Touch as Touch
 from edenmem.memory.effect import Write as Write
 from edenmem.memory.outcome import VOID as VOID
 from edenmem.memory.outcome import version_id as version_id
+from edenmem.memory.planner import Load as Load
 from edenmem.memory.planner import batches as batches
 from edenmem.memory.planner import fold as fold
 from edenmem.memory.planner import plan as plan

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from edenmem.memory import accounts, facts, reflections, settings, texts
 from edenmem.memory.effect import Effect, Write
@@ -121,21 +122,26 @@ def batches(changes: Sequence[Change], size: int = BATCH) -> Iterator[Sequence[C
         yield changes[start : start + size]
 
 
-def preview(
-    context: ChangeSet, load: Callable[[Needs], State], state: State | None = None
-) -> Iterator[Effect]:
+class Load(Protocol):
+    """Reads what is needed, as of the time of a set; `load_state` of a store."""
+
+    def __call__(self, needs: Needs, *, at: datetime) -> State:
+        """Answer every key of ``needs``."""
+
+
+def preview(context: ChangeSet, load: Load, state: State | None = None) -> Iterator[Effect]:
     """Say what a set would do, without doing it.
 
     Args:
         context: The set.
-        load: Reads what is needed from a store.
+        load: Reads from a store.
         state: What is known, folded, from earlier sets of the same dry run.
     """
     known = State() if state is None else state
     for batch in batches(context.changes):
         left = known.missing(needs(batch))
         if left:
-            known.take(load(left))
+            known.take(load(left, at=context.at))
         yield from plan_all(context, known, batch)
 
 

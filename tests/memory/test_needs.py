@@ -62,7 +62,7 @@ def test_a_dry_run_of_many_sets_may_load_as_it_goes(
     for changes in (scene.play(second), scene.play(third)):
         for change in changes.changes:
             alone = ChangeSet(id=changes.id, actor=changes.actor, at=changes.at, changes=(change,))
-            found += preview(alone, lambda needed: loaded(needed, before), state)
+            found += preview(alone, lambda needs, at: loaded(needs, before), state)
     assert found == scene.effects[said:]
 
 

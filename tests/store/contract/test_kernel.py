@@ -36,7 +36,7 @@ def test_a_store_does_what_the_kernel_says(
         before = len(scene.effects)
         changes = scene.play(part)
         said = [effect.result for effect in scene.effects[before:]]
-        dry = preview(changes, lambda needs, at=changes.at: store.load_state(needs, at=at))
+        dry = preview(changes, store.load_state)
         assert [effect.result for effect in dry] == said
         assert store.apply(changes) == said
     assert documents(store, scene) == kernel_documents(scene)
