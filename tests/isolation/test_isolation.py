@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from edenmem.models.ids import new_id
-from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
 from tests.isolation.machine import Isolation
 from tests.isolation.raw import RawMongo, RawSqlite
 
+pytestmark = pytest.mark.slow
 MORE = os.environ.get("EDENMEM_HYPOTHESIS") == "more"
 
 
@@ -51,21 +52,19 @@ def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
             super().teardown()
             self.store.close()
 
-    run_state_machine_as_test(OnSqlite, settings=budget(16, 50))
+    run_state_machine_as_test(OnSqlite, settings=budget(10, 50))
 
 
 @pytest.mark.timeout(0 if MORE else 300)
-def test_nor_on_mongodb(secantus_uri: str) -> None:
+def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: str) -> None:
     class OnSecantus(Isolation):
         def __init__(self) -> None:
-            database = f"test_{new_id()}"
-            store = MongoStore(secantus_uri, StoreSettings(database=database))
-            store.initialise()
-            super().__init__(store, RawMongo(secantus_uri, database))
+            store = open_store("secantus")
+            super().__init__(store, RawMongo(secantus_uri, store._database.name))
 
         def teardown(self) -> None:
             super().teardown()
             self.store.close()
             self.raw.close()
 
-    run_state_machine_as_test(OnSecantus, settings=budget(3, 25))
+    run_state_machine_as_test(OnSecantus, settings=budget(2, 35))
