@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.commands.search.eval import tell_tuning
+from edenmem.cli.commands.search.eval import print_tuning
 from edenmem.engine.evaluation.tuning import Tuning
 from edenmem.models.changes import AddFact
 from edenmem.models.ids import utc_now
@@ -197,11 +197,11 @@ def test_a_gain_is_printed_as_what_to_write_down(capsys: pytest.CaptureFixture[s
         spread=0.015,
         folds_agree=0.5,
     )
-    tell_tuning(Invocation(), tuning)
+    print_tuning(Invocation(), tuning)
     told = capsys.readouterr().out
     assert "+0.045 ± 0.015" in told
     assert tomllib.loads(told[told.index("[search]") :]) == {"search": {"semantic_floor": 0.5}}
-    tell_tuning(Invocation(), msgspec.structs.replace(tuning, spread=0.03))
+    print_tuning(Invocation(), msgspec.structs.replace(tuning, spread=0.03))
     told = capsys.readouterr().out
     assert "within noise" in told
     assert "[search]" not in told

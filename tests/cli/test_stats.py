@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.cli.terminal.charts import stacked_bars
+from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside, controls
 
@@ -66,7 +66,7 @@ def test_a_page_is_written_whole_for_its_owner_and_replaces_nothing_unasked(
 
 
 def test_bars_have_the_height_of_their_numbers() -> None:
-    drawn = stacked_bars(["a", "b"], {"x": [1, 4], "y": [1, 4]}, width=40, height=10)
+    drawn = draw_stacked_bars(["a", "b"], {"x": [1, 4], "y": [1, 4]}, width=40, height=10)
     lines = drawn.splitlines()
     marks = [sum(line.count(mark) for line in lines[:-1]) for mark in "█░"]
     assert all(marks)
@@ -77,6 +77,6 @@ def test_bars_have_the_height_of_their_numbers() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_newest_week_has_its_label_and_the_others_even_distances(width: int) -> None:
     weeks = [f"{8 + number // 4:02}-{number % 4 * 7 + 1:02}" for number in range(13)]
-    drawn = stacked_bars(weeks, {"x": [1] * 13, "y": [1] * 13}, width=width, height=8)
+    drawn = draw_stacked_bars(weeks, {"x": [1] * 13, "y": [1] * 13}, width=width, height=8)
     shown = drawn.splitlines()[-2].split()
     assert shown == weeks[::2]

@@ -87,7 +87,7 @@ def choose_scope(
     )
 
 
-def chosen_user(
+def resolve_user(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str | None, str | None]:
     """The ids that ``--user`` and ``--account`` name."""
@@ -97,13 +97,13 @@ def chosen_user(
     return user_id, run.resolver.account_id(account, user_id=user_id, agent_id=agent_id)
 
 
-def chosen_accounts(
+def resolve_accounts(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str, ...] | None:
     """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
     from edenmem.engine.scopes.people import meant
 
-    user_id, account_id = chosen_user(run, user, account, agent_id=agent_id)
+    user_id, account_id = resolve_user(run, user, account, agent_id=agent_id)
     return meant(run.store, user_id, account_id).ids if user_id or account_id else None
 
 
@@ -121,7 +121,7 @@ def readable_scopes(
     from edenmem.engine.scopes.visibility import reader_scopes
 
     check_hold_facts(kinds or ())
-    user_id, account_id = chosen_user(run, user, account, agent_id=agent.id)
+    user_id, account_id = resolve_user(run, user, account, agent_id=agent.id)
     return reader_scopes(
         run.store,
         agent,

@@ -52,7 +52,7 @@ def _items(values: Iterable[str], incomplete: str) -> list[Any]:
     return [CompletionItem(value) for value in dict.fromkeys(fitting) if _HARMLESS.match(value)]
 
 
-def _named(kind: ReferenceKind) -> Completer:
+def _complete_ids(kind: ReferenceKind) -> Completer:
     def completer(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
         for found in run.store.beginning_with(kind, incomplete, limit=LIMIT):
             if incomplete and found.id.startswith(incomplete.lower()):
@@ -91,15 +91,15 @@ def _profiles(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 
 #: What a parameter's place in the help stands for → who completes it.
 COMPLETERS: dict[str, Completer] = {
-    "AGENT": _named("agent"),
-    "USER": _named("user"),
-    "ACCOUNT": _named("user"),
-    "FROM": _named("user"),
-    "TO": _named("user"),
-    "SESSION": _named("session"),
-    "FACT": _named("fact"),
-    "REFLECTION": _named("reflection"),
-    "FORMATION": _named("formation"),
+    "AGENT": _complete_ids("agent"),
+    "USER": _complete_ids("user"),
+    "ACCOUNT": _complete_ids("user"),
+    "FROM": _complete_ids("user"),
+    "TO": _complete_ids("user"),
+    "SESSION": _complete_ids("session"),
+    "FACT": _complete_ids("fact"),
+    "REFLECTION": _complete_ids("reflection"),
+    "FORMATION": _complete_ids("formation"),
     "GROUP": _groups,
     "KEY": _settings,
 }

@@ -17,47 +17,47 @@ from edenmem.errors import EdenmemError, ExitCode
 from edenmem.text import one_line, printable
 
 
-def guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool]) -> int:
+def run_guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool]) -> int:
     """Run ``work`` and turn whatever it raises into a message and an exit code."""
     try:
         code = work()
         sys.stdout.flush()
         return code
     except EdenmemError as error:
-        tell(error.message, error.hint)
-        return _ended(error.exit_code, wants_traceback)
+        print_error(error.message, error.hint)
+        return _end(error.exit_code, wants_traceback)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("\n")
-        tell("interrupted")
-        return _ended(ExitCode.INTERRUPTED, wants_traceback)
+        print_error("interrupted")
+        return _end(ExitCode.INTERRUPTED, wants_traceback)
     except BrokenPipeError:
         return _reader_left()
     except typer.TyperException as error:
         # One that the parser of the command line raised: it knows its command.
         path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
-        tell(one_line(error.format_message()), f"see '{path} --help'")
-        return _ended(ExitCode.USAGE, wants_traceback)
+        print_error(one_line(error.format_message()), f"see '{path} --help'")
+        return _end(ExitCode.USAGE, wants_traceback)
     except OSError as error:  # a disk that is full, a folder that may not be written
         where = f": {error.filename}" if error.filename else ""
-        tell(f"{error.strerror or type(error).__name__}{where}")
-        return _ended(ExitCode.SOME_FAILED, wants_traceback)
+        print_error(f"{error.strerror or type(error).__name__}{where}")
+        return _end(ExitCode.SOME_FAILED, wants_traceback)
     except Exception as error:  # noqa: BLE001 - the last resort: told, and told to be a bug
         what = one_line(str(error), 500) or "no message"
-        tell(
+        print_error(
             f"{type(error).__name__}: {what}",
             "this is a bug in edenmem; run the command again with --traceback and report it",
         )
-        return _ended(ExitCode.SOME_FAILED, wants_traceback)
+        return _end(ExitCode.SOME_FAILED, wants_traceback)
 
 
-def tell(message: str, hint: str | None = None) -> None:
+def print_error(message: str, hint: str | None = None) -> None:
     """Say on stderr what was wrong and what to do."""
     sys.stderr.write(f"edenmem: error: {printable(message)}\n")
     if hint:
         sys.stderr.write(f"  hint: {printable(hint)}\n")
 
 
-def _ended(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
+def _end(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
     if wants_traceback():
         sys.stderr.write(printable(traceback.format_exc()))
     return int(code)

@@ -28,7 +28,7 @@ def group(help: str) -> typer.Typer:
     return typer.Typer(cls=Group, help=help, rich_markup_mode=None, add_completion=False)
 
 
-def built(app: typer.Typer) -> Group:
+def build_group(app: typer.Typer) -> Group:
     """The parser's group for an application that `group` made."""
     empty = typer.Typer(cls=Group, help=app.info.help, rich_markup_mode=None, add_completion=False)
     made = get_group(empty)

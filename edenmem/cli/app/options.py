@@ -102,7 +102,7 @@ def fetch(limit: int) -> int | None:
     return limit + 1 if limit else None
 
 
-def checked_id(given: str | None) -> str:
+def parse_id(given: str | None) -> str:
     """The id that was given, or a new one.
 
     Raises:
@@ -117,7 +117,7 @@ def checked_id(given: str | None) -> str:
     return given.lower()
 
 
-def checked_username(given: str) -> str:
+def parse_username(given: str) -> str:
     """A username as it is stored.
 
     Raises:

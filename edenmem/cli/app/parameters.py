@@ -32,13 +32,13 @@ def lighten(parameters: Iterable[Any]) -> list[Any]:
 
 def _process(parameter: Any, ctx: Any, value: Any) -> Any:
     """What ``process_value`` does: convert, demand what is required, call the callback."""
-    value = _converted(parameter, value)
+    value = _convert(parameter, value)
     if parameter.required and parameter.value_is_missing(value):
         raise UsageError(f"{_name(parameter)} is missing", hint=f"see '{ctx.command_path} --help'")
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 
-def _converted(parameter: Any, value: Any) -> Any:
+def _convert(parameter: Any, value: Any) -> Any:
     kind = parameter.type_descriptor.annotation
     if get_origin(kind) is list:
         return tuple(_one(parameter, get_args(kind)[0], item) for item in value or ())

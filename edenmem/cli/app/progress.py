@@ -36,7 +36,7 @@ def steps(run: Invocation) -> Iterator[Tell]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
+    console = Console(stderr=True, no_color=not run.out.is_colored(sys.stderr))
     with Progress(*columns, console=console, transient=True) as progress:
         tasks: dict[str, Any] = {}
 

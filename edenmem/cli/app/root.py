@@ -12,8 +12,8 @@ import typer
 from typer.main import get_command
 
 from edenmem import __version__
-from edenmem.cli.app.failures import guarded
-from edenmem.cli.app.framework import Group, built, global_parameters
+from edenmem.cli.app.failures import run_guarded
+from edenmem.cli.app.framework import Group, build_group, global_parameters
 from edenmem.cli.app.invocation import Invocation
 from edenmem.errors import ExitCode
 
@@ -112,7 +112,7 @@ COMMANDS: dict[str, Entry] = {
 def load(entry: Entry) -> Any:
     """The parser's command for an entry of the table."""
     app = import_module(entry.module).app
-    command: Any = built(app) if entry.is_group else get_command(app)
+    command: Any = build_group(app) if entry.is_group else get_command(app)
     command.name = entry.name
     return command
 
@@ -190,7 +190,7 @@ def run(arguments: Sequence[str]) -> int:
         # A terminal that cannot show a character gets its escape instead of a crash.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     invocation = Invocation()
-    return guarded(
+    return run_guarded(
         lambda: _dispatch(arguments, invocation), wants_traceback=lambda: invocation.traceback
     )
 

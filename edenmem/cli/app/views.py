@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.tables import Column, shown
+from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.scopes.overview import consolidate_at_of, scope_statuses, word_limit_of
@@ -149,7 +149,7 @@ HISTORY: list[Column[HistoryEntry]] = [
 ]
 
 
-def tell_edit(
+def print_edit(
     run: Invocation,
     report: EditReport,
     *,
@@ -157,10 +157,10 @@ def tell_edit(
     target: str | None = None,
 ) -> None:
     """Print what a change did, or would do; see `edit_line` for ``verbs`` and ``target``."""
-    tell_edits(run, [report], verbs=verbs, target=target)
+    print_edits(run, [report], verbs=verbs, target=target)
 
 
-def tell_edits(
+def print_edits(
     run: Invocation,
     reports: Sequence[EditReport],
     *,
@@ -221,7 +221,7 @@ def edit_line(
     it knows better than the report what a person calls it.
     """
     after = report.after or {}
-    target = shown(target or f"{report.target_type} {report.target_id}")
+    target = format_cell(target or f"{report.target_type} {report.target_id}")
     would, done = verbs or _VERBS.get(report.action, (report.action, report.action))
     if report.target_type == "consolidation":
         target = f"version {after.get('version')} of the text"

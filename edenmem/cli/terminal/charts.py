@@ -12,7 +12,7 @@ _MARKS = ("█", "░", "▒", "▓")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def stacked_bars(
+def draw_stacked_bars(
     labels: Sequence[str], series: Mapping[str, Sequence[float]], *, width: int, height: int = 10
 ) -> str:
     """Vertical bars, one for each label, with the series above one another.
@@ -37,7 +37,7 @@ def stacked_bars(
     highest = max(map(sum, zip(*series.values(), strict=True)), default=0)
     ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # what is counted is whole
     plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-    labelled = _labelled(labels, min(width, 100))
+    labelled = _choose_labels(labels, min(width, 100))
     plotext.xticks(labelled, [labels[place - 1] for place in labelled])
     drawn = _STYLE.sub("", plotext.build())
     plotext.clear_figure()
@@ -45,7 +45,7 @@ def stacked_bars(
     return "\n".join([*(line.rstrip() for line in drawn.splitlines()), f"  {legend}"])
 
 
-def _labelled(labels: Sequence[str], width: int) -> list[int]:
+def _choose_labels(labels: Sequence[str], width: int) -> list[int]:
     """The places, from 1 on, whose labels have room: at even distances, with the last of all.
 
     The drawing leaves out what does not fit wherever it happens, most often the newest.

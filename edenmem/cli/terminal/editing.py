@@ -21,7 +21,7 @@ from edenmem.text import printable
 _COLORS = {"+": "32", "-": "31", "@": "36"}
 
 
-def given_text(content: str | None, file: str | None) -> str | None:
+def read_text_option(content: str | None, file: str | None) -> str | None:
     """The text of ``--content`` (``-``: stdin) or ``--file``; None if neither was given.
 
     Raises:
@@ -111,7 +111,7 @@ def change_text(
     """
     edited = Edited(before, name) if given is None else None
     after = edited.text if edited else (given or "").removesuffix("\n")
-    with _kept_if_refused(after, edited.path if edited else None, name):
+    with _keep_if_refused(after, edited.path if edited else None, name):
         if after == before:
             out.note("the text is as it was; nothing to do")
             return None
@@ -130,7 +130,7 @@ def change_text(
 
 
 @contextlib.contextmanager
-def _kept_if_refused(text: str, path: Path | None, name: str) -> Iterator[None]:
+def _keep_if_refused(text: str, path: Path | None, name: str) -> Iterator[None]:
     """Remove the editor's file at the end, but keep the text if the change was refused.
 
     A text that came from a pipe is gone with the pipe, so a conflict keeps it too.
@@ -176,6 +176,6 @@ def show_diff(
 ) -> None:
     """Print a coloured unified diff; on stderr, unless it is the result itself."""
     stream = sys.stdout if to_stdout else sys.stderr
-    color = out.colored(stream)
+    color = out.is_colored(stream)
     for line in diff_lines(before, after, old, new):
         stream.write(style(line, _COLORS.get(line[:1], ""), color and line[:1] in _COLORS) + "\n")

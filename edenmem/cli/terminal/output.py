@@ -66,7 +66,7 @@ class Output:
         """Columns that a table on stdout may take."""
         return self.width if sys.stdout.isatty() else self._pipe_width
 
-    def colored(self, stream: Any) -> bool:
+    def is_colored(self, stream: Any) -> bool:
         """Whether to write colours to this stream."""
         return self._color and bool(stream.isatty())
 
@@ -76,7 +76,7 @@ class Output:
         """Tell a person something beside the result, unless ``--quiet``."""
         if not self._quiet:
             sys.stdout.flush()  # where both are one screen, things stay in order
-            sys.stderr.write(self._broken(printable(text), sys.stderr) + "\n")
+            sys.stderr.write(self._wrap_lines(printable(text), sys.stderr) + "\n")
 
     # -- stdout ------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Output:
             return
         self.fields(fields)
         if text:
-            self.line("\n" + self._broken(printable(text), sys.stdout))
+            self.line("\n" + self._wrap_lines(printable(text), sys.stdout))
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
         """Print labelled values for a person; those that are empty are left out."""
@@ -132,10 +132,10 @@ class Output:
             self.line(tables.markdown_table(columns, pairs))
             return
         width = max((len(label) for label, _ in pairs), default=0)
-        color = self.colored(sys.stdout)
+        color = self.is_colored(sys.stdout)
         for label, value in pairs:
             title = f"{tables.style(label.ljust(width), '1', color)}  "
-            self.indented(title, tables.in_full(value), indent=width + 2)
+            self.paragraph(title, tables.in_full(value), indent=width + 2)
 
     def people_only(self) -> None:
         """Refuse the formats for programs, where a command tells a story.
@@ -148,20 +148,20 @@ class Output:
 
     def heading(self, text: str) -> None:
         """Print a heading for a person."""
-        self.line(tables.style(one_line(text), "1;36", self.colored(sys.stdout)))
+        self.line(tables.style(one_line(text), "1;36", self.is_colored(sys.stdout)))
 
-    def indented(self, title: str, text: str, *, indent: int | None = None) -> None:
+    def paragraph(self, title: str, text: str, *, indent: int | None = None) -> None:
         """Print one line of text behind a title, broken between words below its beginning."""
         indent = len(title) if indent is None else indent
-        first, *others = tables.folded(one_line(text), self.width - indent)
+        first, *others = tables.wrap_text(one_line(text), self.width - indent)
         self.line(title + first)
         for line in others:
             self.line(" " * indent + line)
 
     def passage(self, title: str, text: str) -> None:
         """Print a text under a title, indented, for a person."""
-        self.line(tables.style(one_line(title), "1", self.colored(sys.stdout)))
-        for line in self._broken(printable(text), sys.stdout, indent=2).splitlines():
+        self.line(tables.style(one_line(title), "1", self.is_colored(sys.stdout)))
+        for line in self._wrap_lines(printable(text), sys.stdout, indent=2).splitlines():
             self.line(f"  {line}")
 
     def document(self, text: str) -> None:
@@ -185,7 +185,7 @@ class Output:
         """Print a line that is safe already."""
         sys.stdout.write(text + "\n")
 
-    def _broken(self, text: str, stream: Any, *, indent: int = 0) -> str:
+    def _wrap_lines(self, text: str, stream: Any, *, indent: int = 0) -> str:
         """The text with its lines broken between words, where the stream is a terminal."""
         if self.format is OutputFormat.MARKDOWN or not stream.isatty():
             return text
@@ -193,7 +193,7 @@ class Output:
         return "\n".join(
             part
             for line in text.split("\n")
-            for part in (tables.folded(line, width) if len(line) > width // 2 else [line])
+            for part in (tables.wrap_text(line, width) if len(line) > width // 2 else [line])
         )
 
     # -- formats -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def _title(what: str) -> str:
     return f"{what[:1].upper()}{what[1:]}:"
 
 
-def _answered(question: Any) -> Any:
+def _ask(question: Any) -> Any:
     answer = question.unsafe_ask()  # Ctrl-C is an interruption, not an empty answer
     if answer is None:
         raise KeyboardInterrupt
@@ -47,7 +47,7 @@ def ask_text(what: str, option: str, *, default: str = "") -> str:
     import questionary
 
     question = questionary.text(_title(what), default=default, output=_terminal())
-    answer = str(_answered(question)).strip()
+    answer = str(_ask(question)).strip()
     if not answer:
         raise _missing(what, option)
     return answer
@@ -65,7 +65,7 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
     import questionary
 
     return str(
-        _answered(
+        _ask(
             questionary.select(
                 _title(what),
                 choices=[
@@ -90,4 +90,4 @@ def confirm(question: str, *, yes: bool, can_look: bool = True) -> bool:
         raise UsageError("this has to be confirmed", hint=f"add --yes{look}")
     import questionary
 
-    return bool(_answered(questionary.confirm(question, default=False, output=_terminal())))
+    return bool(_ask(questionary.confirm(question, default=False, output=_terminal())))

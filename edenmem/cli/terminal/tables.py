@@ -31,7 +31,7 @@ class Column(NamedTuple, Generic[T]):
     kind: Literal["plain", "id", "name", "text", "number", "time"] = "plain"
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     """A cell as people read it, on one line."""
     if value is None or value == "":
         return ""
@@ -66,13 +66,13 @@ def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
         values = [column.value(row) for row in rows]
         if column.kind == "id":
             short = unique_beginnings([str(value) for value in values if value])
-            result.append([short.get(str(value), shown(value)) for value in values])
+            result.append([short.get(str(value), format_cell(value)) for value in values])
         else:
-            result.append([shown(value) for value in values])
+            result.append([format_cell(value) for value in values])
     return result
 
 
-def _filled(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
+def _select_columns(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
     """Columns that have something in them; an empty one only takes width from the others."""
     return [
         place for place, column in enumerate(cells) if any(column) or columns[place].kind == "text"
@@ -82,7 +82,7 @@ def _filled(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
 def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
     """Lines for a pipe: aligned, cut to ``width``, without drawing."""
     cells = _texts(columns, rows)
-    kept = _filled(columns, cells)
+    kept = _select_columns(columns, cells)
     widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], width)
     lines = [[columns[i].title for i in kept]] + [
         [cells[i][row] for i in kept] for row in range(len(rows))
@@ -140,7 +140,7 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
 
     console = Console(markup=False, emoji=False, highlight=False, no_color=not color)
     cells = _texts(columns, rows)
-    kept = _filled(columns, cells)
+    kept = _select_columns(columns, cells)
     widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], console.width)
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -172,7 +172,7 @@ def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
 
     def cell(column: Column[T], row: T) -> str:
         value = column.value(row)
-        return markdown_escape(iso(value) if isinstance(value, datetime) else shown(value))
+        return markdown_escape(iso(value) if isinstance(value, datetime) else format_cell(value))
 
     return tabulate(
         [[cell(column, row) for column in columns] for row in rows],
@@ -200,11 +200,11 @@ def in_full(value: object) -> str:
     if isinstance(value, datetime):
         return f"{iso(value)} ({ago(value)})"
     if isinstance(value, list | tuple):
-        return ", ".join(shown(entry) for entry in value)
-    return shown(value)
+        return ", ".join(format_cell(entry) for entry in value)
+    return format_cell(value)
 
 
-def folded(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """The lines of a text of one line, broken between words; a longer word stays whole."""
     lines, used = [""], 0
     for word in text.split(" "):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edenmem.cli.app.failures import tell
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 
@@ -19,12 +19,12 @@ _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
 _SHOWN = 10
 
 
-def tell_export(run: Invocation, report: ExportReport, target: str) -> None:
+def print_export(run: Invocation, report: ExportReport, target: str) -> None:
     """What was written; on stderr, if the file itself went to stdout."""
     for what, reason in report.problems[:_SHOWN]:
-        tell(f"{what} was left out: {reason}", None)
+        print_error(f"{what} was left out: {reason}", None)
     if len(report.problems) > _SHOWN:
-        tell(f"{len(report.problems) - _SHOWN:,} more were left out", None)
+        print_error(f"{len(report.problems) - _SHOWN:,} more were left out", None)
     total = f"{report.records:,} records"
     parts = ", ".join(f"{kind} {count:,}" for kind, count in report.counts.items())
     if target == "-":
@@ -35,7 +35,7 @@ def tell_export(run: Invocation, report: ExportReport, target: str) -> None:
         run.out.safe(f"  {parts}")
 
 
-def tell_import(run: Invocation, report: RestoreReport) -> None:
+def print_import(run: Invocation, report: RestoreReport) -> None:
     """What became of the records; what could not be had and what differs is told on stderr."""
     if run.out.is_data:
         data = to_data(report) | {
@@ -47,16 +47,16 @@ def tell_import(run: Invocation, report: RestoreReport) -> None:
         used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
         run.out.listing(rows, _columns(used), empty="there is nothing in the file")
     if report.damage:
-        tell(f"the file is damaged: {report.damage}", None)
+        print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
-        tell(f"line {line}: {reason}", None)
+        print_error(f"line {line}: {reason}", None)
     if report.failed > _SHOWN:
-        tell(f"{report.failed - _SHOWN:,} more lines could not be taken", None)
+        print_error(f"{report.failed - _SHOWN:,} more lines could not be taken", None)
     for conflict in report.conflicts[:_SHOWN]:
-        tell(f"line {conflict.line}: {conflict.type} {conflict.id}: {conflict.detail}", None)
+        print_error(f"line {conflict.line}: {conflict.type} {conflict.id}: {conflict.detail}", None)
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
-        tell(
+        print_error(
             f"records that differ from what is stored, and were left as they are here:"
             f" {report.differing:,}{more}",
             "--on-conflict replace takes the file's; what it replaces stays in the history",

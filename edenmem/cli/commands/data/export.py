@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import chosen_accounts
+from edenmem.cli.app.choosing import resolve_accounts
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.progress import steps
-from edenmem.cli.commands.data.exchange_views import tell_export
+from edenmem.cli.commands.data.exchange_views import print_export
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import ExitCode, UsageError
@@ -100,7 +100,7 @@ def export(
         report = Exporter(run.store).write(
             file, request, tell=lambda done: show("writing", done, 0)
         )
-    tell_export(run, report, target)
+    print_export(run, report, target)
     if report.problems:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -119,7 +119,7 @@ def _request(
 
     request = ExportRequest(
         agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),
-        user_ids=chosen_accounts(run, user, account),
+        user_ids=resolve_accounts(run, user, account),
         scopes=tuple(scopes or ()),
         types=tuple(types or ()),
         since=parse_when(since, "--since"),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.failures import tell
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.data.forgetting_mentions import Deciding
+from edenmem.cli.commands.data.forgetting_mentions import MentionReview
 from edenmem.cli.commands.data.forgetting_views import ReceiptFile, show_plan, show_report
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.engine.erasure.reports import MentionMode
@@ -118,18 +118,18 @@ def forget(
             hint="leave out --messages",
         )
 
-    async def planned(llm: LLM | None, embedder: Embedder | None) -> ForgetPlan:
+    async def make_plan(llm: LLM | None, embedder: Embedder | None) -> ForgetPlan:
         return await _forgetter(run, llm, embedder).plan(subject)
 
-    plan = run.with_models(planned)
+    plan = run.with_models(make_plan)
     show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:
         run.out.note("an earlier run did not come to its end; this one goes on")
     if dry_run:
         return
-    deciding = Deciding(run, plan, lambda llm, embedder: _forgetter(run, llm, embedder))
+    deciding = MentionReview(run, plan, lambda llm, embedder: _forgetter(run, llm, embedder))
     decisions = deciding.decide(*modes)
-    if not _confirmed(run, plan, yes=yes):
+    if not _confirm(run, plan, yes=yes):
         run.out.note("nothing was changed")
         return
     report = _carry_out(run, plan, decisions, messages=messages, failed=deciding.failed)
@@ -142,7 +142,7 @@ def forget(
             " --learned change this"
         )
     for left in report.unfinished:
-        tell(left, "run the same command again")
+        print_error(left, "run the same command again")
     if not report.complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -161,7 +161,7 @@ def _forgetter(run: Invocation, llm: LLM | None, embedder: Embedder | None) -> F
     )
 
 
-def _confirmed(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
+def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
     run.out.note(_FOR_EVER)
     if plan.subject.kind != "agent" or yes:
         return confirm("Forget all this?", yes=yes)

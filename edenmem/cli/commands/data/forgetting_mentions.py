@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Making = Callable[["LLM | None", "Embedder | None"], "Forgetter"]
 
 
-class Deciding:
+class MentionReview:
     """Makes the decisions, one mention after the other; ``failed`` are those that could not be
     carried out as wished."""
 
@@ -43,15 +43,15 @@ class Deciding:
         Raises:
             UsageError: a model is to write and none is configured.
         """
-        found = (self._decided(one, one.mode(mentions, learned)) for one in self._plan.mentions)
+        found = (self._decide(one, one.mode(mentions, learned)) for one in self._plan.mentions)
         return [decision for decision in found if decision is not None]
 
-    def _decided(self, mention: Mention, mode: MentionMode) -> MentionDecision | None:
+    def _decide(self, mention: Mention, mode: MentionMode) -> MentionDecision | None:
         match mention.treatment(mode):
             case "ask":
-                return self._asked(mention)
+                return self._ask(mention)
             case "rewrite":
-                decision = self._drafted(mention)
+                decision = self._draft(mention)
                 if decision is not None:
                     self._show(decision)
                 return decision
@@ -68,7 +68,7 @@ class Deciding:
 
     # -- by the model --------------------------------------------------------------------------
 
-    def _drafted(self, mention: Mention) -> MentionDecision | None:
+    def _draft(self, mention: Mention) -> MentionDecision | None:
         async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
             return await self._make(llm, embedder).draft(self._plan, mention)
 
@@ -84,7 +84,7 @@ class Deciding:
 
     # -- by a person ---------------------------------------------------------------------------
 
-    def _asked(self, mention: Mention) -> MentionDecision | None:
+    def _ask(self, mention: Mention) -> MentionDecision | None:
         out = self._run.out
         out.note("")
         out.note(f"{mention.target_type} {mention.target_id} {_WHY[mention.learned]}:")
@@ -93,11 +93,11 @@ class Deciding:
         for line in [whole] if whole else mention.contexts or ["(it absorbed reflections that go)"]:
             out.note(f"  {line}")
         while True:
-            decision, again = self._chosen(mention)
+            decision, again = self._choose(mention)
             if not again:
                 return decision
 
-    def _chosen(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
+    def _choose(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
         """The decision, and whether to ask again."""
         option = "--learned" if mention.learned else "--mentions"
         match ask_choice("what to do", option, _choices(mention)):
@@ -109,7 +109,7 @@ class Deciding:
                 return MentionDecision(mention=mention, treatment="remove"), False
             case "rewrite":
                 try:
-                    decision = self._drafted(mention)
+                    decision = self._draft(mention)
                 except UsageError as error:  # no model is configured
                     self._run.out.note(f"{error.message}: {LLM_HINT}")
                     return None, True
@@ -117,13 +117,13 @@ class Deciding:
                     self._run.out.note(self.failed.pop())
                     return None, True
             case _:
-                decision = self._edited(mention)
+                decision = self._edit(mention)
                 if decision is None:
                     return None, True
         self._show(decision)
         return (decision, False) if confirm("Take this?", yes=False) else (None, True)
 
-    def _edited(self, mention: Mention) -> MentionDecision | None:
+    def _edit(self, mention: Mention) -> MentionDecision | None:
         edited = Edited(mention.text or "", mention.target_type)
         edited.path.unlink(missing_ok=True)
 

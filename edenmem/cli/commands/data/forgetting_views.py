@@ -73,7 +73,7 @@ def show_plan(
         run.out.note("--format json shows every entry in full")
     run.out.line()
     for what in _staying(plan, messages=messages):
-        run.out.indented("stays: ", what)
+        run.out.paragraph("stays: ", what)
 
 
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
@@ -82,7 +82,7 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     conversations = (
         [
             f"conversations ({said}); what was said so far counts as done and is not formed again: "
-            f"the cursor moves past it in up to {_counted(sessions)}"
+            f"the cursor moves past it in up to {_format_sessions(sessions)}"
         ]
         if said and not messages
         else []
@@ -90,7 +90,7 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     return [*conversations, *plan.stays]
 
 
-def _counted(sessions: int) -> str:
+def _format_sessions(sessions: int) -> str:
     return f"{sessions:,} {'session' if sessions == 1 else 'sessions'}"
 
 
@@ -111,7 +111,7 @@ def _mention_columns(
         Column("whose", place, "text"),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies or None, "number"),
-        Column("text", _said, "text"),
+        Column("text", _describe, "text"),
     )
 
 
@@ -120,7 +120,7 @@ def _why(mention: Mention) -> str:
     return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
 
 
-def _said(mention: Mention) -> str:
+def _describe(mention: Mention) -> str:
     if mention.contexts:
         return " | ".join(mention.contexts)
     if mention.removed:
@@ -170,7 +170,7 @@ def show_report(run: Invocation, report: ForgetReport) -> None:
         ]
     )
     for what in report.compaction.beyond:
-        run.out.indented("beyond reach: ", what)
+        run.out.paragraph("beyond reach: ", what)
 
 
 def _tally(mentions: Mapping[str, int]) -> str:

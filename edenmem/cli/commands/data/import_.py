@@ -12,7 +12,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.progress import steps
-from edenmem.cli.commands.data.exchange_views import tell_import
+from edenmem.cli.commands.data.exchange_views import print_import
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.errors import ExitCode, UsageError
 
@@ -108,6 +108,6 @@ def import_(
             dry_run=dry_run,
             tell=show,
         )
-    tell_import(run, report)
+    print_import(run, report)
     if report.failed or report.differing or report.damage:
         raise typer.Exit(ExitCode.SOME_FAILED)

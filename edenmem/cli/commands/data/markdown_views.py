@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from edenmem.cli.app.failures import tell
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
@@ -84,15 +84,15 @@ def _show(run: Invocation, plan: Plan) -> None:
     for edit in plan.edits:
         _show_edit(run, edit)
     for problem in plan.problems[:_SHOWN]:
-        tell(f"{_place(problem)}: {problem.reason}", None)
+        print_error(f"{_place(problem)}: {problem.reason}", None)
     for conflict in plan.conflicts[:_SHOWN]:
-        tell(
+        print_error(
             f"{_place(conflict)}: {conflict.reason}; it was left as it is",
             "export again, and make the change there",
         )
     left = max(0, len(plan.problems) - _SHOWN) + max(0, len(plan.conflicts) - _SHOWN)
     if left:
-        tell(f"{left:,} more cannot be taken", None)
+        print_error(f"{left:,} more cannot be taken", None)
     if plan.missing:
         run.out.note(f"no line any more: {plan.missing:,}; --delete deletes what has none")
 
@@ -105,7 +105,7 @@ def _show_edit(run: Invocation, edit: Edit) -> None:
         old, new = f"version {edit.version}", "the file"
         show_diff(run.out, edit.before, edit.after, old=old, new=new, to_stdout=True)
         return
-    color = run.out.colored(sys.stdout)
+    color = run.out.is_colored(sys.stdout)
     for sign, text, code in (("-", edit.before, "31"), ("+", edit.after, "32")):
         for line in printable(text).splitlines():
             run.out.line(style(f"{sign} {line}", code, color))
@@ -129,7 +129,7 @@ def _report(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str
     for refusal in report.refused if report else ():
         edit = refusal.edit
         where = f"{edit.path}:{edit.line}" if edit.line else edit.path
-        tell(one_line(f"{where}: {refusal.reason}"), refusal.hint)
+        print_error(one_line(f"{where}: {refusal.reason}"), refusal.hint)
     for notice in report.notices if report else ():
         run.out.note(notice)
     if report is not None:

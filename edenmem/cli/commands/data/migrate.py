@@ -15,7 +15,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import From, opened
+from edenmem.cli.commands.data.v1_source import From, open_plan
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_when
@@ -143,17 +143,17 @@ def v1(
         _check_report(Path(report))
     if not dry_run and not run.store.info().initialised:
         raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
-    with opened(run, source, chosen.v1) as plan:
+    with open_plan(run, source, chosen.v1) as plan:
         if dry_run or not yes:
-            _tell_plan(run, plan, chosen, whole=dry_run)
+            _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
             return
         target = run.store.info().location
         if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
             run.out.note("nothing was changed")
             return
-        made = _migrated(run, plan, chosen)
-    views.tell_report(run, made)
+        made = _migrate(run, plan, chosen)
+    views.print_report(run, made)
     if report is not None:
         Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
     check = made.verification
@@ -162,7 +162,7 @@ def v1(
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def _migrated(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
+def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
     from edenmem.engine.migration.run import V1Runner
 
     async def work(model: LLM | None, embedder: Embedder | None) -> MigrationReport:
@@ -181,7 +181,7 @@ def _migrated(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationRep
     return run.with_models(work, llm=chosen.condense)
 
 
-def _tell_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
+def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
     from edenmem.engine.migration.planning import make_plan
 
     async def work(model: LLM | None, embedder: Embedder | None) -> Any:
@@ -195,7 +195,7 @@ def _tell_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool
                 tell=lambda done, total: tell("planning", done, total),
             )
 
-    views.tell_plan(run, run.with_models(work), whole=whole)
+    views.print_plan(run, run.with_models(work), whole=whole)
 
 
 def _v1_options(run: Invocation, **given: Any) -> V1Options:

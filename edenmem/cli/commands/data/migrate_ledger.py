@@ -11,7 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import From, opened
+from edenmem.cli.commands.data.v1_source import From, open_plan
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import AmbiguousReference, ConflictError, ExitCode, NotFoundError
@@ -37,7 +37,7 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     run.must_write("migrate up")
     taken = run.store.migrate_up()
     made = run.store.initialise()  # indexes that came with the steps
-    _tell_steps(run, taken, "took", "the schema is up to date already", also=made)
+    _print_steps(run, taken, "took", "the schema is up to date already", also=made)
 
 
 def down(
@@ -63,10 +63,10 @@ def down(
     if not confirm(f"Take {len(steps_back)} steps of the schema back?", yes=yes):
         run.out.note("nothing was changed")
         return
-    _tell_steps(run, run.store.migrate_down(to), "took back", "there was nothing to take back")
+    _print_steps(run, run.store.migrate_down(to), "took back", "there was nothing to take back")
 
 
-def _tell_steps(
+def _print_steps(
     run: Invocation, names: Sequence[str], verb: str, nothing: str, *, also: Sequence[str] = ()
 ) -> None:
     if run.out.is_data:
@@ -93,7 +93,7 @@ def status(
     """
     run = invocation(ctx)
     if run_id is not None:
-        views.tell_run(run, _run_of(run, run_id))
+        views.print_run(run, _run_of(run, run_id))
         return
     schema = run.store.schema()
     pending = [step for step in schema if step.applied_at is None]
@@ -124,7 +124,7 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
 
     v1_options = msgspec.convert(found.options, V1Options)
     with (
-        opened(run, source or _source_of(run, found), v1_options) as plan,
+        open_plan(run, source or _source_of(run, found), v1_options) as plan,
         steps(run) as tell,
     ):
         check = verified(
@@ -133,7 +133,7 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
             found,
             tell=lambda items: tell("verifying", items, max(found.total, items)),
         )
-    views.tell_verification(run, check)
+    views.print_verification(run, check)
     if not check.complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -165,7 +165,7 @@ def rollback(
             dry_run=dry_run,
             tell=lambda done: tell("taking back", done, max(found.done, done)),
         )
-    views.tell_rollback(run, report)
+    views.print_rollback(run, report)
 
 
 def _run_of(run: Invocation, text: str) -> MigrationRun:

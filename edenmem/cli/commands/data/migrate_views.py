@@ -79,7 +79,7 @@ _ROWS: list[Column[PlanRow]] = [
 ]
 
 
-def counted(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
+def format_counts(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
     """``12 facts, 3 texts`` of counts that are not zero."""
     order: Iterable[str] = words or counts
     names = words or {}
@@ -90,7 +90,7 @@ def counted(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -
     )
 
 
-def tell_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
+def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     """Print what a run would do; ``whole``: with samples and problems."""
     if run.out.is_data:
         run.out.objects([{"dry_run": True, **to_data(plan)}])
@@ -112,13 +112,13 @@ def tell_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
             ("not asked for", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
             ("goes on with", plan.resumes),
-            ("would write", counted(writes) or "nothing"),
+            ("would write", format_counts(writes) or "nothing"),
             ("there already", f"{already:,}" if already else None),
             ("v2 has", f"{conflicts:,} texts of its own; see --on-conflict" if conflicts else None),
             ("over limit", f"{long:,} texts, kept whole; see --condense" if long else None),
             ("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
-            ("problems", counted(plan.problems_by_kind)),
-            ("unknown fields", counted(plan.unknown_fields)),
+            ("problems", format_counts(plan.problems_by_kind)),
+            ("unknown fields", format_counts(plan.unknown_fields)),
             ("embedding", _embedding(plan)),
         ]
     )
@@ -130,8 +130,8 @@ def tell_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         if len(rows) > most:
             run.out.note(f"and {len(rows) - most:,} more; --dry-run --format json has them all")
     if whole:
-        _tell_samples(run, plan)
-        _tell_problems(run, plan)
+        _print_samples(run, plan)
+        _print_problems(run, plan)
     for notice in plan.notices:
         run.out.note(notice)
 
@@ -146,26 +146,26 @@ def _embedding(plan: MigrationPlan) -> str:
     return f"{plan.facts:,} facts, about {plan.tokens:,} tokens{model}"
 
 
-def _tell_samples(run: Invocation, plan: MigrationPlan) -> None:
+def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
     for sample in plan.samples:
         run.out.line()
-        run.out.indented("", f"{sample.kind} of {sample.scope}, from {sample.source}")
-        run.out.indented("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
-        run.out.indented("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
+        run.out.paragraph("", f"{sample.kind} of {sample.scope}, from {sample.source}")
+        run.out.paragraph("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
+        run.out.paragraph("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
 
 
-def _tell_problems(run: Invocation, plan: MigrationPlan) -> None:
+def _print_problems(run: Invocation, plan: MigrationPlan) -> None:
     if plan.problems:
         run.out.line()
     for problem in plan.problems[:_SHOWN]:
         where = f"{problem.collection}/{problem.document_id}"
-        run.out.indented(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
+        run.out.paragraph(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
     more = sum(plan.problems_by_kind.values()) - _SHOWN
     if more > 0:
         run.out.note(f"and {more:,} more problems; --format json names up to 1,000")
 
 
-def tell_report(run: Invocation, report: MigrationReport) -> None:
+def print_report(run: Invocation, report: MigrationReport) -> None:
     """Print what a run did, on one screen."""
     if run.out.is_data:
         run.out.objects([to_data(report)])
@@ -178,12 +178,12 @@ def tell_report(run: Invocation, report: MigrationReport) -> None:
                 ("condensed", report.condensed or None),
                 ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
                 ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
-                ("verified", check and _verified(check)),
+                ("verified", check and _describe_verification(check)),
             ]
         )
-        _tell_run_problems(run, report.run)
+        _print_run_problems(run, report.run)
         if check is not None:
-            _tell_missing(run, check)
+            _print_missing(run, check)
     for notice in report.notices:
         run.out.note(notice)
     if report.run.state is RunState.DONE:
@@ -198,14 +198,14 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("from", run.source),
         ("holds", ", ".join(f"{n:,} {name}" for name, n in run.documents.items())),
         ("items", f"{run.done:,} of {run.total:,}"),
-        ("outcome", counted(run.counts, _OUTCOMES)),
+        ("outcome", format_counts(run.counts, _OUTCOMES)),
         ("went on", f"{run.resumed} times" if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
         ("error", run.error),
     ]
 
 
-def tell_run(run: Invocation, found: MigrationRun) -> None:
+def print_run(run: Invocation, found: MigrationRun) -> None:
     """Print one run of the ledger."""
     if run.out.is_data:
         run.out.objects([to_data(found)])
@@ -219,38 +219,40 @@ def tell_run(run: Invocation, found: MigrationRun) -> None:
             ("options", ", ".join(_options(found))),
         ]
     )
-    _tell_run_problems(run, found)
+    _print_run_problems(run, found)
 
 
 def _options(found: MigrationRun) -> list[str]:
     """What was asked for beyond what is usual."""
     usual = {"shards": "merge", "episodes": "leave", "on_conflict": "keep"}
     return [
-        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {_listed(value)}"
+        name.replace("_", "-")
+        if value is True
+        else f"{name.replace('_', '-')} {_format_list(value)}"
         for name, value in found.options.items()
         if value and not name.endswith("_words") and usual.get(name) != value
     ]
 
 
-def _listed(value: object) -> str:
+def _format_list(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _tell_run_problems(run: Invocation, found: MigrationRun) -> None:
+def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
     """The problems that the ledger keeps, by their reasons, with the first of each."""
     by_reason: dict[str, list[str]] = {}
     for problem in found.problems:
         by_reason.setdefault(problem.reason, []).append(problem.source)
     for reason, sources in list(by_reason.items())[:_SHOWN]:
         more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
-        run.out.indented("  ", f"{one_line(reason, 200)}: {one_line(sources[0], 80)}{more}")
+        run.out.paragraph("  ", f"{one_line(reason, 200)}: {one_line(sources[0], 80)}{more}")
     told = ("kept", "bad", "failed")
     beyond = sum(found.counts.get(name, 0) for name in told) - len(found.problems)
     if beyond > 0:
         run.out.note(f"and {beyond:,} more; a plan (--dry-run) names those of the source")
 
 
-def tell_verification(run: Invocation, check: Verification) -> None:
+def print_verification(run: Invocation, check: Verification) -> None:
     """Print what a check found."""
     if run.out.is_data:
         run.out.objects([{**to_data(check), "complete": check.complete}])
@@ -261,17 +263,17 @@ def tell_verification(run: Invocation, check: Verification) -> None:
             ("documents", f"{check.documents:,}"),
             (
                 "accounted for",
-                counted(check.by_disposition, {**_OUTCOMES, "unaccounted": "missing"}),
+                format_counts(check.by_disposition, {**_OUTCOMES, "unaccounted": "missing"}),
             ),
             ("v2 kept", check.kept or None),
             ("changed since", check.changed or None),
-            ("result", _verified(check)),
+            ("result", _describe_verification(check)),
         ]
     )
-    _tell_missing(run, check)
+    _print_missing(run, check)
 
 
-def _verified(check: Verification) -> str:
+def _describe_verification(check: Verification) -> str:
     if check.complete:
         return f"all {check.documents:,} documents are accounted for"
     if check.unaccounted:
@@ -279,12 +281,12 @@ def _verified(check: Verification) -> str:
     return f"{check.documents:,} documents, but {check.seen:,} were looked at"
 
 
-def _tell_missing(run: Invocation, check: Verification) -> None:
+def _print_missing(run: Invocation, check: Verification) -> None:
     for missing in check.missing[:_SHOWN]:
-        run.out.indented(f"  {one_line(missing.source, 60)}: ", missing.reason)
+        run.out.paragraph(f"  {one_line(missing.source, 60)}: ", missing.reason)
 
 
-def tell_rollback(run: Invocation, report: RollbackReport) -> None:
+def print_rollback(run: Invocation, report: RollbackReport) -> None:
     """Print what a rollback took back and kept."""
     if run.out.is_data:
         run.out.objects([to_data(report)])
@@ -293,11 +295,11 @@ def tell_rollback(run: Invocation, report: RollbackReport) -> None:
     run.out.fields(
         [
             ("run", report.run.id),
-            (verb, counted(report.removed, _TARGETS) or "nothing"),
+            (verb, format_counts(report.removed, _TARGETS) or "nothing"),
             ("kept", f"{report.kept_total:,}, changed since" if report.kept_total else None),
         ]
     )
     for kept in report.kept[:_SHOWN]:
-        run.out.indented(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
+        run.out.paragraph(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
     if report.kept_total > _SHOWN:
         run.out.note(f"and {report.kept_total - _SHOWN:,} more; --format json names up to 1,000")

@@ -29,7 +29,7 @@ From = Annotated[
 
 
 @contextmanager
-def opened(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
+def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
     """The source, read and laid out."""
     from edenmem.engine.factory import open_v1_plan
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from edenmem.cli.app.failures import tell
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.progress import steps
 from edenmem.cli.terminal.data import to_data
@@ -22,7 +22,7 @@ def cost_of(cost: float | None) -> str:
     return f"${cost:.4f}" if cost else "no cost"
 
 
-def tell_plan(run: Invocation, plan: BackfillPlan) -> None:
+def print_plan(run: Invocation, plan: BackfillPlan) -> None:
     """Print what a backfill would do."""
     if run.out.is_data:
         run.out.objects([{"dry_run": True, **to_data(plan)}])
@@ -44,7 +44,7 @@ def tell_plan(run: Invocation, plan: BackfillPlan) -> None:
     )
 
 
-def tell_report(run: Invocation, report: BackfillReport) -> None:
+def print_report(run: Invocation, report: BackfillReport) -> None:
     """Print what a backfill did; failed batches are told on stderr."""
     if run.out.is_data:
         run.out.objects([report_data(report)])
@@ -60,7 +60,7 @@ def tell_report(run: Invocation, report: BackfillReport) -> None:
                 ("took", f"{report.seconds:.1f} s"),
             ]
         )
-    tell_failures(report)
+    print_failures(report)
 
 
 def report_data(report: BackfillReport) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def report_data(report: BackfillReport) -> dict[str, Any]:
     return to_data(report) | {"tokens": report.tokens, "cost": report.cost}
 
 
-def tell_failures(report: BackfillReport) -> None:
+def print_failures(report: BackfillReport) -> None:
     """Print on stderr which facts got no vector, and why."""
     for batch in report.failed:
         first, count = batch.fact_ids[0], len(batch.fact_ids)
         others = f" and {count - 1} others" if count > 1 else ""
-        tell(f"{first}{others}: {batch.reason}", batch.hint)
+        print_error(f"{first}{others}: {batch.reason}", batch.hint)
     if report.stopped_early:
-        tell(f"stopped early: {report.stopped_early}", report.hint)
+        print_error(f"stopped early: {report.stopped_early}", report.hint)
 
 
 @contextmanager

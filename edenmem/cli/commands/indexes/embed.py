@@ -9,11 +9,16 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.backfill_views import cost_of, progress_of, tell_plan, tell_report
+from edenmem.cli.commands.indexes.backfill_views import (
+    cost_of,
+    print_plan,
+    print_report,
+    progress_of,
+)
 from edenmem.cli.commands.indexes.embed_ending import SwitchAction, end_switch
 from edenmem.cli.commands.indexes.embed_switch import Wishes, changes_of
 from edenmem.cli.commands.indexes.embed_switch import switch as switch_model
-from edenmem.cli.commands.indexes.switch_views import standing_data, tell_standing
+from edenmem.cli.commands.indexes.switch_views import print_standing, standing_data
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
@@ -67,7 +72,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
             run.out.objects([to_data(found) | {"stale": found.total.stale, "switch": switch}])
             return
         if under_way:
-            tell_standing(run, *under_way)
+            print_standing(run, *under_way)
         length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
         run.out.fields([("model", f"{found.model}{length}")])
         run.out.listing([*found.agents, found.total], _columns(run, found.agents))
@@ -197,27 +202,27 @@ def backfill(
         raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
     chosen = _agent_id(run, agent)
 
-    async def planned(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
+    async def make_plan(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
         return _backfiller(run, embedder).plan(agent_id=chosen, limit=limit)
 
-    plan = run.with_models(planned)
+    plan = run.with_models(make_plan)
     _refuse_half_switch(run, plan)
     if dry_run:
-        tell_plan(run, plan)
+        print_plan(run, plan)
         return
     _announce(run, plan)
     if plan.replaced and not confirm(f"Replace {plan.replaced:,} vectors?", yes=yes):
         run.out.note("nothing was changed")
         return
 
-    async def filled(model: LLM | None, embedder: Embedder | None) -> BackfillReport:
+    async def run_backfill(model: LLM | None, embedder: Embedder | None) -> BackfillReport:
         with progress_of(run, plan.facts) as show:
             return await _backfiller(run, embedder).run(
                 agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
             )
 
-    report = run.with_models(filled)
-    tell_report(run, report)
+    report = run.with_models(run_backfill)
+    print_report(run, report)
     if report.stopped_early:
         raise typer.Exit(ExitCode.UNAVAILABLE)
     if report.failed:

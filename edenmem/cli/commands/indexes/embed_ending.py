@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.commands.indexes.switch_views import standing_data, tell_ending, tell_standing
+from edenmem.cli.commands.indexes.switch_views import print_ending, print_standing, standing_data
 from edenmem.cli.terminal.prompts import confirm
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def end_switch(
         if run.out.is_data:
             run.out.objects([{"dry_run": True, "action": action, **standing_data(*found)}])
         else:
-            tell_standing(run, *found)
+            print_standing(run, *found)
         return
     question = way.question.format(old=under_way.previous, new=under_way.model)
     if not confirm(question, yes=yes):
@@ -71,10 +71,10 @@ def end_switch(
 
     last = ("", 0)
 
-    def told(what: str, done: int) -> None:
+    def report_progress(what: str, done: int) -> None:
         nonlocal last
         if (what, done // _TOLD) != last:
             last = (what, done // _TOLD)
             run.out.progress(f"{what} … {done:,} facts" if done else f"{what} …")
 
-    tell_ending(run, way.go(ender, told))
+    print_ending(run, way.go(ender, report_progress))

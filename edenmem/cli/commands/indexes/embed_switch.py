@@ -12,12 +12,12 @@ import typer
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.commands.indexes.backfill_views import (
     cost_of,
+    print_failures,
+    print_report,
     progress_of,
     report_data,
-    tell_failures,
-    tell_report,
 )
-from edenmem.cli.commands.indexes.switch_views import comparison_data, standing, tell_comparison
+from edenmem.cli.commands.indexes.switch_views import comparison_data, print_comparison, standing
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.lines import lines_of
 from edenmem.cli.terminal.prompts import confirm
@@ -75,10 +75,10 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
 def switch(run: Invocation, wishes: Wishes) -> None:
     """Prepare the switch, compare, and make it; each step as far as it is wanted."""
     settings = _settings_after(run, wishes)
-    labelled = _labelled(run, wishes.compare)
-    plan = _asked(run, settings, lambda switcher, old: switcher.plan())
+    labelled = _read_labelled_set(run, wishes.compare)
+    plan = _run_with_switcher(run, settings, lambda switcher, old: switcher.plan())
     if wishes.dry_run:
-        _tell_plan(run, plan)
+        _print_plan(run, plan)
         return
     _announce(run, plan)
     if plan.backfill.facts and not confirm(
@@ -86,10 +86,10 @@ def switch(run: Invocation, wishes: Wishes) -> None:
     ):
         run.out.note("nothing was changed")
         return
-    filled = _filled(run, settings, wishes, plan)
-    comparison = _compared(run, settings, wishes, plan, labelled) if labelled else None
+    filled = _fill_vectors(run, settings, wishes, plan)
+    comparison = _compare_models(run, settings, wishes, plan, labelled) if labelled else None
     if wishes.prepare_only:
-        _tell(run, plan, filled, comparison)
+        _print_outcome(run, plan, filled, comparison)
         run.out.note(f"{plan.switch.previous} is in force as before; the same command switches")
         return
     if comparison is not None:
@@ -100,13 +100,13 @@ def switch(run: Invocation, wishes: Wishes) -> None:
         run.out.note("all is prepared, and nothing was switched")
         return
 
-    async def committed(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
+    async def run_commit(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
         return await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
 
-    _asked(run, settings, committed)
-    after = _asked(run, settings, lambda switcher, old: switcher.plan())
-    _tell(run, after, filled, comparison)
-    _tell_configuration(run, after, wishes)
+    _run_with_switcher(run, settings, run_commit)
+    after = _run_with_switcher(run, settings, lambda switcher, old: switcher.plan())
+    _print_outcome(run, after, filled, comparison)
+    _print_configuration(run, after, wishes)
 
 
 # -- the steps -----------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
     return loaded.settings
 
 
-def _asked(run: Invocation, settings: Settings, work: Any) -> Any:
+def _run_with_switcher(run: Invocation, settings: Settings, work: Any) -> Any:
     """The result of async work with the switcher of the new model and with the configured one."""
     from edenmem.engine.embeddings.switch import ModelSwitcher
     from edenmem.engine.factory import EMBEDDER_HINT, open_budget, open_embedder
@@ -157,7 +157,7 @@ def _check_name(settings: Settings, new: Embedder) -> None:
         )
 
 
-def _labelled(run: Invocation, file: str | None) -> LabelledSet | None:
+def _read_labelled_set(run: Invocation, file: str | None) -> LabelledSet | None:
     if file is None:
         return None
     from edenmem.engine.evaluation.queries import read_queries
@@ -169,7 +169,7 @@ def _labelled(run: Invocation, file: str | None) -> LabelledSet | None:
     return labelled
 
 
-def _filled(
+def _fill_vectors(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan
 ) -> BackfillReport:
     from edenmem.engine.embeddings.switch import lacking
@@ -178,15 +178,15 @@ def _filled(
         with progress_of(run, plan.backfill.facts) as show:
             return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
 
-    report: BackfillReport = _asked(run, settings, fill)
+    report: BackfillReport = _run_with_switcher(run, settings, fill)
     if report.stopped_early or lacking(report):
-        tell_report(run, report)
+        print_report(run, report)
         run.out.note(f"{plan.switch.in_force} is in force as before; run the same command to go on")
         raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)
     return report
 
 
-def _compared(
+def _compare_models(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
 ) -> Comparison:
     from edenmem.engine.evaluation.tuning import compare_models
@@ -201,9 +201,9 @@ def _compared(
             new=(settings, switcher.embedder),
         )
 
-    comparison: Comparison = _asked(run, settings, compare)
+    comparison: Comparison = _run_with_switcher(run, settings, compare)
     if not run.out.is_data:
-        tell_comparison(run, comparison)
+        print_comparison(run, comparison)
     return comparison
 
 
@@ -220,7 +220,7 @@ def _refuse_loss(comparison: Comparison, wishes: Wishes) -> None:
     )
 
 
-# -- telling -------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------
 
 
 def _announce(run: Invocation, plan: SwitchPlan) -> None:
@@ -236,7 +236,7 @@ def _announce(run: Invocation, plan: SwitchPlan) -> None:
         run.out.note(f"searches go by {plan.switch.in_force} until the switch")
 
 
-def _tell_plan(run: Invocation, plan: SwitchPlan) -> None:
+def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
     if run.out.is_data:
         run.out.objects([{"dry_run": True, **to_data(plan)}])
         return
@@ -253,7 +253,7 @@ def _tell_plan(run: Invocation, plan: SwitchPlan) -> None:
     )
 
 
-def _tell(
+def _print_outcome(
     run: Invocation, plan: SwitchPlan, filled: BackfillReport, comparison: Comparison | None
 ) -> None:
     if run.out.is_data:
@@ -271,10 +271,10 @@ def _tell(
                 ("took", f"{filled.seconds:.1f} s"),
             ]
         )
-    tell_failures(filled)
+    print_failures(filled)
 
 
-def _tell_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
+def _print_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
     """What to write down, so that other processes follow."""
     values = ", ".join(
         f"{key.partition('.')[2]} = {_toml(value)}" for key, value in wishes.changes.items()

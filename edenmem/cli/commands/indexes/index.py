@@ -13,10 +13,10 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.index_views import (
     conflict_columns,
     conflict_data,
-    shown_waiting,
-    tell_actions,
-    tell_differences,
-    tell_states,
+    print_actions,
+    print_differences,
+    print_states,
+    show_waiting,
 )
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_duration
@@ -98,7 +98,7 @@ def create(
         if not dry_run:
             for action in keeper.replace(older, dry_run=True):
                 run.out.note(f"{action.name} on {action.state.collection}: {action.note}")
-        if not dry_run and not confirm(f"Replace {_counted(older)}?", yes=yes):
+        if not dry_run and not confirm(f"Replace {_describe_indexes(older)}?", yes=yes):
             run.out.note("nothing was changed")
             return
         replaced = keeper.replace(older, dry_run=dry_run)
@@ -116,7 +116,7 @@ def list_(ctx: typer.Context, names: _Names = None) -> None:
     edenmem index list
     """
     run = invocation(ctx)
-    tell_states(run, _keeper(run).states(names or ()))
+    print_states(run, _keeper(run).states(names or ()))
 
 
 @app.command("status", cls=Command)
@@ -143,8 +143,8 @@ def status(
     else:
         states = [s for s in keeper.states() if s.kind != "ordinary" or s.replaces]
     if wait:
-        states = _waited(run, keeper, [state.name for state in states], seconds)
-    tell_states(run, states)
+        states = _wait(run, keeper, [state.name for state in states], seconds)
+    print_states(run, states)
     wrong = [s for s in states if s.status not in _FINE]
     if wrong:
         raise typer.Exit(ExitCode.SOME_FAILED)
@@ -197,10 +197,10 @@ def update(
     states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
     if not states:
         run.out.note("every index is as wanted")
-        tell_actions(run, [])
+        print_actions(run, [])
         return
-    tell_differences(run, states)
-    if not dry_run and not confirm(f"Update {_counted(states)}?", yes=yes):
+    print_differences(run, states)
+    if not dry_run and not confirm(f"Update {_describe_indexes(states)}?", yes=yes):
         run.out.note("nothing was changed")
         return
     actions = keeper.update(states, anew=rebuild, dry_run=dry_run)
@@ -231,26 +231,26 @@ def drop(
     keeper = _keeper(run)
     planned = keeper.drop(names, dry_run=True)
     if dry_run:
-        tell_actions(run, planned)
+        print_actions(run, planned)
         return
     states = [action.state for action in planned if action.outcome == "would_drop"]
     if not yes:
         for state in states:
             run.out.note(f"{state.name} on {state.collection}")
-    if not confirm(f"Drop {_counted(states)}?", yes=yes):
+    if not confirm(f"Drop {_describe_indexes(states)}?", yes=yes):
         run.out.note("nothing was changed")
         return
-    tell_actions(run, keeper.drop(names))
+    print_actions(run, keeper.drop(names))
 
 
-def _counted(states: Sequence[IndexState]) -> str:
+def _describe_indexes(states: Sequence[IndexState]) -> str:
     return f"these {len(states)} indexes" if len(states) > 1 else "this index"
 
 
-def _waited(
+def _wait(
     run: Invocation, keeper: IndexKeeper, names: Sequence[str], seconds: float
 ) -> list[IndexState]:
-    with shown_waiting(run) as tell:
+    with show_waiting(run) as tell:
         return list(keeper.wait(names, timeout=seconds, tell=tell))
 
 
@@ -267,9 +267,9 @@ def _finish(
 
     if wait:
         building = [a.name for a in actions if a.state.status == "building"]
-        now = {state.name: state for state in _waited(run, keeper, building, timeout)}
+        now = {state.name: state for state in _wait(run, keeper, building, timeout)}
         actions = [msgspec.structs.replace(a, state=now.get(a.name, a.state)) for a in actions]
-    tell_actions(run, actions)
+    print_actions(run, actions)
     late = [a.name for a in actions if wait and a.state.status == "building"]
     if late:
         run.out.note(

@@ -60,7 +60,7 @@ _WITH_NOTES: list[Column[IndexState]] = [
 ]
 
 
-def tell_states(run: Invocation, states: Sequence[IndexState]) -> None:
+def print_states(run: Invocation, states: Sequence[IndexState]) -> None:
     """Print indexes, and below the table their notes in full, each once."""
     if run.out.is_data or run.out.format is OutputFormat.MARKDOWN:
         run.out.listing(states, _WITH_NOTES, data=state_data)
@@ -73,7 +73,7 @@ def tell_states(run: Invocation, states: Sequence[IndexState]) -> None:
     if notes:
         run.out.line()
     for note, names in notes.items():
-        run.out.indented("", f"{', '.join(names)}: {note}", indent=2)
+        run.out.paragraph("", f"{', '.join(names)}: {note}", indent=2)
 
 
 def _list_note(state: IndexState) -> str:
@@ -87,7 +87,7 @@ def state_data(state: IndexState) -> dict[str, Any]:
     return plain
 
 
-def grouped_steps(steps: Sequence[str]) -> list[str]:
+def summarise_steps(steps: Sequence[str]) -> list[str]:
     """The steps of preparing a store, with migrations counted, and indexes by collection."""
     migrations = [step for step in steps if step.startswith("migration ")]
     indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
@@ -139,7 +139,7 @@ def action_data(action: IndexAction) -> dict[str, Any]:
     return {"outcome": action.outcome, **state_data(action.state), "note": _note(action)}
 
 
-def tell_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
+def print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
     """Print what was done; indexes of no interest (ordinary ones that are there) are counted."""
     if run.out.is_data:
         run.out.objects(action_data(action) for action in actions)
@@ -153,21 +153,21 @@ def tell_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
         words = [f"{action.name}: {_OUTCOMES[action.outcome]}"]
         if action.outcome == "would_replace":
             words[0] += f": {action.note}"
-            run.out.indented("", words[0], indent=2)
+            run.out.paragraph("", words[0], indent=2)
             continue
         if action.outcome in ("made", "updated", "there") and action.state.status != "ready":
             words.append(state_word(action.state))
         run.out.safe(", ".join(words))
         note = what_of(action.state) if action.outcome == "different" else _note(action)
         if note:
-            run.out.indented("  ", note)
+            run.out.paragraph("  ", note)
 
 
 def _note(action: IndexAction) -> str:
     return action.note or action.state.note
 
 
-def tell_differences(run: Invocation, states: Sequence[IndexState]) -> None:
+def print_differences(run: Invocation, states: Sequence[IndexState]) -> None:
     """Show on stderr what an update would change."""
     for state in states:
         run.out.note(f"{state.name} on {state.collection}")
@@ -176,7 +176,7 @@ def tell_differences(run: Invocation, states: Sequence[IndexState]) -> None:
 
 
 @contextmanager
-def shown_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
+def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
     """What to call with each look at indexes that are built; a pipe is told once."""
     if run.quiet or not sys.stderr.isatty():
         told: set[str] = set()
@@ -200,7 +200,7 @@ def shown_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], 
     )
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
+    console = Console(stderr=True, no_color=not run.out.is_colored(sys.stderr))
     with Progress(
         *columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True
     ) as progress:

@@ -29,7 +29,7 @@ def standing(switch: VectorSwitch) -> str:
     return _SAID[switch.phase].format(previous=switch.previous)
 
 
-def tell_standing(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
+def print_standing(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
     """Print a switch that is under way, and what to do about it on stderr."""
     from edenmem.models.switch import WAY_ON
 
@@ -54,7 +54,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
     return to_data(comparison) | {"loss": comparison.loss}
 
 
-def tell_comparison(run: Invocation, comparison: Comparison) -> None:
+def print_comparison(run: Invocation, comparison: Comparison) -> None:
     """Print what both models find, recipe by recipe."""
     run.out.fields([("old", comparison.old_model), ("new", comparison.new_model)])
     k = comparison.top_k
@@ -70,7 +70,7 @@ def tell_comparison(run: Invocation, comparison: Comparison) -> None:
     run.out.listing(comparison.pairs, columns)
 
 
-def tell_ending(run: Invocation, ending: SwitchEnding) -> None:
+def print_ending(run: Invocation, ending: SwitchEnding) -> None:
     """Print what became of a switch."""
     if run.out.is_data:
         run.out.objects([to_data(ending)])

@@ -35,7 +35,7 @@ def action_words(entry: AuditEntry) -> str:
     return f"undo: {words}" if entry.undoes else words
 
 
-def said(entry: AuditEntry) -> str:
+def summarise_entry(entry: AuditEntry) -> str:
     """What an entry is about, in one line: the text, or what was set."""
     before, after = entry.before or {}, entry.after or {}
     for name in _TEXTS:
@@ -111,7 +111,7 @@ def log_columns(
             Column("who", lambda entry: entry.actor.name),
             Column("what", action_words),
             Column("where", place),
-            Column("says", said, "text"),
+            Column("says", summarise_entry, "text"),
         ]
         if run.out.room >= _WIDE:  # what 'undo --run' and --command take
             shown[3:3] = [

@@ -9,18 +9,18 @@ import msgspec
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope, chosen_accounts
+from edenmem.cli.app.choosing import choose_scope, resolve_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
     HISTORY,
     agent_name,
     consolidation_columns,
+    print_edit,
     scope_name,
-    tell_edit,
 )
 from edenmem.cli.commands.memory.why import text_why
-from edenmem.cli.terminal.editing import change_text, given_text, show_diff
+from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.engine.reports import EditReport
 from edenmem.engine.scopes.overview import word_limit_of
@@ -55,7 +55,7 @@ def list_texts(
     """
     run = invocation(ctx)
     agent_id = run.resolver.agent(agent).id if agent else None
-    owners = chosen_accounts(run, user, account, agent_id=agent_id)
+    owners = resolve_accounts(run, user, account, agent_id=agent_id)
 
     def texts() -> Iterator[Consolidation]:
         stored = run.store.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
@@ -147,7 +147,7 @@ def edit(
     edenmem consolidation edit --agent mira --file mira.md --yes
     """
     run = invocation(ctx)
-    new = given_text(content, file)
+    new = read_text_option(content, file)
     scope = choose_scope(
         run,
         kind=kind,
@@ -180,7 +180,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
-        tell=lambda report: tell_edit(run, report),
+        tell=lambda report: print_edit(run, report),
     )
 
 
@@ -303,7 +303,7 @@ def restore(
     report = run.edit(
         lambda editor: editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
     )
-    tell_edit(run, report)
+    print_edit(run, report)
 
 
 app.command("why", cls=Command)(text_why)

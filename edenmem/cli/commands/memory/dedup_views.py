@@ -50,7 +50,7 @@ def show_group(run: Invocation, group: FactGroup, title: str) -> None:
     )
 
 
-def tell_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
+def print_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
     """Print the groups that there are."""
     if run.out.is_data:
         run.out.objects(to_data(group) for group in groups)
@@ -62,7 +62,7 @@ def tell_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
         run.out.note("no facts of one scope say nearly the same")
 
 
-def tell_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
+def print_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
     """Print what a model would merge."""
     if run.out.is_data:
         run.out.objects({"dry_run": True, **to_data(proposal)} for proposal in proposals)
@@ -113,7 +113,7 @@ def choose(run: Invocation, group: FactGroup, title: str) -> Merge | None:
     return merge_by_hand(group.facts, text, reason="merged by hand")
 
 
-def tell_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
+def print_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
     """Print what was merged; what stayed is told on stderr."""
     run.out.listing(
         reports,

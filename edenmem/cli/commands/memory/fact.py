@@ -19,15 +19,15 @@ from edenmem.cli.app.views import (
     HISTORY,
     agent_name,
     fact_columns,
+    print_edit,
+    print_edits,
     scope_name,
-    tell_edit,
-    tell_edits,
 )
 from edenmem.cli.commands.memory.fact_dedup import dedup
 from edenmem.cli.commands.memory.why import fact_why
 from edenmem.cli.commands.search.searchable import await_search
 from edenmem.cli.terminal.data import keys_of, to_data
-from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
@@ -171,7 +171,7 @@ def add(
     run = invocation(ctx)
     check_hold_facts([kind] if kind else ())
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-    new = given_text(text if content is None else content, file)
+    new = read_text_option(text if content is None else content, file)
     scope = choose_scope(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, new_group=True
     )
@@ -183,7 +183,7 @@ def add(
         ),
         embed=not dry_run,
     )
-    tell_edit(run, report)
+    print_edit(run, report)
     if not dry_run:
         await_search(run, report.target_id, wait=wait, seconds=seconds)
 
@@ -213,14 +213,14 @@ def edit(
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     found = _existing(run, fact)
-    new = given_text(content, file)
+    new = read_text_option(content, file)
     if private is not None:
         report = run.edit(
             lambda editor: editor.set_private(
                 "fact", found.id, private, reason=reason, dry_run=dry_run
             )
         )
-        tell_edit(run, report)
+        print_edit(run, report)
         if new is None:
             return
 
@@ -245,7 +245,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
-        tell=lambda report: tell_edit(run, report),
+        tell=lambda report: print_edit(run, report),
     )
     if written is not None:
         await_search(run, found.id, wait=wait, seconds=seconds)
@@ -282,7 +282,7 @@ def delete(
             for fact in found
         ]
 
-    tell_edits(run, run.edit(work))
+    print_edits(run, run.edit(work))
 
 
 @app.command("history", cls=Command)
@@ -323,7 +323,7 @@ def restore(
         ),
         embed=not dry_run,
     )
-    tell_edit(run, report, verbs=("restore", "restored"))
+    print_edit(run, report, verbs=("restore", "restored"))
     if not dry_run:
         await_search(run, fact_id, wait=wait, seconds=seconds)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import check_hold_facts, choose_agent, chosen_accounts
+from edenmem.cli.app.choosing import check_hold_facts, choose_agent, resolve_accounts
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.dedup_views import (
     choose,
+    print_groups,
+    print_merges,
+    print_proposals,
     show_merge,
-    tell_groups,
-    tell_merges,
-    tell_proposals,
 )
 from edenmem.cli.terminal.prompts import confirm, person_is_there
 from edenmem.errors import (
@@ -89,7 +89,7 @@ def dedup(
             hint="--llm lets a model propose it, --dry-run only shows the groups",
         )
     chosen = choose_agent(run, agent)
-    owners = chosen_accounts(run, user, account, agent_id=chosen.id)
+    owners = resolve_accounts(run, user, account, agent_id=chosen.id)
 
     async def find(merger: FactMerger, model: LLM | None) -> list[FactGroup]:
         found = merger.groups(chosen.id, kinds=kinds or (), user_ids=owners, floor=floor / 100)
@@ -102,7 +102,7 @@ def dedup(
     if llm and groups:
         _by_model(run, groups, yes=yes, dry_run=dry_run)
     elif dry_run or not groups:
-        tell_groups(run, groups)
+        print_groups(run, groups)
     else:
         _by_hand(run, groups)
 
@@ -119,7 +119,7 @@ def _by_model(run: Invocation, groups: Sequence[FactGroup], *, yes: bool, dry_ru
         confirm("", yes=False)  # tells what to add, before a model is paid
     proposals = _with_merger(run, propose, llm=True)
     if dry_run:
-        tell_proposals(run, proposals)
+        print_proposals(run, proposals)
         return
     for proposal in proposals:
         for why in proposal.refused:
@@ -155,7 +155,7 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
         return made
 
     reports = _with_merger(run, make)
-    tell_merges(run, reports)
+    print_merges(run, reports)
     for error in missed:
         run.out.note(f"not merged: {error.message}")
     if partly or missed or any(report.stayed for report in reports):

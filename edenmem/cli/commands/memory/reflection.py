@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_agent, choose_scope, chosen_accounts
+from edenmem.cli.app.choosing import choose_agent, choose_scope, resolve_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
     agent_name,
+    print_edit,
+    print_edits,
     reflection_columns,
     scope_name,
-    tell_edit,
-    tell_edits,
 )
-from edenmem.cli.terminal.editing import change_text, given_text
+from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Reflection
@@ -61,7 +61,7 @@ def list_reflections(
         scopes = tuple(s.scope for s in run.store.scopes(agent_id=chosen.id, kinds=kinds))
     elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
         chosen = choose_agent(run, agent)
-        owners = chosen_accounts(run, user, account, agent_id=chosen.id)
+        owners = resolve_accounts(run, user, account, agent_id=chosen.id)
         scopes = tuple(Scope.user(chosen.id, owner) for owner in owners or ())
     else:
         scopes = (
@@ -134,7 +134,7 @@ def add(
     edenmem reflection add --agent mira --user lena "Wants short answers."
     """
     run = invocation(ctx)
-    new = given_text(text if content is None else content, file)
+    new = read_text_option(text if content is None else content, file)
     scope = choose_scope(
         run,
         kind=kind,
@@ -152,7 +152,7 @@ def add(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
         )
     )
-    tell_edit(run, report)
+    print_edit(run, report)
 
 
 @app.command("edit", cls=Command)
@@ -190,11 +190,11 @@ def edit(
         run.out,
         found.content,
         name=f"reflection-{found.id}",
-        given=given_text(content, file),
+        given=read_text_option(content, file),
         yes=yes,
         dry_run=dry_run,
         write=write,
-        tell=lambda report: tell_edit(run, report),
+        tell=lambda report: print_edit(run, report),
     )
 
 
@@ -233,4 +233,4 @@ def delete(
             for reflection in found
         ]
 
-    tell_edits(run, run.edit(work))
+    print_edits(run, run.edit(work))

@@ -81,7 +81,7 @@ def _one(
         _data(run, plan)
         return
     if not (run.out.is_data and (yes or dry_run)):
-        _tell_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
+        _print_plan(run, plan, to_stdout=dry_run and not run.out.is_data)
     if dry_run:
         _data(run, plan)
         return
@@ -97,7 +97,7 @@ def _one(
         run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again")
 
 
-def _tell_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
+def _print_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
     tell = run.out.safe if to_stdout else run.out.note
     tell(_line(run, step.of or step.entry))
     if step.forced:
@@ -150,13 +150,13 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
         for step in undoer.undo_run(run_id, force=force, dry_run=True):
             planned[step.outcome] += 1
             if planned.total() <= _SHOWN or step.outcome is UndoOutcome.REFUSED:
-                tell(_told(run, step))
+                tell(_describe_step(run, step))
         if planned.total() > _SHOWN:
             tell(f"and more; 'edenmem log --run {run_id}' shows all")
         if planned.total() == planned[UndoOutcome.ALREADY]:
             run.out.note("nothing to do: nothing of what the run changed is left")
             return
-        tell(f"would be: {_counted(planned)}")
+        tell(f"would be: {_format_counts(planned)}")
         if dry_run:
             if planned[UndoOutcome.REFUSED]:
                 raise typer.Exit(ExitCode.SOME_FAILED)
@@ -176,20 +176,20 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
     else:
         for step in _with_vectors(run, steps()):
             if step.outcome is UndoOutcome.REFUSED:
-                run.out.safe(_told(run, step))
-        run.out.line(_counted(done))
+                run.out.safe(_describe_step(run, step))
+        run.out.line(_format_counts(done))
         if done[UndoOutcome.DONE]:
             run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
     if done[UndoOutcome.REFUSED]:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def _told(run: Invocation, step: UndoStep) -> str:
+def _describe_step(run: Invocation, step: UndoStep) -> str:
     line = f"{step.outcome.value:<8} {_line(run, step.entry)}"
     return f"{line}: {step.why}" if step.why else line
 
 
-def _counted(counts: Counter[UndoOutcome]) -> str:
+def _format_counts(counts: Counter[UndoOutcome]) -> str:
     return (
         ", ".join(
             f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome]

@@ -46,7 +46,7 @@ def fact_why(
     if run.out.is_data:
         run.out.objects([to_data(found)])
     else:
-        tell_fact(run, found)
+        print_fact(run, found)
 
 
 def text_why(
@@ -77,10 +77,10 @@ def text_why(
     if run.out.is_data:
         run.out.objects(to_data(each) for each in found)
     else:
-        tell_text(run, found)
+        print_text(run, found)
 
 
-def tell_fact(run: Invocation, why: FactWhy) -> None:
+def print_fact(run: Invocation, why: FactWhy) -> None:
     """Print why there is a fact."""
     fact = why.fact
     run.out.fields(
@@ -97,21 +97,21 @@ def tell_fact(run: Invocation, why: FactWhy) -> None:
             ("cost", usage_line(why.models) if why.models else ""),
         ]
     )
-    _tell_messages(run, why.source)
+    _print_messages(run, why.source)
     if why.decisions:
         _title(run, "what was decided")
         for decision in why.decisions:
             about = f" {decision.target_id}" if decision.target_id else ""
             reason = f": {decision.reason}" if decision.reason else ""
-            run.out.indented("  ", f"{decision.action}{about}{reason}", indent=4)
+            run.out.paragraph("  ", f"{decision.action}{about}{reason}", indent=4)
     if why.replaced:
         _title(run, "it said before")
         for text in why.replaced:
-            run.out.indented("  ", text, indent=4)
+            run.out.paragraph("  ", text, indent=4)
     if why.changes:
         _title(run, "what happened to it")
         for entry in why.changes:
-            run.out.indented("  ", _happened(entry), indent=4)
+            run.out.paragraph("  ", _describe_entry(entry), indent=4)
 
 
 def _formation(why: FactWhy) -> str | None:
@@ -122,22 +122,22 @@ def _formation(why: FactWhy) -> str | None:
     return why.fact.formation_id
 
 
-def tell_text(run: Invocation, found: Sequence[TextWhy]) -> None:
+def print_text(run: Invocation, found: Sequence[TextWhy]) -> None:
     """Print what went into the versions of a text."""
     scope = found[0].scope
     run.out.fields([("where", scope_name(run, scope))])
     for why in found:
         _title(run, _version_title(why.version))
         if why.change is not None and why.change.reason:
-            run.out.indented("  ", why.change.reason, indent=4)
+            run.out.paragraph("  ", why.change.reason, indent=4)
         if why.taken_back_by:
-            run.out.indented("  ", f"taken back by {why.taken_back_by}", indent=4)
+            run.out.paragraph("  ", f"taken back by {why.taken_back_by}", indent=4)
         for part in why.ingredients:
             if part.reflection is None:
-                run.out.indented("  - ", f"{part.reflection_id}, removed since", indent=4)
+                run.out.paragraph("  - ", f"{part.reflection_id}, removed since", indent=4)
                 continue
-            run.out.indented("  - ", part.reflection.content, indent=4)
-            run.out.indented("    ", _origin(run, part.source, part.reflection), indent=4)
+            run.out.paragraph("  - ", part.reflection.content, indent=4)
+            run.out.paragraph("    ", _origin(run, part.source, part.reflection), indent=4)
 
 
 def _version_title(version: HistoryEntry) -> str:
@@ -158,7 +158,7 @@ def _origin(run: Invocation, source: Source, reflection: object) -> str:
     return ", ".join(parts)
 
 
-def _tell_messages(run: Invocation, source: Source) -> None:
+def _print_messages(run: Invocation, source: Source) -> None:
     if not source.messages and not source.missing_message_ids:
         return
     _title(run, "what was said")
@@ -166,9 +166,9 @@ def _tell_messages(run: Invocation, source: Source) -> None:
         run.store, [message.sender for message in source.messages if message.sender]
     )
     for message in source.messages:
-        run.out.indented("  ", f"{_speaker(message, known)} {message.content}", indent=4)
+        run.out.paragraph("  ", f"{_speaker(message, known)} {message.content}", indent=4)
     if source.missing_message_ids:
-        run.out.indented("  ", f"{len(source.missing_message_ids)} messages are gone", indent=4)
+        run.out.paragraph("  ", f"{len(source.missing_message_ids)} messages are gone", indent=4)
 
 
 def _speaker(message: Message, known: dict[str, str]) -> str:
@@ -184,11 +184,11 @@ def _session(source: Source) -> str:
     return label if label == source.session.id else f"{label} ({source.session.id})"
 
 
-def _happened(entry: AuditEntry) -> str:
+def _describe_entry(entry: AuditEntry) -> str:
     told = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
     return f"{told}: {entry.reason}" if entry.reason else told
 
 
 def _title(run: Invocation, text: str) -> None:
     run.out.line()
-    run.out.indented("", text, indent=2)
+    run.out.paragraph("", text, indent=2)

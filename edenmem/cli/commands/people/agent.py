@@ -9,7 +9,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import tell_edit
+from edenmem.cli.app.views import print_edit
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError
 from edenmem.models.host import Agent
@@ -100,8 +100,8 @@ def add(
 
     run = invocation(ctx)
     agent = Agent(
-        id=options.checked_id(hex_id),
-        username=options.checked_username(username),
+        id=options.parse_id(hex_id),
+        username=options.parse_username(username),
         name=name,
         persona=persona,
         owner=run.resolver.user(owner).id if owner else None,
@@ -165,4 +165,4 @@ def _switch(
             dry_run=dry_run,
         )
     )
-    tell_edit(run, report, target=f"agent {found.username}")
+    print_edit(run, report, target=f"agent {found.username}")

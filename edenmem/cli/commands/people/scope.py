@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope, chosen_accounts
+from edenmem.cli.app.choosing import choose_scope, resolve_accounts
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
     agent_name,
+    print_edit,
     scope_columns,
     scope_name,
     scope_status,
     state,
-    tell_edit,
 )
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.overview import scope_statuses
@@ -49,7 +49,7 @@ def list_scopes(
         run.settings,
         agent_id=agent_id,
         kinds=kinds or (),
-        user_ids=chosen_accounts(run, user, account, agent_id=agent_id),
+        user_ids=resolve_accounts(run, user, account, agent_id=agent_id),
         min_pending=1 if due else 0,
     )
     if due:
@@ -195,7 +195,7 @@ def policy(
             dry_run=dry_run,
         )
     )
-    tell_edit(run, report, target=f"the policy of {_of(run, scope)}")
+    print_edit(run, report, target=f"the policy of {_of(run, scope)}")
 
 
 def _of(run: Invocation, scope: Scope) -> str:
@@ -282,7 +282,7 @@ def pause(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
     )
     report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
-    tell_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
+    print_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
 
 
 @app.command("resume", cls=Command)
@@ -307,4 +307,4 @@ def resume(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
     )
     report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
-    tell_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))
+    print_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))

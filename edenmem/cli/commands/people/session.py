@@ -156,12 +156,12 @@ def import_(
             owner=owner,
             actor=run.actor,
         )
-    tell_import(run, report, dry_run=dry_run)
+    print_import(run, report, dry_run=dry_run)
     if report.problems:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def tell_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
+def print_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
     """Print what an import did; the bad lines on stderr."""
     for number, problem in report.problems:
         run.out.note(f"line {number}: {problem}")

@@ -93,8 +93,8 @@ def add(
 
     run = invocation(ctx)
     user = User(
-        id=options.checked_id(hex_id),
-        username=options.checked_username(username),
+        id=options.parse_id(hex_id),
+        username=options.parse_username(username),
         created_at=utc_now(),
     )
     if not add_account(run.store, user, actor=run.actor, at=utc_now()):
@@ -139,23 +139,23 @@ def merge(
     if target_id not in person_of(run.store, source_id).ids:
         run.out.note("the accounts are not linked: the memory becomes that of another user")
     if dry_run or not planned:
-        _tell_merges(run, planned)
+        _print_merges(run, planned)
         return
     if not run.out.is_data:
-        _tell_merges(run, planned)
+        _print_merges(run, planned)
     if not confirm("Move this memory?", yes=yes):
         run.out.note("nothing was changed")
         return
     done = list(merger.merge(source_id, target_id, agent_id=agent_id, reason=reason))
     if run.out.is_data:
-        _tell_merges(run, done)
+        _print_merges(run, done)
     run.out.note(f"run {run.actor.run_id}: 'edenmem undo --run {run.actor.run_id}' takes it back")
     if left := sum(each.left for each in done):
         run.out.note(f"{left} changed in the meantime and left: run the same command again")
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def _tell_merges(run: Invocation, merges: list[AccountMerge]) -> None:
+def _print_merges(run: Invocation, merges: list[AccountMerge]) -> None:
     from edenmem.engine.edits.user_merging import AccountMerge
 
     columns: list[Column[AccountMerge]] = [

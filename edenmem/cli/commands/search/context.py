@@ -83,18 +83,18 @@ def show(
         llm=recall is not Recall.OFF,
     )
     if agent is None and len(found.agents) > 1:
-        _tell_whose(run, found)
-    tell_context(run, report)
+        _print_whose(run, found)
+    print_context(run, report)
 
 
-def _tell_whose(run: Invocation, session: Session) -> None:
+def _print_whose(run: Invocation, session: Session) -> None:
     known = load_labels(run.store, session.agents)
     there = [known[agent_id] for agent_id in session.agents if agent_id in known]
     if len(there) > 1:
         run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")
 
 
-def tell_context(run: Invocation, report: ContextReport) -> None:
+def print_context(run: Invocation, report: ContextReport) -> None:
     """Print a context: the XML on stdout, what it is made of on stderr."""
     if run.out.is_data:
         run.out.objects([to_data(report)])

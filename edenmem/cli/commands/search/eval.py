@@ -73,10 +73,10 @@ def evaluate(
     if labelled.queries:
         names = list(recipes or ())
         if tune:
-            tell_tuning(run, _tune(run, labelled, names))
+            print_tuning(run, _tune(run, labelled, names))
         else:
-            tell_evaluation(run, _evaluate(run, labelled, names, top_k), by_kind=by_kind)
-    _tell_counts(run, labelled)
+            print_evaluation(run, _evaluate(run, labelled, names, top_k), by_kind=by_kind)
+    _print_counts(run, labelled)
     if labelled.unknown:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -106,7 +106,7 @@ def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
     return run.with_models(work)
 
 
-def tell_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
+def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
     """Print the measures of each recipe."""
     for notice in evaluation.notices:
         run.out.note(notice)
@@ -144,7 +144,7 @@ def _figure(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _tell_counts(run: Invocation, labelled: LabelledSet) -> None:
+def _print_counts(run: Invocation, labelled: LabelledSet) -> None:
     answered = len(labelled.queries) - labelled.unanswerable
     parts = [f"{answered} {'query' if answered == 1 else 'queries'} with an answer"]
     if labelled.unanswerable:
@@ -154,7 +154,7 @@ def _tell_counts(run: Invocation, labelled: LabelledSet) -> None:
     run.out.note(", ".join(parts))
 
 
-def tell_tuning(run: Invocation, tuning: Tuning) -> None:
+def print_tuning(run: Invocation, tuning: Tuning) -> None:
     """Print what tuning found, and what to write down to have it."""
     if run.out.is_data:
         extra = {"is_noise": tuning.is_noise, "toml": "" if tuning.is_noise else tuning.toml()}
@@ -164,9 +164,9 @@ def tell_tuning(run: Invocation, tuning: Tuning) -> None:
         [
             ("queries", tuning.queries),
             ("settings tried", tuning.tried),
-            ("in force", _told(tuning.current)),
+            ("in force", _format_settings(tuning.current)),
             ("  nDCG@10", f"{tuning.current_ndcg:.3f}"),
-            ("best", _told(tuning.best)),
+            ("best", _format_settings(tuning.best)),
             ("  nDCG@10", f"{tuning.best_ndcg:.3f} on the queries that it was chosen on"),
             ("held out", f"{tuning.held_out_ndcg:.3f} on queries that the choice did not see"),
             ("gain", f"{tuning.gain:+.3f} ± {tuning.spread:.3f} (standard error)"),
@@ -182,5 +182,5 @@ def tell_tuning(run: Invocation, tuning: Tuning) -> None:
         run.out.safe(tuning.toml())
 
 
-def _told(settings: dict[str, str | float]) -> str:
+def _format_settings(settings: dict[str, str | float]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())

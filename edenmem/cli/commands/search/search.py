@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import check_hold_facts, choose_agent, chosen_user
+from edenmem.cli.app.choosing import check_hold_facts, choose_agent, resolve_user
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import keys_of, to_data
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from edenmem.rerank.protocol import Reranker
 
 
-def tell_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
+def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
     """Print a line for each stage: its rank, its score, and its other figures."""
     for stage, said in explain.items():
-        run.out.indented(f"   {stage:<9} ", figures(said))
+        run.out.paragraph(f"   {stage:<9} ", figures(said))
 
 
-def tell_dropped(run: Invocation, dropped: Dropped) -> None:
+def print_dropped(run: Invocation, dropped: Dropped) -> None:
     """Print where a fact was cut, and why."""
     named = dropped.why.startswith(dropped.stage)
     why = dropped.why if named else f"{dropped.stage}: {dropped.why}"
     if run.out.is_data:
         run.out.note(f"   {dropped.fact_id}  {why}")
     else:
-        run.out.indented(f"   {dropped.fact_id}  ", why)
+        run.out.paragraph(f"   {dropped.fact_id}  ", why)
 
 
 def figures(said: object) -> str:
@@ -117,7 +117,7 @@ _COLUMNS: list[Column[ListPlace]] = [
 ]
 
 
-def tell_why_not(run: Invocation, answer: WhyNot) -> None:
+def print_why_not(run: Invocation, answer: WhyNot) -> None:
     """Print the answer."""
     for notice in answer.notices:
         run.out.note(notice)
@@ -141,7 +141,7 @@ def tell_why_not(run: Invocation, answer: WhyNot) -> None:
     stages = {name: said for name, said in answer.explain.items() if name not in _LISTS}
     if stages:
         run.out.line()
-        tell_stages(run, stages)
+        print_stages(run, stages)
     run.out.line()
     title = "found" if answer.stage == "found" else f"lost at {answer.stage}"
     run.out.fields([(title, answer.why), ("to change it", answer.advice)])
@@ -221,7 +221,7 @@ def search(
     if why_not is not None and len(texts) > 1:
         raise UsageError("--why-not takes one query", hint="put its words in quotes")
     chosen = choose_agent(run, agent)
-    user_id, account_id = chosen_user(run, user, account, agent_id=chosen.id)
+    user_id, account_id = resolve_user(run, user, account, agent_id=chosen.id)
     reader: Reader = {
         "user_id": user_id,
         "account_id": account_id,
@@ -242,15 +242,15 @@ def search(
     }
     if why_not is not None:
         fact_id = run.resolver.fact(why_not).id
-        tell_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
+        print_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
         return
     report = run.serve(
         lambda service: service.search(texts, agent_id=chosen.id, track=track, **reader, **wanted)
     )
-    tell_search(run, report, explain=explain, vectors=vectors)
+    print_search(run, report, explain=explain, vectors=vectors)
 
 
-def tell_search(
+def print_search(
     run: Invocation, report: SearchReport, *, explain: bool = False, vectors: bool = False
 ) -> None:
     """Print the result of a search, with ``explain`` how it came about."""
@@ -269,18 +269,18 @@ def tell_search(
     if not run.out.is_data:
         for place, hit in enumerate(report.hits, 1):
             tell(f"\n{place}. {hit.fact.id}")
-            tell_stages(run, hit.explain)
+            print_stages(run, hit.explain)
     if report.dropped:
         tell("\ndropped:")
         for dropped in report.dropped:
-            tell_dropped(run, dropped)
+            print_dropped(run, dropped)
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
     how = f"recipe {report.recipe}, {timings}"
     tell("")
     if run.out.is_data:
         run.out.note(how)
     else:
-        run.out.indented("", how)
+        run.out.paragraph("", how)
 
 
 def _columns(run: Invocation) -> Any:

@@ -13,11 +13,11 @@ import typer
 
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.people.session import tell_import
-from edenmem.cli.commands.search.context import tell_context
-from edenmem.cli.commands.search.search import tell_search
-from edenmem.cli.commands.work.consolidate import tell_consolidations
-from edenmem.cli.commands.work.form import form_each, tell_formations
+from edenmem.cli.commands.people.session import print_import
+from edenmem.cli.commands.search.context import print_context
+from edenmem.cli.commands.search.search import print_search
+from edenmem.cli.commands.work.consolidate import print_consolidations
+from edenmem.cli.commands.work.form import form_each, print_formations
 from edenmem.errors import ConflictError, ExitCode, NotFoundError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def demo(
         from edenmem.engine.sessions.importer import import_sessions
 
         with (example / "sessions.jsonl").open("rb") as lines:
-            tell_import(run, import_sessions(run.store, lines, add_missing=True, actor=run.actor))
+            print_import(run, import_sessions(run.store, lines, add_missing=True, actor=run.actor))
     failed = run.serve(lambda service: _work(run, service), llm=True)
     _farewell(run, file)
     if failed:
@@ -112,10 +112,10 @@ async def _work(run: Invocation, service: MemoryService) -> bool:
         # In the order in which they were held: what is said later corrects what was said before.
         sessions = list(run.store.sessions())[::-1]
         formed = await form_each(run, service, sessions, consolidate=False)
-        tell_formations(run, formed, sessions)
+        print_formations(run, formed, sessions)
     with _chapter(run, "4. What has gathered is consolidated"):
         written = await service.consolidate_all()
-        tell_consolidations(run, written, diffs=False)
+        print_consolidations(run, written, diffs=False)
     for number, (query, agent, user) in enumerate(_SEARCHES, 5):
         with _chapter(run, f"{number}. edenmem {_search_command(query, agent, user)}"):
             found = await service.search(
@@ -124,10 +124,10 @@ async def _work(run: Invocation, service: MemoryService) -> bool:
                 user_id=run.resolver.user(user).id if user else None,
                 top_k=4,
             )
-            tell_search(run, found)
+            print_search(run, found)
     with _chapter(run, f"8. edenmem context show {_SESSION}"):
         session = run.resolver.session(_SESSION)
-        tell_context(run, await service.assemble_context(session.id))
+        print_context(run, await service.assemble_context(session.id))
     return any(report.outcome == "failed" for report in formed) or any(
         report.outcome == "failed" for report in written
     )

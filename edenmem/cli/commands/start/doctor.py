@@ -73,9 +73,9 @@ def doctor(
     if atlas and (check or agent or online or fix or listed):
         raise UsageError("--atlas goes with none of the other checks")
     if listed:
-        from edenmem.cli.commands.start.doctor_views import tell_catalogue
+        from edenmem.cli.commands.start.doctor_views import print_catalogue
 
-        tell_catalogue(run)
+        print_catalogue(run)
     elif atlas:
         _try_atlas(run, parse_duration(timeout, "--timeout").total_seconds(), yes=yes)
     else:
@@ -94,9 +94,9 @@ def _examine(
 ) -> None:
     from edenmem.cli.commands.start.doctor_views import (
         looking,
-        tell_health,
-        tell_plan,
-        tell_repairs,
+        print_health,
+        print_plan,
+        print_repairs,
     )
     from edenmem.engine.doctor.catalogue import chosen
     from edenmem.engine.doctor.session import clinic
@@ -119,19 +119,19 @@ def _examine(
         plan = visit.plan(report)
         tell.pause()
         if fix and plan.repairs:
-            tell_plan(run, plan)
+            print_plan(run, plan)
             if dry_run or not confirm("Mend this?", yes=yes):
                 if run.out.is_data:
-                    tell_health(run, report, detailed=bool(names), repairs=plan)
+                    print_health(run, report, detailed=bool(names), repairs=plan)
                 run.out.note("nothing was changed")
                 raise typer.Exit(_code(report))
             done = visit.mend(plan)
             report = visit.examine_again(report, done)
             tell.pause()
-            tell_repairs(run, done)
-            tell_health(run, report, detailed=bool(names), repairs=done)
+            print_repairs(run, done)
+            print_health(run, report, detailed=bool(names), repairs=done)
         else:
-            tell_health(run, report, detailed=bool(names))
+            print_health(run, report, detailed=bool(names))
             if fix and not report.is_well:
                 run.out.note("nothing of this is mended by itself")
     if code := _code(report):
@@ -145,7 +145,7 @@ def _code(report: DoctorReport) -> ExitCode:
 
 
 def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
-    from edenmem.cli.commands.start.doctor_views import tell_atlas
+    from edenmem.cli.commands.start.doctor_views import print_atlas
 
     location = run.store.info().location
     if not confirm(
@@ -161,6 +161,6 @@ def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
         timeout=seconds,
         tell=lambda name: run.out.progress(f"trying: {name}"),
     ).run()
-    tell_atlas(run, report)
+    print_atlas(run, report)
     if not report.passed:
         raise typer.Exit(ExitCode.SOME_FAILED)

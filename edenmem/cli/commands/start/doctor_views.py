@@ -42,7 +42,7 @@ class Looking:
     def __init__(self, run: Invocation) -> None:
         self._status: Any = None
         self._shown = sys.stderr.isatty() and not run.quiet
-        self._color = run.out.colored(sys.stderr)
+        self._color = run.out.is_colored(sys.stderr)
 
     def __call__(self, what: str, count: int) -> None:
         """Say what is being looked at, and how many of it so far."""
@@ -79,7 +79,7 @@ def looking(run: Invocation) -> Iterator[Looking]:
 # -- the report --------------------------------------------------------------------------------
 
 
-def tell_health(
+def print_health(
     run: Invocation,
     report: DoctorReport,
     *,
@@ -107,34 +107,34 @@ def tell_health(
             run.out.line()
         run.out.heading(group.capitalize())
         for check in checks:
-            _tell_check(run, check, label, detailed=detailed)
+            _print_check(run, check, label, detailed=detailed)
     if not run.quiet:
         run.out.line()
         if skipped:
             were = "check was" if len(skipped) == 1 else "checks were"
-            run.out.indented(f"{len(skipped)} {were} not made: ", skipped[-1].remark)
+            run.out.paragraph(f"{len(skipped)} {were} not made: ", skipped[-1].remark)
         run.out.line(_summary(report))
 
 
-def _tell_check(
+def _print_check(
     run: Invocation, check: CheckResult, label: Callable[[Any], str], *, detailed: bool
 ) -> None:
     seen = f"{check.count:,} found" if check.count else check.remark or check.title
     title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
-    run.out.indented(title, seen, indent=_NAME + 6)
+    run.out.paragraph(title, seen, indent=_NAME + 6)
     if check.state in (State.OK, State.SKIPPED):
         return
-    run.out.indented(_INDENT, check.meaning)
+    run.out.paragraph(_INDENT, check.meaning)
     few = check.state is State.NOTE and not detailed
-    _tell_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
-    run.out.indented(f"{_INDENT}> ", check.mend)
+    _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
+    run.out.paragraph(f"{_INDENT}> ", check.mend)
 
 
-def _tell_examples(
+def _print_examples(
     run: Invocation, examples: Sequence[Finding], count: int, label: Callable[[Any], str]
 ) -> None:
     for finding in examples:
-        run.out.indented(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
+        run.out.paragraph(f"{_INDENT}- ", f"{_target(finding, label(finding))}: {finding.detail}")
         if finding.text.strip():
             content = one_line(finding.text, min(_CONTENT, run.out.width - len(_INDENT) - 4))
             run.out.line(f'{_INDENT}  "{content}"')
@@ -157,7 +157,7 @@ def _mark(run: Invocation, state: State) -> str:
         sign.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         sign = plain
-    return style(sign, code, run.out.colored(sys.stdout))
+    return style(sign, code, run.out.is_colored(sys.stdout))
 
 
 def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
@@ -201,33 +201,33 @@ _RESULTS: list[Column[CheckResult]] = [
 # -- repairs -----------------------------------------------------------------------------------
 
 
-def tell_plan(run: Invocation, plan: FixReport) -> None:
+def print_plan(run: Invocation, plan: FixReport) -> None:
     """Print what would be done."""
     if run.out.is_data or run.quiet:
         return
     run.out.heading("Plan")
     label = _labels(run, plan.repairs)
     for repair in plan.repairs:
-        _tell_repair(run, repair, f"{repair.found:,}: {repair.action}")
-        _tell_examples(run, repair.examples, repair.found, label)
+        _print_repair(run, repair, f"{repair.found:,}: {repair.action}")
+        _print_examples(run, repair.examples, repair.found, label)
 
 
-def tell_repairs(run: Invocation, done: FixReport) -> None:
+def print_repairs(run: Invocation, done: FixReport) -> None:
     """Print what was done."""
     if run.out.is_data or run.quiet:
         return
     run.out.heading("Mended")
     for repair in done.repairs:
         left = repair.found - repair.mended
-        _tell_repair(run, repair, f"{repair.mended:,}" + (f", {left:,} left" if left > 0 else ""))
+        _print_repair(run, repair, f"{repair.mended:,}" + (f", {left:,} left" if left > 0 else ""))
         for reason in repair.refused:
-            run.out.indented(f"{_INDENT}- ", reason)
+            run.out.paragraph(f"{_INDENT}- ", reason)
     run.out.line(f"the run is {done.run_id}: 'edenmem log --run {done.run_id}' shows it")
     run.out.line()
 
 
-def _tell_repair(run: Invocation, repair: Repair, text: str) -> None:
-    run.out.indented(f"  {repair.check.ljust(_NAME)}  ", text)
+def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
+    run.out.paragraph(f"  {repair.check.ljust(_NAME)}  ", text)
 
 
 # -- the catalogue -----------------------------------------------------------------------------
@@ -241,7 +241,7 @@ _CHECKS: list[Column[Check]] = [
 ]
 
 
-def tell_catalogue(run: Invocation) -> None:
+def print_catalogue(run: Invocation) -> None:
     """Print what is checked."""
     run.out.listing(list(CATALOGUE.values()), _CHECKS, data=lambda check: {**check._asdict()})
 
@@ -256,7 +256,7 @@ _STEPS: list[Column[CheckStep]] = [
 ]
 
 
-def tell_atlas(run: Invocation, report: AtlasReport) -> None:
+def print_atlas(run: Invocation, report: AtlasReport) -> None:
     """Print what was tried on a cluster."""
     if run.out.is_data:
         run.out.objects([{**to_data(report), "passed": report.passed}])
@@ -265,7 +265,7 @@ def tell_atlas(run: Invocation, report: AtlasReport) -> None:
     run.out.listing(report.steps, _STEPS)
     failed = [step for step in report.steps if step.outcome == "failed"]
     for step in failed:
-        run.out.indented(f"{step.name}: ", step.seen)
+        run.out.paragraph(f"{step.name}: ", step.seen)
     if not report.removed:
         run.out.note(f"drop it by hand: the collection {report.collection}")
     run.out.line(f"{len(failed)} failed" if failed else "everything is as edenmem needs it")

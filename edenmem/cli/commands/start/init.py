@@ -13,7 +13,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.index_views import grouped_steps
+from edenmem.cli.commands.indexes.index_views import summarise_steps
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.errors import ConfigError, ConflictError
 from edenmem.models.indexes import INDEX_STEP, Preparation
@@ -54,9 +54,9 @@ def init(
     plan = run.store.preparation()
     for note in plan.notes:
         run.out.note(note)
-    _tell_of_vectors(run)
+    _print_vectors(run)
     if check:
-        _tell(run, location, plan, made=None)
+        _print_preparation(run, location, plan, made=None)
         return
     target = Path("edenmem.toml")
     if write_config and target.exists():
@@ -68,11 +68,13 @@ def init(
     if write_config:
         _write(target, run.settings.store.uri or location)
         made.append(str(target.absolute()))
-    _tell_of_search(run)
-    _tell(run, location, run.store.preparation(), made=made)
+    _print_search(run)
+    _print_preparation(run, location, run.store.preparation(), made=made)
 
 
-def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] | None) -> None:
+def _print_preparation(
+    run: Invocation, location: str, plan: Preparation, *, made: list[str] | None
+) -> None:
     """Print what was created, or for None what would be; warnings last, so that they are seen."""
     steps = list(plan.steps) if made is None else made
     if run.out.is_data:
@@ -82,8 +84,8 @@ def _tell(run: Invocation, location: str, plan: Preparation, *, made: list[str] 
     else:
         run.out.safe(f"store: {location}")
         verb = "would create" if made is None else "created"
-        for line in grouped_steps(steps):
-            run.out.indented("  ", f"{verb} {line}", indent=4)
+        for line in summarise_steps(steps):
+            run.out.paragraph("  ", f"{verb} {line}", indent=4)
         if any(INDEX_STEP in step for step in steps):
             run.out.line("  (--format json names each index)")
         if not steps:
@@ -103,7 +105,7 @@ def _question(plan: Preparation, location: str) -> str:
     )
 
 
-def _tell_of_search(run: Invocation) -> None:
+def _print_search(run: Invocation) -> None:
     """On Atlas search needs indexes of its own, which take a while and are made when asked for."""
     if run.store.search_ability().kind != "atlas":
         return
@@ -114,7 +116,7 @@ def _tell_of_search(run: Invocation) -> None:
         run.out.note("search needs its indexes: 'edenmem index create' makes them")
 
 
-def _tell_of_vectors(run: Invocation) -> None:
+def _print_vectors(run: Invocation) -> None:
     """Warn if the configured embedding model is not the one that the platform searches by."""
     from edenmem.engine.embeddings.status import vector_advice
 

@@ -13,7 +13,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars
-from edenmem.cli.terminal.charts import stacked_bars
+from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.cli.terminal.files import write_whole
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
@@ -76,7 +76,7 @@ def stats(
         top=top,
     )
     if html is None:
-        tell_statistics(run, statistics)
+        print_statistics(run, statistics)
     else:
         _write_page(run, statistics, Path(html), force=force)
 
@@ -93,7 +93,7 @@ def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, fo
 _LAST_DAYS = 14
 
 
-def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
+def print_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     """Print them: tables and charts for a person, one object for a program."""
     if run.out.is_data:
         run.out.record(statistics, [])
@@ -114,7 +114,7 @@ def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         "reflections": [week.reflections for week in weeks],
     }
     if any(map(any, formed.values())):
-        out.line(stacked_bars([week.week[5:] for week in weeks], formed, width=out.width))
+        out.line(draw_stacked_bars([week.week[5:] for week in weeks], formed, width=out.width))
     else:
         out.note(f"nothing was formed since {statistics.since:%Y-%m-%d}")
     _section(run, "Memory by kind of scope")
@@ -123,7 +123,7 @@ def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     out.fields(_use(statistics.use))
     if statistics.most_retrieved:
         out.line()
-        out.listing(statistics.most_retrieved, _retrieved(labels))
+        out.listing(statistics.most_retrieved, _build_columns(labels))
     _section(run, f"Fullest texts, of {statistics.text_count}")
     if statistics.over_limit:
         out.note(f"{statistics.over_limit} are over their limit")
@@ -131,16 +131,16 @@ def tell_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     _section(run, "Buffers that wait longest")
     out.listing(statistics.buffers, _buffers(labels), empty="nothing waits")
     _section(run, "What models cost")
-    _tell_cost(run, daily(statistics.days))
+    _print_cost(run, daily(statistics.days))
 
 
-def _tell_cost(run: Invocation, days: Sequence[UsageOnDay]) -> None:
+def _print_cost(run: Invocation, days: Sequence[UsageOnDay]) -> None:
     if len(days) > 1:
         tokens = {
             "tokens in": [day.input_tokens for day in days],
             "tokens out": [day.output_tokens for day in days],
         }
-        run.out.line(stacked_bars([day.day[5:] for day in days], tokens, width=run.out.width))
+        run.out.line(draw_stacked_bars([day.day[5:] for day in days], tokens, width=run.out.width))
     run.out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model was asked")
 
 
@@ -176,7 +176,7 @@ _DAYS: list[Column[UsageOnDay]] = [
 ]
 
 
-def _retrieved(labels: Labels) -> list[Column[Fact]]:
+def _build_columns(labels: Labels) -> list[Column[Fact]]:
     return [
         Column("fact", lambda f: f.id, "id"),
         Column("accesses", lambda f: f.access_count, "number"),

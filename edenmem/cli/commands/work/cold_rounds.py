@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.commands.work.cold_views import exit_code, shown_progress, tell_report
+from edenmem.cli.commands.work.cold_views import exit_code, print_report, show_progress
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def one_round(
     async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
         stop = asyncio.Event()
         with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
-            with shown_progress(run) as progress:
+            with show_progress(run) as progress:
                 runner = ColdRunner(
                     run.store,
                     run.settings,
@@ -37,7 +37,7 @@ def one_round(
                     progress=progress,
                 )
                 report = await runner.run(chosen, stop=stop)
-            tell_report(run, report, one_line=watch)
+            print_report(run, report, one_line=watch)
             if not watch or report.stopped_early == "interrupted":
                 return exit_code(report)
             try:

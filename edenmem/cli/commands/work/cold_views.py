@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from edenmem.cli.app.failures import tell
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import OutputFormat
@@ -41,7 +41,7 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 
 
 @contextmanager
-def shown_progress(run: Invocation) -> Iterator[Callable[[Tally], None]]:
+def show_progress(run: Invocation) -> Iterator[Callable[[Tally], None]]:
     """What to call with the counts of a run that goes on; a terminal shows them, a pipe nothing."""
     if run.quiet or not sys.stderr.isatty():
         yield lambda tally: None
@@ -50,7 +50,7 @@ def shown_progress(run: Invocation) -> Iterator[Callable[[Tally], None]]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
-    console = Console(stderr=True, no_color=not run.out.colored(sys.stderr))
+    console = Console(stderr=True, no_color=not run.out.is_colored(sys.stderr))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("looking for quiet sessions", total=None)
 
@@ -80,7 +80,7 @@ def exit_code(report: ColdReport) -> ExitCode:
     return ExitCode.OK
 
 
-def tell_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
+def print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
     """Print the report of a run; its failures are told on stderr too, for cron's mail."""
     if run.out.format is OutputFormat.JSON:
         # one object, and one line of it if more reports are to come
@@ -90,13 +90,13 @@ def tell_report(run: Invocation, report: ColdReport, *, one_line: bool = False) 
     else:
         run.out.fields(_fields(report))
         if report.dry_run:
-            run.out.listing(report.planned, _planned(run), empty="nothing is due")
+            run.out.listing(report.planned, _build_plan_columns(run), empty="nothing is due")
             if report.left_out:
                 run.out.listing(report.left_out, _LEFT_OUT)
     for failure in report.failed:
-        tell(f"{failure.session}: {failure.reason}", _what_follows(failure))
+        print_error(f"{failure.session}: {failure.reason}", _what_follows(failure))
     if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
-        tell(f"the run ended early: {report.reason}", report.hint)
+        print_error(f"the run ended early: {report.reason}", report.hint)
     elif report.stopped_early == "budget":
         run.out.note(f"the run ended early: {report.reason}; what is left waits for the next run")
 
@@ -157,7 +157,7 @@ def _ranges(count: int, messages: int) -> str | None:
     return f"{count:,} {ranges} of {messages:,} {said}"
 
 
-def _planned(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
+def _build_plan_columns(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
     def columns(plans: object) -> list[Column[ColdPlan]]:
         assert isinstance(plans, list | tuple)
         agents = load_labels(run.store, [plan.agent_id for plan in plans])

@@ -78,12 +78,12 @@ def consolidate(
             ),
             llm=True,
         )
-    tell_consolidations(run, reports, diffs=dry_run)
+    print_consolidations(run, reports, diffs=dry_run)
     if any(report.outcome == "failed" for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def tell_consolidations(
+def print_consolidations(
     run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool
 ) -> None:
     """Print what was written, or with ``diffs`` what would be."""

@@ -109,12 +109,12 @@ def form(
         )
     except (EdenmemError, KeyboardInterrupt):
         if reports := _of_interest(reports, named=bool(sessions)):
-            tell_formations(run, reports, chosen)
+            print_formations(run, reports, chosen)
         raise
     reports = _of_interest(reports, named=bool(sessions))
-    tell_formations(run, reports, chosen)
+    print_formations(run, reports, chosen)
     if sessions and not run.out.is_data:
-        _tell_idle(run, reports, chosen, reach)
+        _print_idle(run, reports, chosen, reach)
     if any(report.outcome == "failed" or report.error for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -159,7 +159,7 @@ async def form_each(
     return reports
 
 
-def tell_formations(
+def print_formations(
     run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session]
 ) -> None:
     """Print what was formed, or would be."""
@@ -174,7 +174,7 @@ def tell_formations(
             Column("messages", lambda r: r.messages, "number"),
             Column("facts", _facts, "number"),
             Column("reflections", lambda r: sum(r.reflections.values()), "number"),
-            Column("texts", lambda r: _written(r) or None, "number"),
+            Column("texts", lambda r: _count_written(r) or None, "number"),
         ]
 
     run.out.listing(reports, columns, data=to_data, empty="nothing was due")
@@ -188,14 +188,14 @@ def tell_formations(
                 if report.not_before:
                     again = f"{iso(report.not_before)} ({ago(report.not_before)})"
                     run.out.note(f"  it is tried again from {again} on")
-    _tell_switched_off(run, reports, labels)
+    _print_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:
         run.out.note(usage_line(used))
 
 
-def _tell_switched_off(
+def _print_switched_off(
     run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
 ) -> None:
     """Say of which messages an agent whose memory is off kept neither facts nor reflections of
@@ -220,7 +220,7 @@ def _tell_switched_off(
         )
 
 
-def _tell_idle(
+def _print_idle(
     run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session], reach: Reach
 ) -> None:
     """Say why there was nothing to do in sessions that were named."""
@@ -244,5 +244,5 @@ def _facts(report: FormationReport) -> str:
     return " ".join(f"{sign}{count}" for sign, count in parts if count)
 
 
-def _written(report: FormationReport) -> int:
+def _count_written(report: FormationReport) -> int:
     return sum(text.outcome == "written" for text in report.consolidations)
