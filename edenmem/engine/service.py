@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.current_actor import this_program
+from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.models.formation import Reach, Trigger
@@ -118,7 +118,7 @@ class MemoryService:
         self._llm = llm
         self._embedder = embedder
         self._reranker = reranker
-        self._actor = actor or this_program()
+        self._actor = actor or current_actor()
         self._clock = clock
         self._query_shelf = query_shelf
 

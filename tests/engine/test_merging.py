@@ -14,8 +14,8 @@ from edenmem.engine.edits.near_duplicates import (
     FactMerger,
     Merge,
     find_groups,
-    judged,
     merge_by_hand,
+    read_merges,
 )
 from edenmem.engine.runtime.answers import MergedFacts
 from edenmem.errors import ConflictError, ProviderTimeout
@@ -143,7 +143,7 @@ class TestJudging:
     )
 
     def test_a_good_answer_holds(self) -> None:
-        (merge,), refused = judged(self.FACTS[:2], [answer([2, 1])], 30)
+        (merge,), refused = read_merges(self.FACTS[:2], [answer([2, 1])], 30)
         assert (merge.kept, merge.removed) == (self.FACTS[0], (self.FACTS[1],))
         assert not refused
 
@@ -164,12 +164,12 @@ class TestJudging:
     )
     def test_a_bad_one_is_refused_with_its_reason(self, bad: MergedFacts, why: str) -> None:
         """Known failure 3: an id that the model returned is used unchecked."""
-        merges, refused = judged(self.FACTS, [bad], 30)
+        merges, refused = read_merges(self.FACTS, [bad], 30)
         assert not merges
         assert why in refused[0]
 
     def test_a_fact_is_merged_once(self) -> None:
-        merges, refused = judged(self.FACTS, [answer([1, 2]), answer([2, 3])], 30)
+        merges, refused = read_merges(self.FACTS, [answer([1, 2]), answer([2, 3])], 30)
         assert [len(merge.removed) for merge in merges] == [1]
         assert refused == ["a fact in two sets"]
 
@@ -180,7 +180,7 @@ class TestJudging:
         )
     )
     def test_whatever_is_answered_nothing_else_is_touched(self, answers: list[MergedFacts]) -> None:
-        merges, _ = judged(self.FACTS, answers, 30)
+        merges, _ = read_merges(self.FACTS, answers, 30)
         touched = [fact.id for merge in merges for fact in (merge.kept, *merge.removed)]
         assert len(touched) == len(set(touched))
         assert set(touched) <= {fact.id for fact in self.FACTS}

@@ -9,7 +9,7 @@ import pytest
 
 from edenmem.engine.context.builder import ContextBuilder, first_lines
 from edenmem.engine.context.recall import Recaller
-from edenmem.engine.scopes.people import meant, person_of, person_with
+from edenmem.engine.scopes.people import person_of, person_with, resolve_person
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.engine.service import MemoryService
 from edenmem.errors import UsageError
@@ -58,9 +58,9 @@ def test_every_account_leads_to_the_same_person(cast: Cast) -> None:
     assert person_of(cast.store, old.id).ids == (old.id,)  # what is left of it, and no more
     nobody = new_id()
     assert person_of(cast.store, nobody).ids == (nobody,)
-    assert meant(cast.store, cast.anna.id, telegram.id).ids == (telegram.id,)
+    assert resolve_person(cast.store, cast.anna.id, telegram.id).ids == (telegram.id,)
     with pytest.raises(UsageError, match="not an account of anna"):
-        meant(cast.store, cast.anna.id, cast.bruno.id)
+        resolve_person(cast.store, cast.anna.id, cast.bruno.id)
 
 
 def test_a_canonical_id_is_the_persons_with_or_without_an_account(cast: Cast) -> None:
@@ -159,7 +159,7 @@ def test_what_is_said_is_written_for_the_account_that_spoke_last(cast: Cast) -> 
 
     def written(*senders: str | None) -> list[Scope]:
         messages = [make_message(session, sender=sender) for sender in senders]
-        own = view.formed_from(messages)
+        own = view.narrow_to_writer(messages)
         assert own.reads == view.reads
         assert set(own.writes_reflections) == {
             *own.writes_facts,

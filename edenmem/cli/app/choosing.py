@@ -101,10 +101,10 @@ def resolve_accounts(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str, ...] | None:
     """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
-    from edenmem.engine.scopes.people import meant
+    from edenmem.engine.scopes.people import resolve_person
 
     user_id, account_id = resolve_user(run, user, account, agent_id=agent_id)
-    return meant(run.store, user_id, account_id).ids if user_id or account_id else None
+    return resolve_person(run.store, user_id, account_id).ids if user_id or account_id else None
 
 
 def readable_scopes(

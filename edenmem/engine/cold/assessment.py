@@ -10,7 +10,7 @@ import msgspec
 
 from edenmem.engine.formation.claims import UNFINISHED
 from edenmem.engine.formation.former import is_backlog_due, is_free
-from edenmem.engine.formation.transcript import shown_length
+from edenmem.engine.formation.transcript import measure_length
 from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
@@ -179,5 +179,5 @@ class Looker:
         return self._tokens(tuple(messages))
 
     def _tokens(self, messages: Sequence[Message]) -> int:
-        shown = sum(shown_length(message, self._settings) for message in messages)
+        shown = sum(measure_length(message, self._settings) for message in messages)
         return round(shown / self._settings.characters_per_token)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.consolidation import draft as drafting
+from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
 from edenmem.engine.formation.transcript import tidy_name
@@ -297,9 +297,12 @@ class Consolidator:
             now=self._clock(),
         )
         answer = await asker.ask(
-            "consolidate", TextAnswer, model=state.model, **drafting.prompt_values(assignment)
+            "consolidate",
+            TextAnswer,
+            model=state.model,
+            **consolidation_draft.prompt_values(assignment),
         )
-        text = drafting.checked(answer.text, assignment)
+        text = consolidation_draft.validate_draft(answer.text, assignment)
         words = word_count(text)
         if words > state.word_limit:
             answer = await asker.ask(
@@ -310,8 +313,8 @@ class Consolidator:
                 words=words,
                 word_limit=state.word_limit,
             )
-            text = drafting.checked(answer.text, assignment)
-            drafting.demand_length(text, state.word_limit)
+            text = consolidation_draft.validate_draft(answer.text, assignment)
+            consolidation_draft.demand_length(text, state.word_limit)
         return text
 
     def _asker(self, state: _State) -> Asker:

@@ -55,7 +55,7 @@ def prompt_values(assignment: Assignment) -> dict[str, object]:
     return {**msgspec.structs.asdict(assignment), "reflections": reflections}
 
 
-def checked(answer: str, assignment: Assignment) -> str:
+def validate_draft(answer: str, assignment: Assignment) -> str:
     """The answer as it may be stored: cleaned, without code block and version lines.
 
     Its length is not judged here; see `demand_length`.

@@ -103,7 +103,7 @@ def has_contact(text: str) -> bool:
     return any(sum(char.isdigit() for char in number) >= _DIGITS for number in numbers)
 
 
-def named_in(text: str, names: Iterable[str]) -> str | None:
+def find_name(text: str, names: Iterable[str]) -> str | None:
     """The first of the people's names that is in the text, if one is.
 
     A whole name is found in any case and spelling; a part of one ("Anna" of "Anna Lind") where it
@@ -130,6 +130,6 @@ def plain(text: str) -> str:
     return _plain(text)
 
 
-def placed_words(shown: str) -> list[tuple[str, int, int]]:
+def locate_words(shown: str) -> list[tuple[str, int, int]]:
     """The `words` of a `plain` text, each with the place where it stands."""
     return [(m.group().casefold(), m.start(), m.end()) for m in _WORD.finditer(shown)]

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.consolidation.privacy import Confidences, has_contact, named_in
-from edenmem.engine.formation.screening import flat, normal, objection, tidy
+from edenmem.engine.consolidation.privacy import Confidences, find_name, has_contact
+from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -80,7 +80,7 @@ def batches(store: Store, settings: Settings, scope: Scope, version: int) -> lis
     agent = store.agent(scope.agent_id)
     if text is None or agent is None:
         return []
-    absorbed = _absorbed(store, text, version)
+    absorbed = _read_absorbed_ids(store, text, version)
     by_target: dict[Scope, list[Reflection]] = {}
     for reflection in _movable(store, settings, scope, absorbed):
         target = _above(store, agent, scope, reflection)
@@ -123,7 +123,7 @@ def _is_open(policy: Policy | None) -> bool:
     return policy is None or policy.active
 
 
-def _absorbed(store: Store, text: Consolidation, version: int) -> tuple[str, ...]:
+def _read_absorbed_ids(store: Store, text: Consolidation, version: int) -> tuple[str, ...]:
     if text.version == version:
         return text.absorbed_ids
     history = store.history("consolidation", text.id, scope=text.home)
@@ -347,7 +347,7 @@ class Propagator:
         said = set(limits.said)
         for item in items:
             content = tidy(item.content, self._settings.formation.reflection_words)
-            source = _offered(batch, item.reflection)
+            source = _find_reflection(batch, item.reflection)
             why = _refusal(content, source, limits, said, everybody=_is_for_everybody(batch))
             if why is None and source is not None and source.id in changes:
                 why = "a second proposal from one reflection"
@@ -397,7 +397,7 @@ def _is_for_everybody(batch: Batch) -> bool:
     return batch.target.kind is ScopeKind.AGENT
 
 
-def _offered(batch: Batch, number: int) -> Reflection | None:
+def _find_reflection(batch: Batch, number: int) -> Reflection | None:
     """The reflection that was offered under this number."""
     if 1 <= number <= len(batch.reflections):
         return batch.reflections[number - 1]
@@ -412,7 +412,7 @@ def _refusal(
         return "from a reflection that was not offered"
     if source.id not in limits.movable:
         return "from a reflection that may not move any more"
-    why = objection(content, orders=False)
+    why = rejection_reason(content, orders=False)
     if why is not None:
         return why
     if normal(content) in said:
@@ -421,6 +421,6 @@ def _refusal(
         return "reveals what is private"
     if has_contact(content):
         return "holds an address or a number of a person"
-    if everybody and named_in(content, limits.people) is not None:
+    if everybody and find_name(content, limits.people) is not None:
         return "names a person"
     return None

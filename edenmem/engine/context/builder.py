@@ -174,7 +174,7 @@ class ContextBuilder:
             cached = self._store.cached_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
                 return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
-        memories = self._shown(self._memories(view.reads), view)
+        memories = self._merge_accounts(self._memories(view.reads), view)
         xml = render_context(memories, self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
@@ -215,7 +215,7 @@ class ContextBuilder:
             if scope in documents
         }
 
-    def _shown(
+    def _merge_accounts(
         self, memories: Mapping[Scope, _Memory], view: SessionView
     ) -> dict[Scope, ScopeMemory]:
         """What is rendered: the memory of several accounts of one person as that of one.
@@ -291,7 +291,7 @@ class ContextBuilder:
     ) -> ContextReport:
         view = current_view(self._store, session, agent, speaker=speaker)
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
-        memories = self._shown(past, view)
+        memories = self._merge_accounts(past, view)
         limit = self._settings.context.facts_limit
         facts = self._store.facts_at(view.reads, moment, limit=limit) if limit else []
         since = self._facts_since(moment)

@@ -69,7 +69,7 @@ def render_context(
             inner += "".join(_shard(scope, memory) for scope, memory in shards)
         parts.append(_element(element, inner, indent=2))
     parts.append(_element("Facts", _fact_lines(facts, now), indent=2))
-    return _wrapped("".join(parts))
+    return _wrap("".join(parts))
 
 
 def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
@@ -77,7 +77,7 @@ def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
     if not facts:
         return xml
     body = "" if xml == EMPTY else xml.removeprefix(_OPEN).removesuffix(_CLOSE)
-    return _wrapped(body + _element("RetrievedMemories", _fact_lines(facts, now), indent=2))
+    return _wrap(body + _element("RetrievedMemories", _fact_lines(facts, now), indent=2))
 
 
 def fact_line(fact: Fact, now: datetime) -> str:
@@ -131,7 +131,7 @@ def measure(xml: str, *, characters_per_token: float) -> tuple[ContextPart, ...]
     return tuple(parts)
 
 
-def _wrapped(body: str) -> str:
+def _wrap(body: str) -> str:
     return f"{_OPEN}{body}{_CLOSE}" if body else EMPTY
 
 
@@ -151,13 +151,13 @@ def _shard(scope: Scope, memory: ScopeMemory) -> str:
 def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
     """The texts of the scopes in their order, then the reflections of all of them."""
     memories = list(memories)
-    consolidated = "".join(_consolidated(memory, indent) for memory in memories)
+    consolidated = "".join(_render_text(memory, indent) for memory in memories)
     items = (item(each) for memory in memories for each in memory.reflections)
     reflections = _lines(f"- {line}" for line in items if line)
     return consolidated + _element("RecentReflections", reflections, indent=indent)
 
 
-def _consolidated(memory: ScopeMemory, indent: int) -> str:
+def _render_text(memory: ScopeMemory, indent: int) -> str:
     text = escape_xml(clean(memory.text)).strip()
     if not text:
         return ""

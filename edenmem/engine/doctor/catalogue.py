@@ -330,7 +330,7 @@ CATALOGUE: dict[str, Check] = {
 }
 
 
-def chosen(names: Iterable[str]) -> frozenset[str]:
+def select_checks(names: Iterable[str]) -> frozenset[str]:
     """The checks that are named, or all if none is.
 
     Raises:

@@ -37,7 +37,7 @@ class _Shelf(Generic[_K, _V]):
         return [key for key in dict.fromkeys(keys) if key not in self.held]
 
 
-class Known:
+class Cache:
     """Answers of one store, for one examination."""
 
     def __init__(self, store: Store) -> None:
@@ -97,7 +97,7 @@ Owned = Fact | Reflection | Consolidation | Policy
 
 
 @dataclass(kw_only=True)
-class Patient:
+class DoctorContext:
     """A store and its surroundings. ``files`` are those of the configuration; ``tell`` is called
     with what is being looked at, and how many of it so far."""
 
@@ -109,14 +109,14 @@ class Patient:
     files: tuple[Path, ...] = ()
     tell: Callable[[str, int], None] = lambda what, count: None
     info: StoreInfo | None = None
-    known: Known = field(init=False)
+    cache: Cache = field(init=False)
 
     def __post_init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Ask anew who and what there is."""
-        self.known = Known(self.store)
+        self.cache = Cache(self.store)
 
 
 def about(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from edenmem.engine.doctor import memory, surroundings
 from edenmem.engine.doctor.catalogue import CATALOGUE
-from edenmem.engine.doctor.context import Patient
+from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
     Advice,
     CheckResult,
@@ -27,7 +27,7 @@ EXAMPLES = 5
 #: reported if they were asked for, or find something, such as a configuration that others can read.
 _OF_FILES = frozenset({"permissions", "file"})
 
-Look = Callable[[Patient], Iterator[Seen | Remark]]
+Look = Callable[[DoctorContext], Iterator[Seen | Remark]]
 
 
 class Examination(NamedTuple):
@@ -71,21 +71,21 @@ EXAMINATIONS = (
         frozenset({"readable", "stored-form", "owners", "times", "policies"}),
         memory.policies,
     ),
-    Examination("accounts", frozenset({"accounts"}), memory.linked_accounts),
+    Examination("accounts", frozenset({"accounts"}), memory.find_linked_accounts),
     Examination("twins", frozenset({"duplicates"}), memory.twins),
     Examination(
         "formations",
         frozenset({"readable", "stored-form", "claims", "recorded", "failed"}),
         memory.formations,
     ),
-    Examination("shared messages", frozenset({"messages-once"}), memory.shared_messages),
-    Examination("platform progress", frozenset({"progress"}), memory.lost_progress),
-    Examination("unfinished changes", frozenset({"changes"}), memory.unfinished_changes),
+    Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
+    Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
+    Examination("unfinished changes", frozenset({"changes"}), memory.find_unfinished_changes),
     Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
 )
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error in words, whoever raised it."""
     if not isinstance(error, EdenmemError):
         return f"{type(error).__name__}: {error}"
@@ -126,7 +126,7 @@ class _Chart:
     def fail(self, error: Exception) -> None:
         """The check could not be made: that is no sign of health."""
         self.state = State.PROBLEM
-        self.remark = f"could not be looked at: {told(error)}"
+        self.remark = f"could not be looked at: {describe_error(error)}"
 
     def skip(self, why: str) -> None:
         self.state, self.remark = State.SKIPPED, why
@@ -152,8 +152,10 @@ class _Chart:
 class Doctor:
     """Examines a store; changes nothing."""
 
-    def __init__(self, patient: Patient, checks: frozenset[str], *, online: bool = False) -> None:
-        self._patient = patient
+    def __init__(
+        self, context: DoctorContext, checks: frozenset[str], *, online: bool = False
+    ) -> None:
+        self._context = context
         self._checks = checks
         self._online = online
         self._reachable = False
@@ -173,12 +175,12 @@ class Doctor:
                 for chart in wanted:
                     chart.skip(obstacle)
                 continue
-            self._patient.tell(examination.title, 0)
+            self._context.tell(examination.title, 0)
             self._look(examination.look, examination.checks, charts)
         if "providers" in charts:
-            for seen in self._patient.providers.look(online=self._online):
+            for seen in self._context.providers.look(online=self._online):
                 charts["providers"].note(seen)
-        info = self._patient.info
+        info = self._context.info
         if info is not None and info.kind == "mongodb" and self._checks == CATALOGUE.keys():
             charts = {
                 name: chart
@@ -195,7 +197,7 @@ class Doctor:
         """See whether there is a database of this version; why not, or nothing."""
         first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
         error = self._look(surroundings.connection, frozenset({"connection"}), first)
-        self._reachable = self._patient.info is not None
+        self._reachable = self._context.info is not None
         if isinstance(error, StoreUnreachable):  # each further question would wait as long
             charts["connection"] = first["connection"]
             first["schema"].skip("the database does not answer")
@@ -208,7 +210,7 @@ class Doctor:
         if first["schema"].count:
             self._reachable = True  # it was read, if only to see that it is old
             charts["schema"] = first["schema"]
-            if self._patient.info is None:
+            if self._context.info is None:
                 first["connection"].skip("the schema is not of this version")
             return "the schema is not of this version"
         if not self._reachable:
@@ -222,7 +224,7 @@ class Doctor:
     ) -> Exception | None:
         """Note what a walk sees; what it broke off with, if it did."""
         try:
-            for seen in look(self._patient):
+            for seen in look(self._context):
                 if seen.check in charts:
                     charts[seen.check].note(seen)
         except Exception as error:  # noqa: BLE001 - whatever damage leads to is told with its checks
@@ -239,6 +241,6 @@ class Doctor:
         """
         for examination in EXAMINATIONS:
             if check in examination.checks:
-                for seen in examination.look(self._patient):
+                for seen in examination.look(self._context):
                     if isinstance(seen, Seen) and seen.check == check:
                         yield seen.finding

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from edenmem.engine.doctor.context import BATCH, CLOCKS, Owned, Patient, about
+from edenmem.engine.doctor.context import BATCH, CLOCKS, DoctorContext, Owned, about
 from edenmem.engine.doctor.report import Seen, State
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.formation import Formation, FormationStatus
@@ -18,27 +18,27 @@ from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 
-def texts(patient: Patient) -> Iterator[Seen]:
+def texts(context: DoctorContext) -> Iterator[Seen]:
     """All texts and buffers."""
-    for batch, seen in walk(patient, "consolidation", Consolidation):
+    for batch, seen in walk(context, "consolidation", Consolidation):
         yield from seen
-        yield from strangers(patient, batch)
-        yield from versions(patient, "consolidation", {text: text.version for text in batch})
-        policies = patient.known.policies({text.home for text in batch})
+        yield from strangers(context, batch)
+        yield from versions(context, "consolidation", {text: text.version for text in batch})
+        policies = context.cache.policies({text.home for text in batch})
         for text in batch:
-            yield from _content(patient, text, policies[text.home])
-            yield from future(patient, text, (text.last_consolidated_at, text.updated_at))
+            yield from _content(context, text, policies[text.home])
+            yield from future(context, text, (text.last_consolidated_at, text.updated_at))
             yield from _propagation(text)
-        yield from _buffers(patient, batch)
+        yield from _buffers(context, batch)
 
 
-def _content(patient: Patient, text: Consolidation, policy: Policy | None) -> Iterator[Seen]:
+def _content(context: DoctorContext, text: Consolidation, policy: Policy | None) -> Iterator[Seen]:
     content = text.consolidated_content
     # Empty is what a text is before its first version, or after that was taken back; but nothing
     # that was made of reflections is.
     if not content.strip() and (content or (text.version and text.absorbed_ids)):
         yield Seen("blank", about(text, f"version {text.version} says nothing"))
-    limit = word_limit_of(patient.settings, text.home, policy)
+    limit = word_limit_of(context.settings, text.home, policy)
     if (words := word_count(content)) > limit:
         yield Seen("limits", about(text, f"has {words} words, the limit is {limit}"))
 
@@ -57,59 +57,59 @@ def _propagation(text: Consolidation) -> Iterator[Seen]:
 # -- buffers -----------------------------------------------------------------------------------
 
 
-def _buffers(patient: Patient, batch: Sequence[Consolidation]) -> Iterator[Seen]:
+def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[Seen]:
     """What the buffers say, against what the flags on the reflections say."""
     waiting: dict[Scope, dict[str, Reflection]] = {text.home: {} for text in batch}
-    for reflection in patient.store.reflections(tuple(waiting), absorbed=False):
+    for reflection in context.store.reflections(tuple(waiting), absorbed=False):
         waiting[reflection.home][reflection.id] = reflection
     # Asked for after the flags: what was added in between is in both by now.
-    buffers = patient.store.buffers(tuple(waiting))
+    buffers = context.store.buffers(tuple(waiting))
     listed = {each for text in batch for each in text.unabsorbed_ids}
-    gone = patient.known.missing("reflection", listed)
+    gone = context.cache.missing("reflection", listed)
     for text in batch:
         pending = waiting[text.home]
-        yield from _misplaced(patient, text, pending, gone)
+        yield from _find_misplaced(context, text, pending, gone)
         buffer = buffers.get(text.home, text.unabsorbed_ids)
         in_work = set(buffer) - set(text.unabsorbed_ids)  # a consolidation is about to mark these
         for reflection_id, reflection in pending.items():
             if reflection_id in text.absorbed_ids and reflection_id not in in_work:
                 detail = f"went into version {text.version}, and is marked as waiting"
                 yield Seen("buffers", about(reflection, detail))
-            elif reflection_id not in buffer and _still_waits(patient, reflection):
+            elif reflection_id not in buffer and _still_waits(context, reflection):
                 yield Seen("buffers", about(reflection, "waits, and is in no buffer"))
 
 
-def _misplaced(
-    patient: Patient, text: Consolidation, pending: dict[str, Reflection], gone: set[str]
+def _find_misplaced(
+    context: DoctorContext, text: Consolidation, pending: dict[str, Reflection], gone: set[str]
 ) -> Iterator[Seen]:
     for reflection_id, times in Counter(text.unabsorbed_ids).items():
         if reflection_id in gone:
             detail = f"its buffer has {reflection_id}, which is not there"
             yield Seen("buffers", about(text, detail, related=(reflection_id,)))
         elif reflection_id not in pending:
-            yield from _not_waiting(patient, text, reflection_id)
+            yield from _not_waiting(context, text, reflection_id)
         elif times > 1:
             detail = f"is {times} times in its buffer"
             yield Seen("buffers", about(pending[reflection_id], detail))
 
 
-def _not_waiting(patient: Patient, text: Consolidation, reflection_id: str) -> Iterator[Seen]:
-    reflection = patient.store.reflection(reflection_id)
+def _not_waiting(context: DoctorContext, text: Consolidation, reflection_id: str) -> Iterator[Seen]:
+    reflection = context.store.reflection(reflection_id)
     if reflection is None:
         return  # it went in this very moment
     if reflection.home != text.home:
         detail = f"its buffer has {reflection_id}, which is of another scope"
         yield Seen("buffers", about(text, detail, related=(reflection_id,)))
-    elif reflection.absorbed and reflection_id in patient.store.buffers([text.home])[text.home]:
+    elif reflection.absorbed and reflection_id in context.store.buffers([text.home])[text.home]:
         yield Seen("buffers", about(reflection, "is in the buffer, and marked as absorbed"))
 
 
-def _still_waits(patient: Patient, reflection: Reflection) -> bool:
+def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
     """A second look: somebody may have been at work between the first two."""
-    current = patient.store.reflection(reflection.id)
+    current = context.store.reflection(reflection.id)
     if current is None or current.absorbed:
         return False
-    return reflection.id not in patient.store.buffers([reflection.home]).get(reflection.home, ())
+    return reflection.id not in context.store.buffers([reflection.home]).get(reflection.home, ())
 
 
 # -- policies ----------------------------------------------------------------------------------
@@ -118,17 +118,17 @@ def _still_waits(patient: Patient, reflection: Reflection) -> bool:
 _LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 
 
-def policies(patient: Patient) -> Iterator[Seen]:
+def policies(context: DoctorContext) -> Iterator[Seen]:
     """All policies."""
-    for batch, seen in walk(patient, "policy", Policy):
+    for batch, seen in walk(context, "policy", Policy):
         yield from seen
-        yield from strangers(patient, batch)
+        yield from strangers(context, batch)
         for policy in batch:
             for name, least in _LEAST.items():
                 value = getattr(policy, name)
                 if value is not None and not (_is_whole(value) and value >= least):
                     yield Seen("policies", about(policy, f"{name} is {value!r}"))
-            yield from future(patient, policy, (policy.updated_at,))
+            yield from future(context, policy, (policy.updated_at,))
 
 
 def _is_whole(value: object) -> bool:
@@ -139,20 +139,20 @@ def _is_whole(value: object) -> bool:
 AT_WORK = timedelta(minutes=10)
 
 
-def formations(patient: Patient) -> Iterator[Seen]:
+def formations(context: DoctorContext) -> Iterator[Seen]:
     """All formations."""
     count = 0
-    for batch in batched(patient.store.records("formation", agent_id=patient.agent_id), BATCH):
+    for batch in batched(context.store.records("formation", agent_id=context.agent_id), BATCH):
         count += len(batch)
-        patient.tell("formations", count)
+        context.tell("formations", count)
         yield from unreadable(batch)
         for record in batch:
             if isinstance(record.value, Formation):
-                yield from _standing(patient, record.value)
+                yield from _standing(context, record.value)
 
 
-def _standing(patient: Patient, formation: Formation) -> Iterator[Seen]:
-    expired = formation.lease_until is None or formation.lease_until <= patient.now
+def _standing(context: DoctorContext, formation: Formation) -> Iterator[Seen]:
+    expired = formation.lease_until is None or formation.lease_until <= context.now
     match formation.status:
         case FormationStatus.CLAIMED if expired:
             yield Seen("claims", _about(formation, f"{_messages(formation)}, {_since(formation)}"))
@@ -184,32 +184,32 @@ def _about(formation: Formation, detail: str) -> Finding:
     )
 
 
-def shared_messages(patient: Patient) -> Iterator[Seen]:
+def find_shared_messages(context: DoctorContext) -> Iterator[Seen]:
     """Messages in two formations."""
-    for finding in patient.store.shared_messages(agent_id=patient.agent_id):
+    for finding in context.store.shared_messages(agent_id=context.agent_id):
         yield Seen("messages-once", finding)
 
 
-def lost_progress(patient: Patient) -> Iterator[Seen]:
+def find_lost_progress(context: DoctorContext) -> Iterator[Seen]:
     """Yield sessions whose platform progress is before what was formed."""
-    for finding in patient.store.lost_progress(agent_id=patient.agent_id):
+    for finding in context.store.lost_progress(agent_id=context.agent_id):
         yield Seen("progress", finding)
 
 
-def unfinished_changes(patient: Patient) -> Iterator[Seen]:
+def find_unfinished_changes(context: DoctorContext) -> Iterator[Seen]:
     """Changes that a process died at, long enough ago that nobody is still at work on them."""
-    before = patient.now - AT_WORK
-    for finding in patient.store.unfinished_changes(before=before, agent_id=patient.agent_id):
+    before = context.now - AT_WORK
+    for finding in context.store.unfinished_changes(before=before, agent_id=context.agent_id):
         yield Seen("changes", finding)
 
 
-def records(patient: Patient) -> Iterator[Seen]:
+def records(context: DoctorContext) -> Iterator[Seen]:
     """History and audit entries, which are tried to be read."""
     for kind in ("history", "audit"):
         count = 0
-        for batch in batched(patient.store.records(kind, agent_id=patient.agent_id), BATCH):
+        for batch in batched(context.store.records(kind, agent_id=context.agent_id), BATCH):
             count += len(batch)
-            patient.tell(f"{kind} entries", count)
+            context.tell(f"{kind} entries", count)
             yield from unreadable(batch)
 
 
@@ -220,14 +220,14 @@ _Memory = Fact | Reflection
 
 
 def walk(
-    patient: Patient, kind: RecordKind, decoded: type[_T]
+    context: DoctorContext, kind: RecordKind, decoded: type[_T]
 ) -> Iterator[tuple[list[_T], list[Seen]]]:
     """The records of a kind, a batch at a time: those that can be read, and what is to be said of
     the others and of their stored form."""
     count = 0
-    for records in batched(patient.store.records(kind, agent_id=patient.agent_id), BATCH):
+    for records in batched(context.store.records(kind, agent_id=context.agent_id), BATCH):
         count += len(records)
-        patient.tell(_SEVERAL.get(kind, f"{kind}s"), count)
+        context.tell(_SEVERAL.get(kind, f"{kind}s"), count)
         values = [record.value for record in records if isinstance(record.value, decoded)]
         yield values, list(unreadable(records))
 
@@ -247,35 +247,35 @@ def _of_record(record: Record, detail: str) -> Finding:
     )
 
 
-def facts(patient: Patient) -> Iterator[Seen]:
+def facts(context: DoctorContext) -> Iterator[Seen]:
     """All facts."""
-    for batch, seen in walk(patient, "fact", Fact):
+    for batch, seen in walk(context, "fact", Fact):
         yield from seen
-        yield from strangers(patient, batch)
-        yield from _sources(patient, batch)
-        yield from _group_sessions(patient, batch)
-        yield from versions(patient, "fact", {fact: fact.version for fact in batch})
+        yield from strangers(context, batch)
+        yield from _sources(context, batch)
+        yield from _group_sessions(context, batch)
+        yield from versions(context, "fact", {fact: fact.version for fact in batch})
         for fact in batch:
-            yield from _text(fact, patient.settings.formation.fact_words)
+            yield from _text(fact, context.settings.formation.fact_words)
             yield from future(
-                patient, fact, (fact.formed_at, fact.updated_at, fact.last_accessed_at)
+                context, fact, (fact.formed_at, fact.updated_at, fact.last_accessed_at)
             )
-            yield from _hash(patient, fact)
+            yield from _hash(context, fact)
 
 
-def reflections(patient: Patient) -> Iterator[Seen]:
+def reflections(context: DoctorContext) -> Iterator[Seen]:
     """All reflections; whether they are in their buffers is looked at with the texts."""
-    for batch, seen in walk(patient, "reflection", Reflection):
+    for batch, seen in walk(context, "reflection", Reflection):
         yield from seen
-        yield from strangers(patient, batch)
-        yield from _sources(patient, batch)
-        yield from _group_sessions(patient, batch)
-        yield from _links(patient, batch)
-        yield from _without_buffer(patient, batch)
+        yield from strangers(context, batch)
+        yield from _sources(context, batch)
+        yield from _group_sessions(context, batch)
+        yield from _links(context, batch)
+        yield from _without_buffer(context, batch)
         for reflection in batch:
-            yield from _text(reflection, patient.settings.formation.reflection_words)
+            yield from _text(reflection, context.settings.formation.reflection_words)
             times = (reflection.formed_at, reflection.updated_at, reflection.absorbed_at)
-            yield from future(patient, reflection, times)
+            yield from future(context, reflection, times)
 
 
 # -- whose -------------------------------------------------------------------------------------
@@ -290,24 +290,26 @@ _OWNERS: dict[ScopeKind, PresenceKind] = {
 _NAMES = {"person": "user", "session": "session", "group": "group"}
 
 
-def strangers(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
+def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[Seen]:
     """What belongs to an agent, person, session, group or shard that is not there."""
-    known = patient.known
+    cache = context.cache
     items = [item for item in items if not _is_taken_back(item)]
-    gone = known.missing("agent", {item.agent_id for item in items})
+    gone = cache.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
             yield Seen("owners", about(item, f"there is no agent {item.agent_id}"))
     for kind, presence in _OWNERS.items():
         of_kind = [item for item in items if item.home.kind is kind]
-        missing = known.missing(presence, {item.home.owner for item in of_kind})
+        missing = cache.missing(presence, {item.home.owner for item in of_kind})
         # A group is there as long as a session names it, and sessions may be deleted.
         state = State.NOTE if presence == "group" else None
         for item in of_kind:
             if item.home.owner in missing:
                 detail = f"there is no {_NAMES[presence]} {item.home.owner}"
                 yield Seen("owners", about(item, detail), state)
-    yield from _lost_shards(patient, [item for item in items if item.home.kind is ScopeKind.SHARD])
+    yield from _find_lost_shards(
+        context, [item for item in items if item.home.kind is ScopeKind.SHARD]
+    )
 
 
 def _is_taken_back(item: Owned) -> bool:
@@ -317,19 +319,19 @@ def _is_taken_back(item: Owned) -> bool:
     return not item.consolidated_content and not item.unabsorbed_ids
 
 
-def _lost_shards(patient: Patient, items: Sequence[Owned]) -> Iterator[Seen]:
-    policies = patient.known.policies({item.home for item in items})
+def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterator[Seen]:
+    policies = context.cache.policies({item.home for item in items})
     for item in items:
         if policies[item.home] is None:
             yield Seen("owners", about(item, f"the agent has no shard {item.home.owner!r}"))
 
 
-def linked_accounts(patient: Patient) -> Iterator[Seen]:
+def find_linked_accounts(context: DoctorContext) -> Iterator[Seen]:
     """The memory of people with several accounts, and of an account that does not exist."""
-    scopes = patient.store.scopes(agent_id=patient.agent_id, kinds=[ScopeKind.USER])
+    scopes = context.store.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
     for batch in batched((summary.scope for summary in scopes), BATCH):
-        accounts = patient.store.users_by_ids([scope.owner for scope in batch])
-        persons = patient.known.missing("person", {scope.owner for scope in batch})
+        accounts = context.store.users_by_ids([scope.owner for scope in batch])
+        persons = context.cache.missing("person", {scope.owner for scope in batch})
         for scope in batch:
             account = accounts.get(scope.owner)
             if account is not None and account.person_id != account.id:
@@ -353,9 +355,9 @@ def linked_accounts(patient: Patient) -> Iterator[Seen]:
 # -- where from --------------------------------------------------------------------------------
 
 
-def _sources(patient: Patient, items: Sequence[_Memory]) -> Iterator[Seen]:
-    sessions = patient.known.people(_source_sessions(items))
-    messages = patient.known.missing(
+def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Seen]:
+    sessions = context.cache.people(_source_sessions(items))
+    messages = context.cache.missing(
         "message", {each for item in items for each in item.source_message_ids}
     )
     for item in items:
@@ -373,17 +375,17 @@ def _source_sessions(items: Sequence[_Memory]) -> set[str]:
     }
 
 
-def _group_sessions(patient: Patient, items: Sequence[_Memory]) -> Iterator[Seen]:
+def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Seen]:
     """Known failure 8: what one says in a group chat is taken for another's."""
     of_users = [item for item in items if item.scope is ScopeKind.USER]
-    people = patient.known.people(_source_sessions(of_users))
-    owners = patient.known.person_ids({item.home.owner for item in of_users})
+    people = context.cache.people(_source_sessions(of_users))
+    owners = context.cache.person_ids({item.home.owner for item in of_users})
     for item in of_users:
         owner = owners[item.home.owner]
         others = (people.get(item.session_id or "") or frozenset()) - {owner}
         if item.session_id is None or not others:
             continue
-        who_said = _who_said(patient, item.session_id, item)
+        who_said = _who_said(context, item.session_id, item)
         if who_said and owner not in who_said:
             detail = "comes from messages of accounts that are not linked to its own"
             seen = about(item, detail, related=tuple(sorted(who_said)))
@@ -401,17 +403,17 @@ def _people(count: int) -> str:
     return "another person" if count == 1 else f"{count} other people"
 
 
-def _who_said(patient: Patient, session_id: str, item: _Memory) -> set[str]:
+def _who_said(context: DoctorContext, session_id: str, item: _Memory) -> set[str]:
     """The people who wrote the messages that a memory is of."""
-    messages = patient.store.messages(session_id, ids=item.source_message_ids)
+    messages = context.store.messages(session_id, ids=item.source_message_ids)
     senders = {m.sender for m in messages if m.role == "user" and not m.trigger and m.sender}
-    return set(patient.known.person_ids(senders).values())
+    return set(context.cache.person_ids(senders).values())
 
 
-def _links(patient: Patient, items: Sequence[Reflection]) -> Iterator[Seen]:
-    known = patient.known
-    texts = known.missing("consolidation", {i.consolidated_into for i in items} - {None})  # type: ignore[arg-type]
-    origins = known.missing("reflection", {each for i in items for each in i.propagated_from})
+def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Seen]:
+    cache = context.cache
+    texts = cache.missing("consolidation", {i.consolidated_into for i in items} - {None})  # type: ignore[arg-type]
+    origins = cache.missing("reflection", {each for i in items for each in i.propagated_from})
     for item in items:
         if item.consolidated_into in texts:
             yield Seen("links", about(item, f"the text {item.consolidated_into} is gone"))
@@ -421,13 +423,13 @@ def _links(patient: Patient, items: Sequence[Reflection]) -> Iterator[Seen]:
             yield Seen("links", about(item, detail, related=tuple(lost)), State.NOTE)
 
 
-def _without_buffer(patient: Patient, items: Sequence[Reflection]) -> Iterator[Seen]:
+def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Seen]:
     """Reflections that wait although their scope has no buffer at all."""
     waiting = [item for item in items if not item.absorbed]
     homes: tuple[Scope, ...] = tuple({item.home for item in waiting})
-    buffers = patient.store.buffers(homes) if homes else {}
+    buffers = context.store.buffers(homes) if homes else {}
     for item in waiting:
-        if item.home not in buffers and patient.store.reflection(item.id) is not None:
+        if item.home not in buffers and context.store.reflection(item.id) is not None:
             yield Seen("buffers", about(item, "waits, and its scope has no buffer"))
 
 
@@ -441,32 +443,32 @@ def _text(item: _Memory, limit: int) -> Iterator[Seen]:
         yield Seen("limits", about(item, f"has {words} words, the limit is {limit}"))
 
 
-def future(patient: Patient, item: Owned, times: Sequence[datetime | None]) -> Iterator[Seen]:
+def future(context: DoctorContext, item: Owned, times: Sequence[datetime | None]) -> Iterator[Seen]:
     """A time that is still to come."""
     latest = max((time for time in times if time is not None), default=None)
-    if latest is not None and latest > patient.now + CLOCKS:
+    if latest is not None and latest > context.now + CLOCKS:
         yield Seen("times", about(item, f"is dated {latest:%Y-%m-%d %H:%M}, which is to come"))
 
 
-def _hash(patient: Patient, fact: Fact) -> Iterator[Seen]:
+def _hash(context: DoctorContext, fact: Fact) -> Iterator[Seen]:
     right = content_hash(fact.content)
     if fact.hash == right:
         return
     yield Seen("hashes", about(fact, f"its hash is {fact.hash[:8]}…, its text's {right[:8]}…"))
-    twin = patient.store.facts_by_hashes(fact.home, [right]).get(right)
+    twin = context.store.facts_by_hashes(fact.home, [right]).get(right)
     if twin is not None and twin.id != fact.id and twin.content == fact.content:
         old, young = sorted((fact, twin), key=lambda each: (each.formed_at, each.id))
         detail = f"says the same as {old.id}, which is older"
         yield Seen("duplicates", about(young, detail, related=(old.id,)))
 
 
-def versions(patient: Patient, target_type: str, numbers: dict[_T, int]) -> Iterator[Seen]:
+def versions(context: DoctorContext, target_type: str, numbers: dict[_T, int]) -> Iterator[Seen]:
     """Gaps in what history has of each target with several versions.
 
     What others than edenmem wrote has no history; it begins with what edenmem replaced.
     """
     several = {item.id: (item, number) for item, number in numbers.items() if number > 1}
-    kept = patient.store.kept_versions(target_type, list(several)) if several else {}
+    kept = context.store.kept_versions(target_type, list(several)) if several else {}
     for target_id, found in kept.items():
         item, current = several[target_id]
         gaps = sorted(set(range(min(found), current)) - found)
@@ -478,7 +480,7 @@ def versions(patient: Patient, target_type: str, numbers: dict[_T, int]) -> Iter
             yield Seen("versions", about(item, detail))
 
 
-def twins(patient: Patient) -> Iterator[Seen]:
+def twins(context: DoctorContext) -> Iterator[Seen]:
     """Known failure 47: without the unique key, the same fact comes into a scope twice."""
-    for finding in patient.store.twins(agent_id=patient.agent_id):
+    for finding in context.store.twins(agent_id=context.agent_id):
         yield Seen("duplicates", finding)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from edenmem.engine.doctor import surroundings
-from edenmem.engine.doctor.context import Patient
-from edenmem.engine.doctor.examination import Doctor, told
+from edenmem.engine.doctor.context import DoctorContext
+from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.memory import AT_WORK
 from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
@@ -51,9 +51,9 @@ Mend = Callable[[Sequence[Finding]], Outcome]
 class Repairs:
     """The repairs of one run, on behalf of ``actor``."""
 
-    def __init__(self, patient: Patient, *, actor: Actor) -> None:
-        self._patient = patient
-        self._store = patient.store
+    def __init__(self, context: DoctorContext, *, actor: Actor) -> None:
+        self._context = context
+        self._store = context.store
         self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
         self._worker = worker_id()
         # In this order: what died is settled first; duplicates go before the keys that keep them
@@ -61,7 +61,7 @@ class Repairs:
         self._mends: dict[str, tuple[str, Mend]] = {
             "file": ("make missing triggers", self._triggers),
             "changes": ("finish or take back", self._changes),
-            "recorded": ("apply what was recorded", self._recorded),
+            "recorded": ("apply what was recorded", self._finish_recorded),
             "claims": ("release for the next run", self._claims),
             "duplicates": ("keep the oldest, the others go to history", self._duplicates),
             "indexes": ("make what is missing", self._indexes),
@@ -98,12 +98,12 @@ class Repairs:
 
     def run(self, plan: FixReport) -> FixReport:
         """Do what was planned, for whatever each check finds by now."""
-        doctor = Doctor(self._patient, frozenset())
-        done = tuple(self._repaired(doctor, repair) for repair in plan.repairs)
+        doctor = Doctor(self._context, frozenset())
+        done = tuple(self._repair(doctor, repair) for repair in plan.repairs)
         return FixReport(run_id=self.run_id, dry_run=False, repairs=done)
 
-    def _repaired(self, doctor: Doctor, repair: Repair) -> Repair:
-        self._patient.tell(f"mending {repair.check}", 0)
+    def _repair(self, doctor: Doctor, repair: Repair) -> Repair:
+        self._context.tell(f"mending {repair.check}", 0)
         _, mend = self._mends[repair.check]
         mended, refused = 0, list[str]()
         try:
@@ -111,16 +111,16 @@ class Repairs:
                 outcome = mend(batch)
                 mended += outcome.mended
                 refused += outcome.refused
-                self._patient.tell(f"mending {repair.check}", mended)
+                self._context.tell(f"mending {repair.check}", mended)
         except Exception as error:  # noqa: BLE001 - told; other repairs are made all the same
-            refused.append(told(error))
+            refused.append(describe_error(error))
         reasons = tuple(dict.fromkeys(refused))[:_TOLD]
         return msgspec.structs.replace(repair, mended=mended, refused=reasons)
 
     def _apply(self, changes: Iterable[Change]) -> Outcome:
         made = tuple(changes)
         results = self._store.apply(
-            ChangeSet(actor=self._actor, at=self._patient.now, changes=made)
+            ChangeSet(actor=self._actor, at=self._context.now, changes=made)
         )
         return Outcome(
             sum(result.ok for result in results),
@@ -142,7 +142,7 @@ class Repairs:
                     scope=fact.home,
                     fact_id=fact.id,
                     expected_version=fact.version,
-                    at=self._patient.now,
+                    at=self._context.now,
                     reason=f"doctor: it says the same as {kept.id}, which is older",
                 )
             )
@@ -158,11 +158,11 @@ class Repairs:
         ]
         # The index has the words of the old text, and would be asked to forget those of the new.
         self._rebuild("text")
-        embedder = self._patient.providers.embedder
+        embedder = self._context.providers.embedder
         texts = [fact.content for fact in facts]
         made: Sequence[bytes | None] = [None] * len(texts)
         if embedder is not None and not self._store.platform_model(embedder.model):
-            made = self._patient.providers.vectors(texts)
+            made = self._context.providers.vectors(texts)
         return self._apply(
             ReviseFact(
                 scope=fact.home,
@@ -184,7 +184,7 @@ class Repairs:
             repairs.append(
                 RepairBuffer(
                     scope=scope,
-                    at=self._patient.now,
+                    at=self._context.now,
                     reason="doctor: the buffer disagreed with the flags on reflections",
                 )
             )
@@ -194,29 +194,29 @@ class Repairs:
     # -- work --------------------------------------------------------------------------------
 
     def _changes(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(self._store.finish_changes(before=self._patient.now - AT_WORK))
+        return Outcome(self._store.finish_changes(before=self._context.now - AT_WORK))
 
-    def _recorded(self, findings: Sequence[Finding]) -> Outcome:
-        return self._taken_over(
-            findings, lambda id: self._store.apply_formation(id, now=self._patient.now)
+    def _finish_recorded(self, findings: Sequence[Finding]) -> Outcome:
+        return self._take_over(
+            findings, lambda id: self._store.apply_formation(id, now=self._context.now)
         )
 
     def _claims(self, findings: Sequence[Finding]) -> Outcome:
-        return self._taken_over(
+        return self._take_over(
             findings,
             lambda id: self._store.release(
-                id, worker=self._worker, now=self._patient.now, count=False
+                id, worker=self._worker, now=self._context.now, count=False
             ),
         )
 
-    def _taken_over(self, findings: Sequence[Finding], finish: Callable[[str], object]) -> Outcome:
+    def _take_over(self, findings: Sequence[Finding], finish: Callable[[str], object]) -> Outcome:
         refused = []
-        lease = self._patient.now + timedelta(
-            seconds=self._patient.settings.formation.lease_seconds
+        lease = self._context.now + timedelta(
+            seconds=self._context.settings.formation.lease_seconds
         )
         for finding in findings:
             mine = self._store.reclaim(
-                finding.target_id, worker=self._worker, now=self._patient.now, lease_until=lease
+                finding.target_id, worker=self._worker, now=self._context.now, lease_until=lease
             )
             if mine is None:
                 refused.append(f"{finding.target_id}: another worker has taken it over")
@@ -233,7 +233,7 @@ class Repairs:
 
     def _counters(self, findings: Sequence[Finding]) -> Outcome:
         outcome = self._apply(
-            RepairBuffer(scope=scope, at=self._patient.now, reason="doctor: a count was wrong")
+            RepairBuffer(scope=scope, at=self._context.now, reason="doctor: a count was wrong")
             for scope in _scopes(findings)
         )
         self._store.recount()
@@ -247,7 +247,7 @@ class Repairs:
         return Outcome(self._store.drop_contexts(pairs))
 
     def _indexes(self, findings: Sequence[Finding]) -> Outcome:
-        wish = surroundings.wish_of(self._patient)
+        wish = surroundings.wish_of(self._context)
         mended, refused = 0, []
         for finding in findings:
             if {"conflicting", "outdated"} & set(finding.related):
@@ -264,11 +264,11 @@ class Repairs:
         return Outcome(mended, tuple(refused))
 
     def _search_indexes(self, findings: Sequence[Finding]) -> Outcome:
-        info = self._patient.info
+        info = self._context.info
         if info is None or info.kind != "sqlite":
             command = "edenmem index create search, or edenmem index update search"
             return Outcome(refused=tuple(f"{each.target_id}: {command}" for each in findings))
-        wish = surroundings.wish_of(self._patient)
+        wish = surroundings.wish_of(self._context)
         named = [finding for finding in findings if finding.target_type == "index"]
         for finding in named:
             self._store.update_index(finding.target_id, wish)
@@ -278,9 +278,9 @@ class Repairs:
 
     def _rebuild(self, kind: str) -> None:
         """Make SQLite's search index of a kind anew; elsewhere it follows by itself."""
-        info = self._patient.info
+        info = self._context.info
         if info is not None and info.kind == "sqlite":
-            wish = surroundings.wish_of(self._patient)
+            wish = surroundings.wish_of(self._context)
             for state in self._store.indexes(wish):
                 if state.kind == kind:
                     self._store.update_index(state.name, wish)
@@ -295,17 +295,17 @@ def _scopes(findings: Iterable[Finding]) -> Iterator[Scope]:
     yield from dict.fromkeys(finding.scope for finding in findings if finding.scope is not None)
 
 
-class Clinic:
+class DoctorSession:
     """A store under examination. Everything here blocks, so that Ctrl-C ends it at once."""
 
-    def __init__(self, patient: Patient, checks: frozenset[str], *, actor: Actor) -> None:
-        self._patient = patient
+    def __init__(self, context: DoctorContext, checks: frozenset[str], *, actor: Actor) -> None:
+        self._context = context
         self._checks = checks
-        self._repairs = Repairs(patient, actor=actor)
+        self._repairs = Repairs(context, actor=actor)
 
     def examine(self, *, online: bool = False) -> DoctorReport:
         """Make the checks; ``online`` also asks the models something."""
-        return Doctor(self._patient, self._checks, online=online).examine()
+        return Doctor(self._context, self._checks, online=online).examine()
 
     def plan(self, report: DoctorReport) -> FixReport:
         """What mending would do; nothing is written."""
@@ -317,17 +317,17 @@ class Clinic:
 
     def examine_again(self, report: DoctorReport, fixed: FixReport) -> DoctorReport:
         """The report with the checks that something was done about as they are afterwards."""
-        self._patient.forget()
+        self._context.forget()
         done = frozenset(repair.check for repair in fixed.repairs)
         # What was taken away for a backfill is missing from now on.
         done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
-        after = {c.name: c for c in Doctor(self._patient, done).examine().checks} if done else {}
+        after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
         checks = tuple(after.get(check.name, check) for check in report.checks)
         return DoctorReport(location=report.location, checks=checks, reachable=report.reachable)
 
 
 @contextmanager
-def clinic(
+def open_session(
     store: Store,
     settings: Settings,
     checks: frozenset[str],
@@ -337,7 +337,7 @@ def clinic(
     files: Sequence[Path] = (),
     tell: Callable[[str, int], None] = lambda what, count: None,
     clock: Callable[[], datetime] = utc_now,
-) -> Iterator[Clinic]:
+) -> Iterator[DoctorSession]:
     """A visit for the named ``checks`` (see `edenmem.engine.doctor.catalogue.chosen`).
 
     Args:
@@ -351,7 +351,7 @@ def clinic(
         clock: The time.
     """
     with Providers(settings) as providers:
-        patient = Patient(
+        context = DoctorContext(
             store=store,
             settings=settings,
             providers=providers,
@@ -360,4 +360,4 @@ def clinic(
             files=tuple(files),
             tell=tell,
         )
-        yield Clinic(patient, checks, actor=actor)
+        yield DoctorSession(context, checks, actor=actor)

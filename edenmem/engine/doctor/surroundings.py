@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from edenmem.engine.doctor.context import Patient, about
+from edenmem.engine.doctor.context import DoctorContext, about
 from edenmem.engine.doctor.report import Advice, Remark, Seen, State
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.factory import check_local_model
@@ -23,14 +23,14 @@ from edenmem.models.search import FactFilter
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
 
 
-def connection(patient: Patient) -> Iterator[Seen | Remark]:
+def connection(context: DoctorContext) -> Iterator[Seen | Remark]:
     """That the database answers, and how quickly.
 
     Raises:
         StoreError: it does not.
     """
     begun = time.perf_counter()
-    patient.info = info = patient.store.info()
+    context.info = info = context.store.info()
     milliseconds = (time.perf_counter() - begun) * 1000
     if not info.initialised and not any(info.counts.values()):
         yield Seen("connection", _place(info.location, "there is no edenmem database yet"))
@@ -39,9 +39,9 @@ def connection(patient: Patient) -> Iterator[Seen | Remark]:
     yield Remark("connection", f"{info.location}{server} answers in {milliseconds:.0f} ms")
 
 
-def schema(patient: Patient) -> Iterator[Seen | Remark]:
+def schema(context: DoctorContext) -> Iterator[Seen | Remark]:
     """That every step of the schema was taken."""
-    steps = patient.store.schema()
+    steps = context.store.schema()
     for step in steps:
         if step.applied_at is None:
             finding = Finding(
@@ -52,10 +52,10 @@ def schema(patient: Patient) -> Iterator[Seen | Remark]:
         yield Remark("schema", f"the schema is {steps[-1].name}")
 
 
-def permissions(patient: Patient) -> Iterator[Seen]:
+def permissions(context: DoctorContext) -> Iterator[Seen]:
     """That nobody else on this machine can read memories or keys."""
-    files = [Path(path) for path in patient.files if _has_secret(path)]
-    info = patient.info
+    files = [Path(path) for path in context.files if _has_secret(path)]
+    info = context.info
     if info is not None and info.kind == "sqlite":
         files += [Path(info.location + suffix) for suffix in ("", "-wal")]
     for file in files if os.name == "posix" else ():
@@ -73,48 +73,48 @@ def _has_secret(path: Path) -> bool:
         return False  # what cannot be read by us was no configuration either
 
 
-def database(patient: Patient) -> Iterator[Seen | Remark]:
+def database(context: DoctorContext) -> Iterator[Seen | Remark]:
     """What the database itself finds damaged."""
-    if patient.info is not None and patient.info.kind == "mongodb":
+    if context.info is not None and context.info.kind == "mongodb":
         yield Remark("file", "MongoDB looks after its own files; they were not looked at from here")
-    for finding in patient.store.file_faults():
+    for finding in context.store.file_faults():
         yield Seen("file", finding)
 
 
-def counters(patient: Patient) -> Iterator[Seen]:
+def counters(context: DoctorContext) -> Iterator[Seen]:
     """Counts that differ from what they count."""
-    for finding in patient.store.miscounts():
-        if patient.agent_id in (None, finding.agent_id):
+    for finding in context.store.miscounts():
+        if context.agent_id in (None, finding.agent_id):
             yield Seen("counters", finding)
 
 
-def contexts(patient: Patient) -> Iterator[Seen]:
+def contexts(context: DoctorContext) -> Iterator[Seen]:
     """Cached contexts that nobody will ask for."""
-    for finding in patient.store.stray_contexts():
-        if patient.agent_id in (None, finding.agent_id):
+    for finding in context.store.stray_contexts():
+        if context.agent_id in (None, finding.agent_id):
             yield Seen("contexts", finding)
 
 
 # -- indexes -----------------------------------------------------------------------------------
 
 
-def wish_of(patient: Patient) -> IndexWish:
+def wish_of(context: DoctorContext) -> IndexWish:
     """What the configuration wants of the search indexes."""
     return IndexWish(
-        dimensions=patient.providers.dimensions, analyzer=patient.settings.search.analyzer
+        dimensions=context.providers.dimensions, analyzer=context.settings.search.analyzer
     )
 
 
-def indexes(patient: Patient) -> Iterator[Seen | Remark]:
+def indexes(context: DoctorContext) -> Iterator[Seen | Remark]:
     """Ordinary indexes and those for search."""
-    states = patient.store.indexes(wish_of(patient))
+    states = context.store.indexes(wish_of(context))
     for state in states:
         if state.kind == "ordinary":
             yield from _ordinary(state)
         else:
             yield from _search(state)
     yield Remark("indexes", f"{sum(s.kind == 'ordinary' for s in states)} ordinary indexes stand")
-    yield from _trial(patient)
+    yield from _trial(context)
 
 
 #: What to do about an ordinary index that is not simply missing.
@@ -168,15 +168,15 @@ def _search(state: IndexState) -> Iterator[Seen | Remark]:
             yield Seen("search-indexes", _index(state, f"is {status}{told and f': {told}'}"))
 
 
-def _trial(patient: Patient) -> Iterator[Seen]:
+def _trial(context: DoctorContext) -> Iterator[Seen]:
     """A search, to see that it is answered: what an index says of itself is not enough."""
-    records = patient.store.records("fact", agent_id=patient.agent_id)
+    records = context.store.records("fact", agent_id=context.agent_id)
     fact = next((each.value for each in records if isinstance(each.value, Fact)), None)
     if fact is None:
         return
     filter = FactFilter(scopes=(fact.home,))
     try:
-        patient.store.text_candidates(filter, ["memory"], limit=1)
+        context.store.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
         yield Seen("search-indexes", _place("text search", error.message))
 
@@ -194,19 +194,19 @@ def _place(where: str, detail: str) -> Finding:
 # -- vectors -----------------------------------------------------------------------------------
 
 
-def vectors(patient: Patient) -> Iterator[Seen | Remark]:
+def vectors(context: DoctorContext) -> Iterator[Seen | Remark]:
     """Facts that have no vector of the configured model."""
-    embedder, dimensions = patient.providers.embedder, patient.providers.dimensions
+    embedder, dimensions = context.providers.embedder, context.providers.dimensions
     if embedder is None:
         yield Remark("vectors", "no embedding model is set up")
         return
-    stale = patient.store.stale_facts(
-        embedder.model, dimensions=dimensions, agent_id=patient.agent_id
+    stale = context.store.stale_facts(
+        embedder.model, dimensions=dimensions, agent_id=context.agent_id
     )
     others = set[str]()
     for count, fact in enumerate(stale, 1):
         if count % 1000 == 0:
-            patient.tell("facts to be embedded", count)
+            context.tell("facts to be embedded", count)
         other = fact.embedding_model
         if other is None:
             detail = "has no vector"
@@ -216,21 +216,21 @@ def vectors(patient: Patient) -> Iterator[Seen | Remark]:
             others.add(other)
             detail = f"has a vector of {other}, the model is {embedder.model}"
         yield Seen("vectors", about(fact, detail))
-    advice = vector_advice(patient.store, patient.settings, embedder.model, others)
+    advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
         yield Remark("vectors", "", mend=advice)
 
 
-def vector_damage(patient: Patient) -> Iterator[Seen]:
+def vector_damage(context: DoctorContext) -> Iterator[Seen]:
     """Known failure 27: zeros are stored where an embedding failed, and count as a vector."""
-    for finding in patient.store.vector_faults(agent_id=patient.agent_id):
+    for finding in context.store.vector_faults(agent_id=context.agent_id):
         yield Seen("vector-damage", finding)
 
 
-def local_model(patient: Patient) -> Iterator[Seen | Remark]:
+def local_model(context: DoctorContext) -> Iterator[Seen | Remark]:
     """That the files of a local model are those that its name means."""
     try:
-        checked = check_local_model(patient.settings)
+        checked = check_local_model(context.settings)
     except (ConfigError, ProviderError) as error:
         hint = f"; {error.hint}" if error.hint else ""
         yield Seen("local-model", _place("local model", f"{error.message}{hint}"))

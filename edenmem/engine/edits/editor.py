@@ -92,7 +92,7 @@ class EditRoad:
         )
 
 
-def unchanged(
+def report_unchanged(
     target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "already the case"
 ) -> EditReport:
     """The report of a change that would change nothing, and so is not made."""
@@ -168,9 +168,9 @@ class ScopeEdits(EditRoad):
         before = await in_thread(checks.check_scope_known, self._store, scope, new_shard=True)
         base = before or Policy(id=new_id(), **owner_fields(scope))
         checks.check_version("policy", base.version, expected_version)
-        after = policy_changes.changed(base, changes)
+        after = policy_changes.change_policy(base, changes)
         if before is not None and after == before:
-            return unchanged("policy", before, dry_run)
+            return report_unchanged("policy", before, dry_run)
         now = self._clock()
         after = msgspec.structs.replace(after, version=base.version + 1, updated_at=now)
         change = WritePolicy(policy=after, expected_version=base.version, at=now, reason=reason)
@@ -185,7 +185,7 @@ class ScopeEdits(EditRoad):
         policy = await in_thread(checks.check_scope_known, self._store, scope)
         if policy is None or policy.active:
             unset = policy or Policy(id="", **owner_fields(scope))
-            return unchanged("policy", unset, dry_run, why="it was not paused")
+            return report_unchanged("policy", unset, dry_run, why="it was not paused")
         return await self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
 
     async def set_agent(
@@ -214,7 +214,7 @@ class ScopeEdits(EditRoad):
         wanted = {name: value for name, value in toggles.items() if value is not None}
         after = msgspec.structs.replace(before, **wanted)
         if after == before:
-            return unchanged("agent", before, dry_run)
+            return report_unchanged("agent", before, dry_run)
         return await self._apply(change, "agent", agent_id, before, after, dry_run)
 
 
@@ -240,7 +240,7 @@ class TextEdits(EditRoad):
             without_version(content), what="text", limit=limit, allow_long=allow_long
         )
         if before is not None and text == before.consolidated_content:
-            return unchanged("consolidation", before, dry_run)
+            return report_unchanged("consolidation", before, dry_run)
         return await self._write_text(scope, before, text, limit, reason, dry_run)
 
     async def restore_consolidation(
@@ -252,7 +252,7 @@ class TextEdits(EditRoad):
         text = version_of(history, version, "text").content
         before = (await in_thread(self._store.consolidations, [scope])).get(scope)
         if before is not None and text == before.consolidated_content:
-            return unchanged("consolidation", before, dry_run)
+            return report_unchanged("consolidation", before, dry_run)
         limit = word_limit_of(self._settings, scope, policy)
         why = reason or f"version {version} restored"
         return await self._write_text(scope, before, text, limit, why, dry_run)
@@ -342,7 +342,7 @@ class ReflectionEdits(EditRoad):
             )
         text = self._reflection_text(content, allow_long)
         if text == before.content:
-            return unchanged("reflection", before, dry_run)
+            return report_unchanged("reflection", before, dry_run)
         now = self._clock()
         change = ReviseReflection(
             scope=before.home,
@@ -429,7 +429,7 @@ class FactEdits(EditRoad):
         )
         there = (await in_thread(self._store.facts_by_hashes, scope, [fact.hash])).get(fact.hash)
         if there is not None:
-            return unchanged("fact", there, dry_run)
+            return report_unchanged("fact", there, dry_run)
         notices: tuple[str, ...] = ()
         if not dry_run:
             vector, model, notices = await self._vector(text)
@@ -508,7 +508,7 @@ class FactEdits(EditRoad):
 
     async def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
         if text == fact.content:
-            return unchanged("fact", fact, dry_run)
+            return report_unchanged("fact", fact, dry_run)
         now = self._clock()
         vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
         change = ReviseFact(

@@ -16,7 +16,7 @@ import msgspec
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.editor import FactEdits
 from edenmem.engine.formation.deduplication import REASON_WORDS
-from edenmem.engine.formation.screening import flat, normal, objection, tidy
+from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -94,7 +94,7 @@ def find_groups(
             seen[fact.id] = _Seen(fact.formed_at, near.get(fact.id, ()))
             words.setdefault(normal(fact.content), []).append(fact.id)
         tell(len(seen))
-    for ids in _gathered(seen, [ids for ids in words.values() if len(ids) > 1]):
+    for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
         found = store.facts_by_ids((scope,), list(ids))
         there = [found[fact_id] for fact_id in ids if fact_id in found]  # the rest is gone by now
         if len(there) > 1:
@@ -123,7 +123,7 @@ def _near(
     }
 
 
-def _gathered(
+def _group_facts(
     seen: dict[str, _Seen], same_words: Sequence[Sequence[str]]
 ) -> Iterator[dict[str, float]]:
     """Groups as id → score, the seed first; each fact is in one group at most."""
@@ -214,7 +214,7 @@ def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> M
     )
 
 
-def judged(
+def read_merges(
     facts: Sequence[Fact], answers: Sequence[MergedFacts], fact_words: int
 ) -> tuple[list[Merge], list[str]]:
     """The merges that a model's answer comes to, and why parts of it do not hold.
@@ -236,7 +236,7 @@ def judged(
             refused.append("a fact in two sets")
         elif tidy(text, fact_words) != text:
             refused.append(f"a sentence of more than {fact_words} words")
-        elif why := objection(text, orders=False):
+        elif why := rejection_reason(text, orders=False):
             refused.append(f"a sentence that cannot be kept: {why}")
         else:
             taken |= numbers.keys()
@@ -319,7 +319,7 @@ class FactMerger(FactEdits):
             ],
             fact_words=self._settings.formation.fact_words,
         )
-        return judged(group.facts, answer.merges, self._settings.formation.fact_words)
+        return read_merges(group.facts, answer.merges, self._settings.formation.fact_words)
 
     async def merge(self, merge: Merge) -> MergeReport:
         """Make a merge.
@@ -331,10 +331,10 @@ class FactMerger(FactEdits):
         text = self._fact_text(merge.content, allow_long=False)
         first = await self._first(merge, text)
         if first:
-            for result in await self._written(first):
+            for result in await self._apply_all(first):
                 checks.check_result(result, "fact")
         removals = [self._removal(fact, merge) for fact in merge.removed]
-        results = await self._written(removals)
+        results = await self._apply_all(removals)
         return MergeReport(
             merge=merge,
             removed=tuple(result.target_id for result in results if result.ok),
@@ -394,6 +394,6 @@ class FactMerger(FactEdits):
             reason=f"merged into {merge.kept.id}" + (f": {merge.reason}" if merge.reason else ""),
         )
 
-    async def _written(self, changes: Sequence[Change]) -> list[ChangeResult]:
+    async def _apply_all(self, changes: Sequence[Change]) -> list[ChangeResult]:
         changed = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
         return await in_thread(self._store.apply, changed)

@@ -35,7 +35,7 @@ POLICY_FIELDS = tuple(_TYPES)
 SHARD_NAME_CHARACTERS = 100
 
 
-def changed(policy: Policy, changes: Mapping[str, object]) -> Policy:
+def change_policy(policy: Policy, changes: Mapping[str, object]) -> Policy:
     """The policy with these fields changed. Numbers and truth values may be given as text, and
     an empty text is None.
 

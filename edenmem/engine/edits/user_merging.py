@@ -114,12 +114,12 @@ class UserMerger:
         for _, target in pairs:
             checks.check_open(checks.check_scope_known(self._store, target), target)
         for source, target in pairs:
-            done = self._counted(source, target)
+            done = self._count(source, target)
             if done == AccountMerge(agent_id=source.agent_id):
                 continue
-            yield done if dry_run else self._moved(source, target, done, reason)
+            yield done if dry_run else self._move(source, target, done, reason)
 
-    def _counted(self, source: Scope, target: Scope) -> AccountMerge:
+    def _count(self, source: Scope, target: Scope) -> AccountMerge:
         facts = twins = 0
         for batch in batched(self._store.facts(FactFilter(scopes=(source,))), BATCH):
             known = self._store.facts_by_hashes(target, [fact.hash for fact in batch])
@@ -134,7 +134,7 @@ class UserMerger:
             text=_text_move(texts.get(source), texts.get(target)),
         )
 
-    def _moved(
+    def _move(
         self, source: Scope, target: Scope, planned: AccountMerge, reason: str
     ) -> AccountMerge:
         reason = reason or f"merged from account {source.owner}"
@@ -146,7 +146,7 @@ class UserMerger:
             for batch in batched(list(self._store.reflections((source,)))[::-1], BATCH):
                 self._move_reflections(batch, target, reason)
             self._move_text(source, target, reason)
-            rest = self._counted(source, target)
+            rest = self._count(source, target)
             left = rest.facts + rest.twins + rest.reflections + (rest.text != "none")
             if not left:
                 break
@@ -160,10 +160,10 @@ class UserMerger:
         for fact in facts:
             twin = known.get(fact.hash)
             if twin is not None:
-                arrivals[fact.id] = self._joined(fact, twin, reason)
+                arrivals[fact.id] = self._join(fact, twin, reason)
             else:
                 arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
-        there = self._arrived(arrivals)
+        there = self._apply_arrivals(arrivals)
         self._apply(
             [
                 RemoveFact(
@@ -178,7 +178,7 @@ class UserMerger:
             ]
         )
 
-    def _joined(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
+    def _join(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
         """What makes the target's fact stand for both."""
         changes: list[Change] = []
         if not set(fact.source_message_ids) <= set(twin.source_message_ids):
@@ -216,7 +216,7 @@ class UserMerger:
             each.id: [AddReflection(reflection=_at(each, target), word_limit=limit, reason=reason)]
             for each in reflections
         }
-        there = self._arrived(arrivals)
+        there = self._apply_arrivals(arrivals)
         self._apply(
             [
                 RemoveReflection(
@@ -238,7 +238,7 @@ class UserMerger:
             return
         if not self._has_had(target, old.consolidated_content):
             arrivals = self._text_arrivals(old, new, target, reason)
-            if len(self._arrived(arrivals)) < len(arrivals):
+            if len(self._apply_arrivals(arrivals)) < len(arrivals):
                 return
         self._apply(
             [
@@ -297,7 +297,7 @@ class UserMerger:
 
     # -- what both need ----------------------------------------------------------------------
 
-    def _arrived(self, arrivals: dict[str, list[Change]]) -> set[str]:
+    def _apply_arrivals(self, arrivals: dict[str, list[Change]]) -> set[str]:
         """Make these changes; the keys of those that are all in force, or were before."""
         changes = [change for each in arrivals.values() for change in each]
         copies = [each.reflection.id for each in changes if isinstance(each, AddReflection)]

@@ -22,7 +22,7 @@ from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, Backfil
 from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
 from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.usage import joined_totals
+from edenmem.engine.runtime.usage import sum_totals
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import IndexState, IndexWish
@@ -136,14 +136,14 @@ class ModelSwitcher:
         for _ in range(_PASSES):
             before = sum(report.embedded + report.changed for report in reports)
 
-            def told(done: int, before: int = before) -> None:
+            def report_done(done: int, before: int = before) -> None:
                 tell(before + done)
 
-            report = await self._backfiller.run(concurrency=concurrency, tell=told)
+            report = await self._backfiller.run(concurrency=concurrency, tell=report_done)
             reports.append(report)
             if report.stopped_early or report.embedded + report.changed == 0:
                 break
-        return _joined(reports)
+        return _join_reports(reports)
 
     async def wait(
         self, *, patience: float, tell: Callable[[str], None] = lambda why: None
@@ -219,7 +219,7 @@ class ModelSwitcher:
         if not moved:
             raise ConflictError(f"somebody ended the switch to {first.model!r} meanwhile")
         plan = await self.plan()
-        return _joined([first, await self.fill(plan, concurrency=concurrency)])
+        return _join_reports([first, await self.fill(plan, concurrency=concurrency)])
 
     async def _dimensions(self, under_way: VectorSwitch | None) -> int:
         try:
@@ -240,14 +240,14 @@ def _commonest(models: dict[str, int]) -> str:
     return max(models, key=lambda name: (models[name], name), default="")
 
 
-def _joined(reports: Sequence[BackfillReport]) -> BackfillReport:
+def _join_reports(reports: Sequence[BackfillReport]) -> BackfillReport:
     """One report of several passes. What failed in the last pass is what is left."""
     last = reports[-1]
     return msgspec.structs.replace(
         last,
         embedded=sum(report.embedded for report in reports),
         changed=sum(report.changed for report in reports),
-        usage=joined_totals(total for report in reports for total in report.usage),
+        usage=sum_totals(total for report in reports for total in report.usage),
         seconds=sum(report.seconds for report in reports),
     )
 
@@ -356,11 +356,11 @@ class SwitchEnder:
             self._move(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
-            facts += self._exhausted(self._store.settle_vectors, "settling", tell)
+            facts += self._repeat(self._store.settle_vectors, "settling", tell)
             self._index_settled(switch, tell)
             self._move(switch, "settling", "clearing")
-        facts += self._exhausted(self._store.settle_vectors, "settling", tell)
-        self._cleared(switch, tell)
+        facts += self._repeat(self._store.settle_vectors, "settling", tell)
+        self._clear(switch, tell)
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
 
     def abandon(self, tell: Tell = lambda what, done: None) -> SwitchEnding:
@@ -374,7 +374,7 @@ class SwitchEnder:
         switch = self.expect("filling", "abandoning")
         if switch.phase == "filling":
             self._move(switch, "filling", "abandoning")
-        facts = self._cleared(switch, tell)
+        facts = self._clear(switch, tell)
         return SwitchEnding(action="abandon", in_force=switch.previous, facts=facts)
 
     # -- steps -------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ class SwitchEnder:
                 hint="'edenmem embed backfill' with the new model configured makes them",
             )
 
-    def _exhausted(self, step: Callable[[], Iterator[int]], what: str, tell: Tell) -> int:
+    def _repeat(self, step: Callable[[], Iterator[int]], what: str, tell: Tell) -> int:
         """Pass after pass, until one finds nothing to do."""
         done = 0
         while True:
@@ -437,9 +437,9 @@ class SwitchEnder:
             lambda: self._store.finds_vectors(switch.model), "search has not taken up the vectors"
         )
 
-    def _cleared(self, switch: VectorSwitch, tell: Tell) -> int:
+    def _clear(self, switch: VectorSwitch, tell: Tell) -> int:
         self._until(self._store.drop_switch_index, "the index of the new vectors is still there")
-        done = self._exhausted(self._store.clear_beside, "clearing", tell)
+        done = self._repeat(self._store.clear_beside, "clearing", tell)
         self._store.end_switch(switch.model)
         return done
 

@@ -91,9 +91,9 @@ class Forgetter:
         """A text without the subject, by the model; see `Rewriter.draft` for what it raises."""
         return await self._rewriter.draft(plan.subject, mention)
 
-    def checked(self, plan: ForgetPlan, mention: Mention, text: str) -> MentionDecision:
-        """A text without the subject, by a person; see `Rewriter.checked` for what it raises."""
-        return self._rewriter.checked(plan.subject, mention, text)
+    def validate_rewrite(self, plan: ForgetPlan, mention: Mention, text: str) -> MentionDecision:
+        """A text without the subject, by a person; see `Rewriter.validate` for what it raises."""
+        return self._rewriter.validate(plan.subject, mention, text)
 
     async def forget(
         self,
@@ -136,7 +136,7 @@ class Forgetter:
             removed.update(await in_thread(self._store.erase_messages, plan.traces))
         if self._shelf is not None:
             await in_thread(self._shelf.clear)
-        kept = {mention.key for mention in _kept(plan, decisions) if mention.mentioned}
+        kept = {mention.key for mention in _find_kept(plan, decisions) if mention.mentioned}
         probe = await self._prober.probe(plan, kept)
         # What an earlier run that was cut off removed counts, too: it was counted when that began.
         counts = {
@@ -197,9 +197,9 @@ class Forgetter:
             if one.mention.key in treated and (one.mention.removed or one.mention.learned)
         }
         names = Names(plan.subject.names)
-        kept = {mention.key for mention in _kept(plan, decisions)}
+        kept = {mention.key for mention in _find_kept(plan, decisions)}
 
-        def doomed() -> Iterator[Passage]:
+        def find_copies() -> Iterator[Passage]:
             for passage in self._store.passages():
                 key = (passage.target_type, passage.target_id)
                 if passage.place not in _COPIES or key in kept:
@@ -211,7 +211,7 @@ class Forgetter:
                 ):
                     yield passage
 
-        return sum(self._store.redact(part) for part in batched(doomed(), _AT_ONCE))
+        return sum(self._store.redact(part) for part in batched(find_copies(), _AT_ONCE))
 
     def _close(
         self, subject: Subject, begun: Forgetting, at: datetime, counts: dict[str, int]
@@ -229,7 +229,7 @@ class Forgetter:
         self._store.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
 
 
-def _kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:
+def _find_kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:
     treated = {one.mention.key for one in decisions if one.treatment != "keep"}
     return [mention for mention in plan.mentions if mention.key not in treated]
 
@@ -241,5 +241,5 @@ def _tally(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> dict[str, 
         "rewritten": counts["rewrite"],
         "removed": counts["remove"],
         "emptied": counts["redact"],
-        "kept": len(_kept(plan, decisions)),
+        "kept": len(_find_kept(plan, decisions)),
     }

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from edenmem.engine.consolidation.privacy import NAME_PART, placed_words, plain, words
+from edenmem.engine.consolidation.privacy import NAME_PART, locate_words, plain, words
 from edenmem.engine.erasure.reports import Learned, Mention
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.forgetting import Passage, Traces
@@ -80,7 +80,7 @@ class Names:
         folded = shown.casefold()
         if not any(word in folded for word in self._telling):  # most texts name nobody
             return shown, []
-        placed = placed_words(shown)
+        placed = locate_words(shown)
         places: list[tuple[int, int]] = []
         for number, (word, start, stop) in enumerate(placed):
             for form in self._by_first.get(word, ()):
@@ -117,7 +117,7 @@ class MentionSurvey:
             contexts = names.contexts(passage.text)
             if origins.note(passage) or contexts:
                 _note(found, passage, contexts)
-        learned = origins.learned()
+        learned = origins.find_learned()
         current = [
             self._current(
                 msgspec.structs.replace(
@@ -135,7 +135,7 @@ class MentionSurvey:
             and not self._is_settled(mention, traces)
         ]
         merged = {mention.key: mention for mention in kept}
-        for copy in self._propagated(merged, whole, gone):
+        for copy in self._find_propagated(merged, whole, gone):
             merged[copy.key] = copy
         for mention in self._absorbers(traces, derived, merged.values()):
             known = merged.get(mention.key)
@@ -148,7 +148,7 @@ class MentionSurvey:
             )
         return sorted(merged.values(), key=lambda one: (one.target_type, str(one.scope), one.key))
 
-    def _propagated(
+    def _find_propagated(
         self, found: Mapping[tuple[str, str], Mention], whole: Collection[Scope], gone: set[str]
     ) -> Iterator[Mention]:
         """The reflections that were derived from learned ones, through however many scopes."""
@@ -306,7 +306,7 @@ class _Origins:
         self._found[key] = passage
         return True
 
-    def learned(self) -> dict[tuple[str, str], Learned]:
+    def find_learned(self) -> dict[tuple[str, str], Learned]:
         """From whose messages each was learned; what came from others alone is left out."""
         sources = {id for passage in self._found.values() for id in passage.source_message_ids}
         authors = self._store.authors(sorted(sources))

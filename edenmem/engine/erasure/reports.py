@@ -166,7 +166,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
     """The report as a receipt that may be kept: no name, no content, the subject as a hash."""
     subject = report.subject
 
-    def hashed(id: str) -> str:
+    def hash_id(id: str) -> str:
         return hashlib.sha256(id.encode()).hexdigest()
 
     return {
@@ -175,8 +175,8 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
         "state": "complete" if report.complete else "incomplete",
         "subject": {
             "kind": subject.kind,
-            "sha256": hashed(subject.owner or subject.agent_id or ""),
-            "agent_sha256": hashed(subject.agent_id) if subject.agent_id else None,
+            "sha256": hash_id(subject.owner or subject.agent_id or ""),
+            "agent_sha256": hash_id(subject.agent_id) if subject.agent_id else None,
         },
         "begun_at": _iso(report.begun_at),
         "finished_at": _iso(report.finished_at),

@@ -93,9 +93,9 @@ class Rewriter:
             # A text that absorbed something may have been rewritten by a run that was cut off.
             treatment: Treatment = "redact" if mention.removed else "keep"
             return MentionDecision(mention=mention, treatment=treatment, text=written)
-        return self.checked(subject, mention, written)
+        return self.validate(subject, mention, written)
 
-    def checked(self, subject: Subject, mention: Mention, text: str) -> MentionDecision:
+    def validate(self, subject: Subject, mention: Mention, text: str) -> MentionDecision:
         """The text as it may be written in place of the mention's, whoever wrote it.
 
         Raises:

@@ -40,7 +40,7 @@ def find_subject(
         UsageError: the options name none, or several.
         NotFoundError: there is no such thing.
     """
-    given = [f"--{kind}" for kind, value in _given(user, session, group) if value]
+    given = [f"--{kind}" for kind, value in _pair_kinds(user, session, group) if value]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other")
     resolver = Resolver(store)
@@ -58,7 +58,7 @@ def find_subject(
             owner = resolver.group(of, group)
             return Subject(kind="group", owner=owner, agent_id=of.id, names=_once((owner, *names)))
     except NotFoundError:
-        known = _known(store, user or session or group or "", names)
+        known = _find_forgotten(store, user or session or group or "", names)
         if known is None:
             raise
         return known
@@ -69,7 +69,7 @@ def find_subject(
     return Subject(kind="agent", agent_id=of.id, names=_once(names))
 
 
-def _given(
+def _pair_kinds(
     user: str | None, session: str | None, group: str | None
 ) -> Iterable[tuple[SubjectKind, str | None]]:
     return (("user", user), ("session", session), ("group", group))
@@ -97,14 +97,14 @@ def _session(store: Store, resolver: Resolver, text: str, names: Sequence[str]) 
     try:
         session = resolver.session(text)
     except NotFoundError:
-        if not _left_behind(store, text):
+        if not _has_memory_left(store, text):
             raise
         return Subject(kind="session", owner=text, names=_once((*names, text)))
     called = (session.name,) if session.name else ()
     return Subject(kind="session", owner=session.id, names=_once((*called, *names, session.id)))
 
 
-def _left_behind(store: Store, session_id: str) -> bool:
+def _has_memory_left(store: Store, session_id: str) -> bool:
     """Whether a session that is gone left memory of its own."""
     if not is_id(session_id):
         return False
@@ -113,7 +113,7 @@ def _left_behind(store: Store, session_id: str) -> bool:
     return next(iter(reflections), None) is not None or bool(store.consolidations(scopes))
 
 
-def _known(store: Store, text: str, names: Sequence[str]) -> Subject | None:
+def _find_forgotten(store: Store, text: str, names: Sequence[str]) -> Subject | None:
     called = block("called", text.strip().casefold())
     for forgetting in store.forgettings():
         if called in forgetting.blocks:

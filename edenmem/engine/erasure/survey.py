@@ -38,7 +38,7 @@ class Survey:
         conversations = self._store.count_conversations(traces)
         texts = islice(self._store.trace_texts(traces), MOST_FORMER)
         former = [passage.text for passage in texts]
-        derived = self.derived(traces)
+        derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
         counts = self._store.count_traces(traces)
@@ -160,7 +160,7 @@ class Survey:
             agents=(agent_id,),
         )
 
-    def derived(self, traces: Traces) -> list[Reflection]:
+    def find_derived(self, traces: Traces) -> list[Reflection]:
         """Reflections outside of the traces that were derived from what is in them, through
         however many scopes, the farthest first."""
         inside = {one.id for one in self._store.trace_reflections(traces)}

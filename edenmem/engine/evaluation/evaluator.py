@@ -15,8 +15,8 @@ import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.evaluation.queries import LabelledQuery
-from edenmem.engine.runtime.concurrency import in_thread, together
-from edenmem.engine.search.request import checked_top_k, planned
+from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.search.request import choose_recipe, validate_top_k
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
 from edenmem.models.ids import utc_now
@@ -127,7 +127,7 @@ class Evaluator:
             ProviderError: the queries could not be embedded, or the candidates not be reranked.
             StoreError: the store could not be searched.
         """
-        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        count = validate_top_k(self._settings.top_k if top_k is None else top_k)
         plans, notices = self.plans(recipes)
         for plan in plans:
             self._stages.check(plan)
@@ -139,7 +139,7 @@ class Evaluator:
         for plan in plans:
             rankings = await self._rankings(plan, found, ability, top_k=count)
             scores += [
-                _summed(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
+                _summarise(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
         return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
 
@@ -153,9 +153,9 @@ class Evaluator:
         can_embed = self._embedder is not None
         if names:
             unique = dict.fromkeys(names)
-            return [planned(name, name, can_embed=can_embed)[0] for name in unique], []
+            return [choose_recipe(name, name, can_embed=can_embed)[0] for name in unique], []
         plans = [plan for plan in RECIPES.values() if can_embed or not plan.semantic]
-        configured, notice = planned(None, self._settings.recipe, can_embed=can_embed)
+        configured, notice = choose_recipe(None, self._settings.recipe, can_embed=can_embed)
         if configured not in plans:
             plans.append(configured)
         return plans, [notice] if notice else []
@@ -183,7 +183,7 @@ class Evaluator:
                 texts = [queries[place].query for place in batch]
                 given = [vectors[place] for place in batch] if vectors else []
                 asked = [self._list(name, filter, texts, given, depth) for name in names]
-                for name, found in zip(names, await together(asked), strict=True):
+                for name, found in zip(names, await gather_or_cancel(asked), strict=True):
                     for place, one in zip(batch, found, strict=True):
                         lists[place][name] = one
         pairs = zip(queries, lists, strict=True)
@@ -199,7 +199,7 @@ class Evaluator:
         model = self._embedder.model if plan.semantic and self._embedder else ""
 
         async def one(each: Candidates) -> list[str]:
-            pool = _fused(plan, each, self._settings, ability, count)
+            pool = _fuse(plan, each, self._settings, ability, count)
             query = each.query
             (staged,), _ = await self._stages.run(
                 plan, [pool], [query.query], query.scopes, model=model, top_k=count
@@ -208,7 +208,7 @@ class Evaluator:
 
         rankings: list[list[str]] = []
         for batch in batched(found, _STAGED_AT_ONCE):
-            rankings += await together([one(each) for each in batch])
+            rankings += await gather_or_cancel([one(each) for each in batch])
         return rankings
 
     async def _vectors(self, queries: Sequence[LabelledQuery]) -> list[bytes]:
@@ -252,10 +252,10 @@ def ranking(
     """The ids that fusion alone would give a search with ``top_k`` (or 10 if that is more), best
     first."""
     count = max(top_k, CUTOFF)
-    return [hit.fact_id for hit in _fused(plan, found, settings, ability, count).hits[:count]]
+    return [hit.fact_id for hit in _fuse(plan, found, settings, ability, count).hits[:count]]
 
 
-def _fused(
+def _fuse(
     plan: Recipe, found: Candidates, settings: SearchSettings, ability: SearchAbility, count: int
 ) -> Pool:
     lists = {name: found.lists[name] for name in plan.lists}
@@ -268,7 +268,7 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def _summed(
+def _summarise(
     recipe: str,
     kind: str,
     queries: Sequence[LabelledQuery],

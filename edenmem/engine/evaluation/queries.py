@@ -90,7 +90,7 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabelledSet:
     with TwiceReadable(lines) as source:
         for line in source.first():
             labels.take(line.number, _row(line))
-    return labels.taken()
+    return labels.finish()
 
 
 def _row(line: Line) -> _Row:
@@ -125,7 +125,7 @@ class _Labels:
             raise InputError(error.message, line=number, hint=error.hint) from error
         relevant: set[str] = set()
         for label in row.relevant:
-            found = self._meant(label, scopes)
+            found = self._find_facts(label, scopes)
             if found:
                 relevant.update(found)
             else:
@@ -144,7 +144,7 @@ class _Labels:
             )
         )
 
-    def taken(self) -> LabelledSet:
+    def finish(self) -> LabelledSet:
         """All that was taken.
 
         Raises:
@@ -172,7 +172,7 @@ class _Labels:
             )
         return self._scopes[key]
 
-    def _meant(self, label: str, scopes: Sequence[Scope]) -> set[str]:
+    def _find_facts(self, label: str, scopes: Sequence[Scope]) -> set[str]:
         """The visible facts with this id, or with this text."""
         if is_id(label.lower()):
             return set(self._store.facts_by_ids(scopes, [label.lower()]))

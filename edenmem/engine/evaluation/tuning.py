@@ -190,7 +190,7 @@ class _Trial(msgspec.Struct, frozen=True):
     plan: Recipe
     settings: SearchSettings
 
-    def told(self) -> dict[str, str | float]:
+    def describe(self) -> dict[str, str | float]:
         names = _SETTINGS[self.plan.base]
         return {"recipe": self.plan.name} | {name: getattr(self.settings, name) for name in names}
 
@@ -223,8 +223,8 @@ async def tune(
     longest = max(len(listing) for each in found for listing in each.lists.values())
     trials = _trials(plans, current, settings, longest)
     # one row for each trial, one figure for each query
-    table = [await in_thread(_measured, trial, found, ability) for trial in trials]
-    return _chosen(trials, table)
+    table = [await in_thread(_measure, trial, found, ability) for trial in trials]
+    return _choose(trials, table)
 
 
 def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
@@ -247,7 +247,7 @@ def _trials(
             _Trial(plan, msgspec.structs.replace(settings, **dict(zip(grid, values, strict=True))))
             for values in itertools.product(*grid.values())
         ]
-    unique = {tuple(trial.told().items()): trial for trial in reversed(trials)}
+    unique = {tuple(trial.describe().items()): trial for trial in reversed(trials)}
     return sorted(unique.values(), key=lambda trial: _distance(trial, trials[0]))
 
 
@@ -258,7 +258,7 @@ def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 
 
-def _measured(trial: _Trial, found: Sequence[Candidates], ability: SearchAbility) -> list[float]:
+def _measure(trial: _Trial, found: Sequence[Candidates], ability: SearchAbility) -> list[float]:
     return [
         ndcg(
             ranking(trial.plan, each, trial.settings, ability, top_k=CUTOFF),
@@ -269,7 +269,7 @@ def _measured(trial: _Trial, found: Sequence[Candidates], ability: SearchAbility
     ]
 
 
-def _chosen(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:
+def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:
     """Choose among trials, of which the first is in force, by their figures for each query."""
     count = len(table[0])
     everything = range(count)
@@ -289,8 +289,8 @@ def _chosen(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
                 held_out[place] += table[choice][place]
     held_out = [summed / SPLITS for summed in held_out]
     gains = [new - old for new, old in zip(held_out, table[0], strict=True)]
-    current = dict(trials[0].told())
-    told = trials[best].told()
+    current = dict(trials[0].describe())
+    told = trials[best].describe()
     for name in told:
         current.setdefault(name, getattr(trials[0].settings, name))
     return Tuning(

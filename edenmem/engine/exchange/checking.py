@@ -97,7 +97,7 @@ class Checker:
         """
         last = None
         try:
-            for line in self._verified():
+            for line in self._verify():
                 try:
                     parser.parse(line.kind, line.data)
                 except InputError as error:
@@ -127,7 +127,7 @@ class Checker:
         if len(self._problems) < TOLD:
             self._problems.append(Problem(number, reason))
 
-    def _verified(self) -> Iterator[Line]:
+    def _verify(self) -> Iterator[Line]:
         """The lines with records; marks are compared with what came before them."""
         checkpoint, ended = 1, False
         number = 0
@@ -136,12 +136,12 @@ class Checker:
             if not text or (number == 1 and self.header):
                 continue
             if ended:
-                self._damaged(number, "something follows the end of the backup")
+                self._record_damage(number, "something follows the end of the backup")
             try:
                 data = _object(text)
             except InputError as error:
                 if self.header:
-                    self._damaged(number, error.message)
+                    self._record_damage(number, error.message)
                 self._note(number, error.message)
                 continue
             type_ = data.pop("type", None)
@@ -156,18 +156,18 @@ class Checker:
             elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
                 self._note(number, f"there is no type {type_!r:.60}")
         if self.header and not ended:
-            self._damaged(number + 1, "the backup ends before its end")
+            self._record_damage(number + 1, "the backup ends before its end")
 
     def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
         if mark.get("sha256") == self._digest.sha256 and mark.get("records") == (
             self._digest.records
         ):
             return
-        self._damaged(
+        self._record_damage(
             number, f"what stands in lines {since + 1} to {number - 1} is not what was written"
         )
 
-    def _damaged(self, number: int, reason: str) -> None:
+    def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:
             raise InputError(reason, line=number)
         self._damage = self._damage or f"line {number}: {reason}"

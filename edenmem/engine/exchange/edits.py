@@ -52,7 +52,7 @@ def in_order(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
     Nothing is taken away before what takes its place is there, unless it is in the way of it.
     """
     waiting = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
-    said = Counter(_said(edit) for edit in waiting if _is_in_the_way(edit))
+    said = Counter(_identify_text(edit) for edit in waiting if _is_in_the_way(edit))
     ready: list[_T] = []
     while True:
         later: list[_T] = []
@@ -62,7 +62,7 @@ def in_order(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
                 continue
             ready.append(edit)
             if _is_in_the_way(edit):
-                said[_said(edit)] -= 1
+                said[_identify_text(edit)] -= 1
         if not later or len(later) == len(waiting):
             return ready, later
         waiting = later
@@ -72,7 +72,7 @@ def _is_in_the_way(edit: _Edit) -> bool:
     return edit.target == "fact" and bool(edit.before)
 
 
-def _said(edit: _Edit) -> tuple[Scope, str]:
+def _identify_text(edit: _Edit) -> tuple[Scope, str]:
     return edit.scope, edit.before.strip()
 
 
@@ -109,7 +109,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     files: int
 
 
-def planned(folder: Path, store: Store, *, delete: bool) -> Plan:
+def plan_edits(folder: Path, store: Store, *, delete: bool) -> Plan:
     """Compare a folder with what is stored.
 
     Args:
@@ -211,13 +211,13 @@ class _Planner:
                 self._problem(file, f"{item.id} stands in the list twice", item.line)
             elif item.id in stored:
                 listed.add(item.id)
-                self._known(file, target, item, stored[item.id])
+                self._plan_change(file, target, item, stored[item.id])
             else:
                 self._absent(file, target, item)
         since = file.page.head.get("updated_at")
         for gone in stored.values():
             if gone.id not in listed:
-                self._gone(file, target, gone, as_utc(since) if since else None)
+                self._plan_deletion(file, target, gone, as_utc(since) if since else None)
 
     def _new(
         self,
@@ -236,7 +236,7 @@ class _Planner:
             self.edits.append(self._edit("add", file, target, item, after=text))
         return twin
 
-    def _known(
+    def _plan_change(
         self, file: FolderFile, target: Target, item: Item, stored: Fact | Reflection
     ) -> None:
         text = _tidy(item.content)
@@ -276,7 +276,7 @@ class _Planner:
                 texts.add(_tidy(str(entry.before.get("content", ""))))
         return texts
 
-    def _gone(
+    def _plan_deletion(
         self, file: FolderFile, target: Target, stored: Fact | Reflection, since: datetime | None
     ) -> None:
         """Something without a line: deleted there, or made after the file was written."""
@@ -354,7 +354,7 @@ class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-async def applied(
+async def apply_edits(
     edits: Sequence[Edit],
     editor: Editor,
     *,
@@ -370,7 +370,7 @@ async def applied(
     done, refused, notices = 0, list[Refusal](), dict[str, None]()
     for number, edit in enumerate(edits, 1):
         try:
-            report = await _made(edit, editor, allow_long, dry_run)
+            report = await _apply_edit(edit, editor, allow_long, dry_run)
         except UnavailableError:
             raise
         except EdenmemError as error:
@@ -382,7 +382,7 @@ async def applied(
     return ApplyReport(done=done, refused=tuple(refused), notices=tuple(notices))
 
 
-async def _made(edit: Edit, editor: Editor, allow_long: bool, dry_run: bool) -> EditReport:
+async def _apply_edit(edit: Edit, editor: Editor, allow_long: bool, dry_run: bool) -> EditReport:
     match edit.action, edit.target:
         case "add", "fact":
             return await editor.add_fact(

@@ -74,7 +74,7 @@ class Exporter:
         Raises:
             UsageError: a type does not go with the other filters.
         """
-        kinds = chosen_types(request)
+        kinds = select_types(request)
         whole = is_whole(kinds)
         digest, problems = Digest(), list[tuple[str, str]]()
 
@@ -153,7 +153,7 @@ class Exporter:
         return tuple(sorted(found))
 
 
-def chosen_types(request: ExportRequest) -> tuple[RecordKind, ...]:
+def select_types(request: ExportRequest) -> tuple[RecordKind, ...]:
     """The kinds of records that a request means.
 
     Raises:

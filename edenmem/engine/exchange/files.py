@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
+def open_for_writing(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
     """A file to write to, which takes its name only when all of it is on the disk.
 
     It can be read by its owner alone (mode 0600).
@@ -37,7 +37,7 @@ def written(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as raw:
-            with squeezed(raw, compress) as file:
+            with open_compressor(raw, compress) as file:
                 yield file
             raw.flush()
             os.fsync(raw.fileno())
@@ -61,7 +61,7 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def squeezed(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
+def open_compressor(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
     """What to write to, so that ``raw`` gets it compressed if that is asked for."""
     if not compress:
         yield raw
@@ -81,7 +81,7 @@ class Source:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: str) -> Iterator[Source]:
+    def open_file(cls, path: str) -> Iterator[Source]:
         """The file of this name.
 
         Raises:
@@ -96,7 +96,7 @@ class Source:
 
     @classmethod
     @contextmanager
-    def spooled(cls, stream: IO[bytes], name: str) -> Iterator[Source]:
+    def spool(cls, stream: IO[bytes], name: str) -> Iterator[Source]:
         """What a stream brings that can be gone through once only."""
         with tempfile.TemporaryFile() as spool:
             shutil.copyfileobj(stream, spool)

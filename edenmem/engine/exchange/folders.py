@@ -40,9 +40,9 @@ def file_names(labels: Mapping[str, str]) -> dict[str, str]:
     """
     names = {key: safe_name(label) for key, label in labels.items()}
     for length in (8, 24):
-        met = Counter(folded(name) for name in names.values())
+        met = Counter(fold_name(name) for name in names.values())
         names = {
-            key: f"{name}-{_id(key)[:length]}" if not name or met[folded(name)] > 1 else name
+            key: f"{name}-{_id(key)[:length]}" if not name or met[fold_name(name)] > 1 else name
             for key, name in names.items()
         }
     return names
@@ -55,7 +55,7 @@ def safe_name(label: str) -> str:
     return f"_{name}" if _DEVICE.match(name) else name
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """What a file system that knows neither case nor accents' spelling compares."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
@@ -182,10 +182,10 @@ class FolderExporter:
             yield "text", Page(head=_of("text", head, own), text=text.consolidated_content)
         pending = self._store.pending(scope)
         if pending:
-            yield "reflections", _listed("reflections", head, pending)
+            yield "reflections", _build_page("reflections", head, pending)
         facts = list(self._store.facts(FactFilter(scopes=(scope,))))
         if facts:
-            yield "facts", _listed("facts", head, facts)
+            yield "facts", _build_page("facts", head, facts)
 
 
 def _labels(store: Store, ids: Sequence[str]) -> dict[str, str]:
@@ -212,7 +212,9 @@ def _of(content: Content, head: dict[str, Any], more: dict[str, Any]) -> dict[st
     return {"content": content, **head, **more}
 
 
-def _listed(content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]) -> Page:
+def _build_page(
+    content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]
+) -> Page:
     """A list, oldest first, so that what is new stands at its end."""
     latest: datetime = max(one.updated_at or one.formed_at for one in memories)
     return Page(

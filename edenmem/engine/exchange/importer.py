@@ -394,12 +394,12 @@ class _Work:
             self._tally.add(kind, "left out", len(records))
             return
         records = [self._searchable(record) for record in records]
-        answers = self._loaded(kind, records, dry_run=self._dry_run or news)
+        answers = self._load(kind, records, dry_run=self._dry_run or news)
         if news:
-            answers = self._added(records, answers)
+            answers = self._add(records, answers)
         for number, record, answer in zip(numbers, records, answers, strict=True):
             if answer.status is LoadStatus.DIFFERS and self._replaces:
-                answer, word = self._replaced(kind, record, answer)
+                answer, word = self._replace(kind, record, answer)
             else:
                 word = answer.status.value
             self._tally.note(number, kind, record, answer, word)
@@ -415,9 +415,7 @@ class _Work:
             return record
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
 
-    def _loaded(
-        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
-    ) -> list[Loaded]:
+    def _load(self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool) -> list[Loaded]:
         """The store's answers, in order; it only looks at what may not be brought back."""
         reasons = [self._forgotten.why(record) for record in records]
         if not any(reasons):
@@ -437,7 +435,7 @@ class _Work:
 
     # -- what is new here --------------------------------------------------------------------
 
-    def _added(self, records: Sequence[Record], answers: Sequence[Loaded]) -> list[Loaded]:
+    def _add(self, records: Sequence[Record], answers: Sequence[Loaded]) -> list[Loaded]:
         """The answers after what is new was added as a change."""
         found = list(answers)
         changes: dict[int, Change] = {}
@@ -507,7 +505,7 @@ class _Work:
 
     # -- what differs ------------------------------------------------------------------------
 
-    def _replaced(self, kind: RecordKind, record: Record, answer: Loaded) -> tuple[Loaded, str]:
+    def _replace(self, kind: RecordKind, record: Record, answer: Loaded) -> tuple[Loaded, str]:
         """The answer, and its word, after what is stored was changed to say what the file says."""
         assert answer.stored is not None
         changes = replacement(kind, answer.stored, record, self._clock())

@@ -49,7 +49,7 @@ def encode(kind: RecordKind, record: Record) -> bytes:
     if kind in _WITH_SCOPE:
         fields: dict[str, Any] = msgspec.to_builtins(record)
         scope = fields.pop("scope")
-        return msgspec.json.encode({"type": kind.value, **spelled(scope), **fields})
+        return msgspec.json.encode({"type": kind.value, **flatten_scope(scope), **fields})
     return b'{"type":"%s",' % kind.value.encode() + msgspec.json.encode(record)[1:]
 
 
@@ -58,7 +58,7 @@ def encode_mark(type: str, **fields: Any) -> bytes:
     return msgspec.json.encode({"type": type, **fields})
 
 
-def spelled(scope: dict[str, Any] | None) -> dict[str, Any]:
+def flatten_scope(scope: dict[str, Any] | None) -> dict[str, Any]:
     """The fields of a scope as documents have them; none for none."""
     if scope is None:
         return {"scope": None}
@@ -67,8 +67,8 @@ def spelled(scope: dict[str, Any] | None) -> dict[str, Any]:
     return {**fields, owner: scope["owner"]} if owner else fields
 
 
-def gathered(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
-    """`spelled` taken back, for the kinds that have their scope as one value.
+def restore_scope(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
+    """`flatten_scope` taken back, for the kinds that have their scope as one value.
 
     Raises:
         ScopeError: the id that the kind of scope needs is missing.
@@ -171,7 +171,7 @@ class Parser:
             InputError: they make none, or one that may not be stored.
         """
         try:
-            return self._parsed(kind, dict(data))
+            return self._parse(kind, dict(data))
         except InputError:
             raise
         except msgspec.ValidationError as error:
@@ -181,20 +181,20 @@ class Parser:
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"it is no {kind}: {error}") from error
 
-    def _parsed(self, kind: RecordKind, data: dict[str, Any]) -> Record:
+    def _parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
         if kind in OF_SCOPES:
             self._resolve(data)
         unknown = data.keys() - _FIELDS[kind] - set(OWNERS) - {"agent_id", "scope"}
         if unknown:
             raise InputError(f"{kind} has no field {', '.join(map(repr, sorted(unknown)))}")
         if kind is RecordKind.FACT:
-            data["embedding"] = _packed(data.get("embedding"))
+            data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
-        record = msgspec.convert(gathered(kind, data), RECORD_TYPES[kind])
+        record = msgspec.convert(restore_scope(kind, data), RECORD_TYPES[kind])
         record = _in_utc(record, _TIMES[kind])
         _check_ids(record)
         if isinstance(record, _OWNED):
-            record = self._checked(record)
+            record = self._validate(record)
         record = self._fitting(record)
         if isinstance(record, StoredAgent):
             self._agents[record.id] = record
@@ -268,19 +268,19 @@ class Parser:
                     content = data["content"] = clean(content).strip()
                 data.setdefault("formed_at", self._now)
                 if "id" not in data:
-                    data["id"] = _derived(kind, data, content)
+                    data["id"] = _derive_id(kind, data, content)
                 if kind is RecordKind.FACT:
                     data["hash"] = content_hash(content)
             case RecordKind.CONSOLIDATION | RecordKind.POLICY:
                 if "id" not in data:
-                    data["id"] = _derived(kind, data)
+                    data["id"] = _derive_id(kind, data)
                 data.setdefault("version", 1)
             case RecordKind.AGENT | RecordKind.USER if "id" not in data:
                 data["id"] = derived_id(kind.value, _text(data, "username"))
 
     # -- what may be stored ------------------------------------------------------------------
 
-    def _checked(
+    def _validate(
         self, record: Fact | Reflection | Consolidation | Policy
     ) -> Fact | Reflection | Consolidation | Policy:
         _check_owner(record)
@@ -321,7 +321,7 @@ class Parser:
             )
 
 
-def _derived(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
+def _derive_id(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
     owner = [str(data.get(name) or "") for name in ("scope", "agent_id", *OWNERS)]
     return derived_id("import", kind.value, *owner, *more)
 
@@ -333,7 +333,7 @@ def _text(data: dict[str, Any], name: str) -> str:
     return found
 
 
-def _packed(embedding: object) -> object:
+def _pack_embedding(embedding: object) -> object:
     """A list of numbers as the bytes of float32 numbers; anything else as it is."""
     if not isinstance(embedding, list):
         return embedding

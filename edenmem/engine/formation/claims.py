@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from edenmem.engine.formation.transcript import shown_length
+from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.models.formation import CallUsage, Formation, FormationStatus, Trigger
 from edenmem.models.host import Message
@@ -44,7 +44,7 @@ def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tu
     chosen: list[Message] = []
     characters = 0
     for message in messages[: settings.max_messages]:
-        characters += shown_length(message, settings)
+        characters += measure_length(message, settings)
         if chosen and characters > settings.max_characters:
             break
         chosen.append(message)
@@ -67,7 +67,7 @@ class Claims:
         self._settings = settings
         self._clock = clock
 
-    async def unfinished(self, session_id: str, agent_id: str) -> Formation | None:
+    async def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
         """The formation that stands in the way of a new one, without its changes."""
 
         def newest() -> Formation | None:

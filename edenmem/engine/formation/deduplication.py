@@ -18,8 +18,8 @@ import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.formation.formation_input import Material, NewFact
-from edenmem.engine.formation.quotas import Offers
-from edenmem.engine.formation.screening import flat, objection, tidy
+from edenmem.engine.formation.quotas import ScopeQuotas
+from edenmem.engine.formation.screening import flat, rejection_reason, tidy
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -65,7 +65,7 @@ class Compared(msgspec.Struct, frozen=True):
         """The new fact's text, as a prompt shows it."""
         return self.new.content
 
-    def offered(self, number: int | None) -> Fact | None:
+    def find_neighbour(self, number: int | None) -> Fact | None:
         """The neighbour with this number; None if it was not offered for this fact."""
         return next((each.fact for each in self.neighbours if each.number == number), None)
 
@@ -110,7 +110,7 @@ def _verdict(item: Compared, decision: DedupDecision | None, fact_words: int) ->
     why = tidy(decision.reason, REASON_WORDS)
     if decision.action == "ADD":
         return Verdict("ADD", why)
-    target = item.offered(decision.target)
+    target = item.find_neighbour(decision.target)
     if target is None:
         return Verdict("ADD", f"{decision.action} of something that was not offered")
     if decision.action != "UPDATE":
@@ -119,7 +119,7 @@ def _verdict(item: Compared, decision: DedupDecision | None, fact_words: int) ->
     text = tidy(whole, fact_words)
     if text != whole:
         return Verdict("ADD", f"the merged text has more than {fact_words} words")
-    if problem := objection(text, orders=False):
+    if problem := rejection_reason(text, orders=False):
         return Verdict("ADD", f"the merged text cannot be kept: {problem}")
     if item.new.private and not target.private:
         return Verdict("ADD", "private, so not merged into a fact that is not")
@@ -174,10 +174,10 @@ class Deduplicator:
                 (any other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
-        known = await self._known(facts, material.offers)
+        known = await self._find_known(facts, material.quotas)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
-        compared = await self._compare(fresh, vectors, material.offers)
+        compared = await self._compare(fresh, vectors, material.quotas)
         verdicts = await self._judge(asker, material, compared)
         revised = await self._embed_merged(asker, compared, verdicts)
 
@@ -193,12 +193,14 @@ class Deduplicator:
             changes.extend(self._changes(item, verdict, revised, material))
         return Plan(tuple(changes), tuple(decisions))
 
-    async def _known(self, facts: Sequence[NewFact], offers: Offers) -> dict[NewFact, Fact]:
+    async def _find_known(
+        self, facts: Sequence[NewFact], quotas: ScopeQuotas
+    ) -> dict[NewFact, Fact]:
         """The facts whose very words are in their scope already, or under another account."""
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
-            for place in (scope, *offers.of(scope).others):
+            for place in (scope, *quotas.of(scope).others):
                 found = await in_thread(self._store.facts_by_hashes, place, tuple(hashes))
                 for digest, existing in found.items():
                     known[hashes.pop(digest)] = existing
@@ -216,10 +218,10 @@ class Deduplicator:
         return list(answer.vectors)
 
     async def _compare(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> list[Compared]:
         """Each fact with the nearest ones, numbered through the whole prompt."""
-        near = await self._near(facts, vectors, offers)
+        near = await self._near(facts, vectors, quotas)
         numbers: dict[str, int] = {}
         compared: list[Compared] = []
         for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
@@ -236,7 +238,7 @@ class Deduplicator:
         return compared
 
     async def _near(
-        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], offers: Offers
+        self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> dict[NewFact, list[Fact]]:
         if self._embedder is None or not self._settings.dedup:
             return {}
@@ -245,7 +247,7 @@ class Deduplicator:
 
         def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
             queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
-            places = offers.of(scope).changeable
+            places = quotas.of(scope).changeable
             lists = self._store.semantic_candidates(
                 FactFilter(scopes=places),
                 queries,
@@ -279,7 +281,7 @@ class Deduplicator:
             answer = await asker.ask(
                 "dedup",
                 DedupAnswer,
-                model=material.offers.fast_model,
+                model=material.quotas.fast_model,
                 now=material.origin.at,
                 facts=asked,
                 fact_words=self._settings.fact_words,
@@ -371,7 +373,7 @@ def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Chan
     """A fact that is known under another account of the user also comes from these messages."""
     origin = material.origin
     is_known = set(origin.message_ids) <= set(existing.source_message_ids)
-    is_open = existing.home in material.offers.of(new.scope).open_others
+    is_open = existing.home in material.quotas.of(new.scope).open_others
     if is_known or not is_open:
         return []
     return [

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from edenmem.engine.formation.formation_input import Material, NewFact
-from edenmem.engine.formation.quotas import Offer
-from edenmem.engine.formation.screening import normal, objection, tidy
+from edenmem.engine.formation.quotas import ScopeQuota
+from edenmem.engine.formation.screening import normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import ExtractedFact, FactsAnswer
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.prompts import render
@@ -37,14 +37,14 @@ async def extract_facts(asker: Asker, material: Material, settings: FormationSet
     Raises:
         ProviderError: no valid answer was to be had.
     """
-    offers = material.offers.for_facts
-    if not offers:
+    quotas = material.quotas.for_facts
+    if not quotas:
         return Facts()
     answer = await asker.ask(
         "facts",
         FactsAnswer,
-        model=material.offers.fast_model,
-        scopes=offers,
+        model=material.quotas.fast_model,
+        scopes=quotas,
         fact_words=settings.fact_words,
         **material.prompt_values,
     )
@@ -62,28 +62,28 @@ def screen_facts(
     conversation = normal(material.transcript.text)
     for item in proposed:
         content = tidy(item.content, settings.fact_words)
-        offer = material.offers.find(item.scope, item.shard)
-        why = objection(content, orders=False, prompt=prompt, conversation=conversation) or _unfit(
-            offer, item
-        )
-        if why is None and offer is not None:
-            key = (offer.scope, content_hash(content))
+        quota = material.quotas.find(item.scope, item.shard)
+        why = rejection_reason(
+            content, orders=False, prompt=prompt, conversation=conversation
+        ) or _unfit(quota, item)
+        if why is None and quota is not None:
+            key = (quota.scope, content_hash(content))
             if key in kept:
                 kept[key] = msgspec.structs.replace(
                     kept[key], private=kept[key].private or item.private
                 )
                 continue
-            if taken[offer.scope] < offer.max_facts:
-                taken[offer.scope] += 1
-                kept[key] = NewFact(offer.scope, content, item.private)
+            if taken[quota.scope] < quota.max_facts:
+                taken[quota.scope] += 1
+                kept[key] = NewFact(quota.scope, content, item.private)
                 continue
-            why = f"more than {offer.max_facts} facts for the {offer.kind} scope"
+            why = f"more than {quota.max_facts} facts for the {quota.kind} scope"
         rejected.append(Decision(content=content, action="REJECTED", reason=why or ""))
     return Facts(tuple(kept.values()), tuple(rejected))
 
 
-def _unfit(offer: Offer | None, item: ExtractedFact) -> str | None:
-    if offer is not None and offer.max_facts:
+def _unfit(quota: ScopeQuota | None, item: ExtractedFact) -> str | None:
+    if quota is not None and quota.max_facts:
         return None
     name = f"shard {item.shard!r}" if item.scope == "shard" else f"the {item.scope} scope"
     return f"{name} takes no facts here"
@@ -93,7 +93,7 @@ def _prompt_words(material: Material, settings: FormationSettings) -> str:
     """What the model was shown beside the conversation: none of it is a fact."""
     values = {**material.prompt_values, "conversation": ""}
     system, _ = render(
-        "facts", scopes=material.offers.for_facts, fact_words=settings.fact_words, **values
+        "facts", scopes=material.quotas.for_facts, fact_words=settings.fact_words, **values
     )
-    wishes = "\n".join(offer.instructions for offer in material.offers.for_facts)
+    wishes = "\n".join(quota.instructions for quota in material.quotas.for_facts)
     return normal(f"{system}\n{wishes}")

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from edenmem.engine.formation.quotas import Offers
+from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, tidy_name
 from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
@@ -84,7 +84,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     agent: Agent
     transcript: Transcript
-    offers: Offers
+    quotas: ScopeQuotas
     origin: Origin
 
     @cached_property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range
-from edenmem.engine.formation.pipeline import Maker
+from edenmem.engine.formation.pipeline import Pipeline
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
@@ -146,7 +146,7 @@ class Former:
         self._llm = llm
         self._clock = clock
         self._claims = Claims(store, settings.formation, clock=clock, worker=worker)
-        self._maker = Maker(store, settings, embedder=embedder, actor=actor, clock=clock)
+        self._pipeline = Pipeline(store, settings, embedder=embedder, actor=actor, clock=clock)
 
     async def due(
         self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD
@@ -154,7 +154,7 @@ class Former:
         """Whether `form` would have something to do now."""
         if session.incognito:
             return False
-        unfinished = await self._claims.unfinished(session.id, agent.id)
+        unfinished = await self._claims.find_unfinished(session.id, agent.id)
         if unfinished is not None:
             return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
         return self._is_due(await self._backlog(session, agent), agent, trigger)
@@ -188,10 +188,10 @@ class Former:
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages that were there when the first range was chosen
         while waiting is None or waiting > 0:
-            unfinished = await self._claims.unfinished(session.id, agent.id)
+            unfinished = await self._claims.find_unfinished(session.id, agent.id)
             if unfinished is not None:
                 report = await self._resume(unfinished, session, agent, trigger, dry_run)
-                left = await self._left(session, agent, reach)
+                left = await self._count_backlog(session, agent, reach)
                 report = msgspec.structs.replace(report, left=left)
             else:
                 if reach.own and not dry_run:
@@ -256,11 +256,11 @@ class Former:
         if not reach.own:
             return backlog
         # Whole, since what was forgotten may be more than one range holds.
-        forgotten = await in_thread(_forgotten, self._store, agent.id, backlog.messages)
+        forgotten = await in_thread(_find_forgotten, self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
         return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
 
-    async def _left(self, session: Session, agent: Agent, reach: Reach) -> int:
+    async def _count_backlog(self, session: Session, agent: Agent, reach: Reach) -> int:
         backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1, reach=reach)
         return backlog.total
 
@@ -274,7 +274,7 @@ class Former:
         for formation in list(finished):
             if formation.id not in but:
                 said = tuple(self._store.messages(session.id, ids=formation.message_ids))
-                keep = _forgotten(self._store, agent.id, said)
+                keep = _find_forgotten(self._store, agent.id, said)
                 self._store.supersede(formation.id, keep=tuple(keep), now=self._clock())
 
     # -- one range ---------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Former:
         """Make the outcome of a formation that is this worker's, record it and apply it."""
         # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
         asker = Asker(self._demand_llm(), key)
-        work = self._maker.make(formation, session, agent, messages, asker)
+        work = self._pipeline.run(formation, session, agent, messages, asker)
         if dry_run:
             outcome = await work
             report = self._report(session, agent, "dry_run", formation, usage=tuple(asker.spent))
@@ -384,14 +384,16 @@ class Former:
             raise
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
-                return await self._failed(formation, session, agent, error.message, asker)
+                return await self._report_failure(formation, session, agent, error.message, asker)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
                 await self._claims.give_back(
                     formation, error=error.message, usage=tuple(asker.spent)
                 )
             raise
         except Exception as error:
-            await self._failed(formation, session, agent, f"{type(error).__name__}: {error}", asker)
+            await self._report_failure(
+                formation, session, agent, f"{type(error).__name__}: {error}", asker
+            )
             raise
         if not recorded:
             # The record is another worker's by now, and what was paid here is not its cost.
@@ -415,7 +417,7 @@ class Former:
         had, so the formations that are superseded, or would be but for a dry run, do not count."""
         would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
 
-        def superseded_before() -> int:
+        def count_superseded() -> int:
             found = self._store.formations(
                 session_id=formation.session_id,
                 agent_id=formation.agent_id,
@@ -423,10 +425,10 @@ class Former:
             )
             return sum(each.seq < formation.seq for each in found)
 
-        number = formation.seq - await in_thread(superseded_before)
+        number = formation.seq - await in_thread(count_superseded)
         return f"{session.label}/{agent.username}/{number}"
 
-    async def _failed(
+    async def _report_failure(
         self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker
     ) -> FormationReport:
         again = await self._claims.count_failure(formation, error, tuple(asker.spent))
@@ -441,7 +443,7 @@ class Former:
         )
 
 
-def _forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
+def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
     """Those of the messages that were said before their sender or session was forgotten."""
     until: dict[str, datetime | None] = {}
     for forgetting in store.forgettings():

@@ -14,7 +14,7 @@ from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan
 from edenmem.engine.formation.extraction import Facts, extract_facts, screen_facts
 from edenmem.engine.formation.formation_input import Material, Origin
-from edenmem.engine.formation.quotas import Offer, gather_offers
+from edenmem.engine.formation.quotas import ScopeQuota, gather_quotas
 from edenmem.engine.formation.reflections import (
     Reflections,
     extract_reflections,
@@ -49,7 +49,7 @@ MOST_REMOVALS = 1000
 
 
 def retention_changes(
-    store: Store, offers: Sequence[Offer], changes: Sequence[Change], at: datetime
+    store: Store, quotas: Sequence[ScopeQuota], changes: Sequence[Change], at: datetime
 ) -> list[Change]:
     """Removals that keep each scope within its limit once ``changes`` are applied. Blocks.
 
@@ -58,20 +58,20 @@ def retention_changes(
     oldest go first and the rest with the next formations.
     """
     removals: list[Change] = []
-    for offer in offers:
-        added = sum(1 for each in changes if _adds_to(each, offer))
-        if not offer.fact_buffer_max or not added:
+    for quota in quotas:
+        added = sum(1 for each in changes if _adds_to(each, quota))
+        if not quota.fact_buffer_max or not added:
             continue
         touched = {
             each.fact_id
             for each in changes
-            if isinstance(each, ReviseFact | RemoveFact) and each.scope in offer.changeable
+            if isinstance(each, ReviseFact | RemoveFact) and each.scope in quota.changeable
         }
         revised = sum(
             1 for each in changes if isinstance(each, ReviseFact) and each.fact_id in touched
         )
-        room = max(offer.fact_buffer_max - added - revised, 0)
-        newest_first = store.facts(FactFilter(scopes=offer.changeable))
+        room = max(quota.fact_buffer_max - added - revised, 0)
+        newest_first = store.facts(FactFilter(scopes=quota.changeable))
         untouched = (fact for fact in newest_first if fact.id not in touched)
         oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
         removals.extend(
@@ -87,8 +87,8 @@ def retention_changes(
     return removals
 
 
-def _adds_to(change: Change, offer: Offer) -> bool:
-    return isinstance(change, AddFact) and change.fact.home == offer.scope
+def _adds_to(change: Change, quota: ScopeQuota) -> bool:
+    return isinstance(change, AddFact) and change.fact.home == quota.scope
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class Outcome(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
 
 
-class Maker:
+class Pipeline:
     """Steps 2 to 4 of a formation: facts, deduplication, reflections."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Maker:
         self._embedder = embedder
         self._deduplicator = Deduplicator(store, settings.formation, embedder)
 
-    async def make(
+    async def run(
         self,
         formation: Formation,
         session: Session,
@@ -144,8 +144,8 @@ class Maker:
         material = await in_thread(self._material, formation, session, agent, messages)
         changes: list[Change] = []
         decisions: tuple[Decision, ...] = ()
-        if material.transcript.text and material.offers.items:
-            homes = [offer.scope for offer in material.offers.for_facts]
+        if material.transcript.text and material.quotas.items:
+            homes = [quota.scope for quota in material.quotas.for_facts]
             await self._deduplicator.demand_store(homes)
             await self._demand_comparable(material)
             facts, plan, reflections = await self._extract(asker, material)
@@ -155,18 +155,18 @@ class Maker:
                 await in_thread(
                     retention_changes,
                     self._store,
-                    material.offers.for_facts,
+                    material.quotas.for_facts,
                     plan.changes,
                     material.origin.at,
                 )
             )
             decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
             # Models take their time: a scope may have been paused or switched off meanwhile.
-            open_ = await in_thread(still_open, self._store, agent.id, _written(material))
+            open_ = await in_thread(still_open, self._store, agent.id, _list_changeable(material))
             changes = [_still_possible(each, open_) for each in changes]
             late = [each for each in changes if not _is_wanted(each, open_)]
             changes = [each for each in changes if _is_wanted(each, open_)]
-            decisions = (*decisions, *map(_closed, late))
+            decisions = (*decisions, *map(_reject_late, late))
         change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
         return Outcome(change_set, decisions)
 
@@ -174,7 +174,7 @@ class Maker:
         if self._embedder is None:
             return
         is_compared = self._settings.formation.dedup
-        places = [offer.changeable for offer in material.offers.for_facts if is_compared]
+        places = [quota.changeable for quota in material.quotas.for_facts if is_compared]
         await in_thread(
             demand_comparable, self._store, self._settings, self._embedder.model, places
         )
@@ -185,8 +185,8 @@ class Maker:
             answer = await asker.ask(
                 "single",
                 SingleAnswer,
-                model=material.offers.fast_model,
-                scopes=material.offers.items,
+                model=material.quotas.fast_model,
+                scopes=material.quotas.items,
                 fact_words=settings.fact_words,
                 reflection_words=settings.reflection_words,
                 **material.prompt_values,
@@ -213,7 +213,7 @@ class Maker:
         senders = people_who_wrote(self._store, session)
         users = self._store.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
-        view = view.formed_from(messages)
+        view = view.narrow_to_writer(messages)
         canonical = {user.person_id for user in users.values()} - users.keys()
         if canonical:
             users = users | self._store.users_by_ids(tuple(canonical))
@@ -228,7 +228,7 @@ class Maker:
         return Material(
             agent=agent,
             transcript=transcript,
-            offers=gather_offers(self._store, self._settings, agent, view, transcript.characters),
+            quotas=gather_quotas(self._store, self._settings, agent, view, transcript.characters),
             origin=Origin(
                 session_id=session.id,
                 formation_id=formation.id,
@@ -239,15 +239,15 @@ class Maker:
 
 
 def _additions(material: Material, reflections: Reflections) -> list[Change]:
-    limits = {offer.scope: offer.word_limit for offer in material.offers.items}
+    limits = {quota.scope: quota.word_limit for quota in material.quotas.items}
     return [
         AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
         for new in reflections.kept
     ]
 
 
-def _written(material: Material) -> tuple[Scope, ...]:
-    return tuple(scope for offer in material.offers.items for scope in offer.changeable)
+def _list_changeable(material: Material) -> tuple[Scope, ...]:
+    return tuple(scope for quota in material.quotas.items for scope in quota.changeable)
 
 
 def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
@@ -273,7 +273,7 @@ def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
             return True
 
 
-def _closed(change: Change) -> Decision:
+def _reject_late(change: Change) -> Decision:
     """Why a change is not made."""
     match change:
         case AddFact(fact=made) | AddReflection(reflection=made):

@@ -1,7 +1,7 @@
 """What each scope that a session writes may take: how much, by whose wishes, beside what.
 
-An offer is both what a prompt says of a scope and what an answer is checked against. A scope
-without an offer takes nothing, whatever a model answers.
+A quota is both what a prompt says of a scope and what an answer is checked against. A scope
+without a quota takes nothing, whatever a model answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edenmem.store.protocol.store import Store
 PENDING_SHOWN = 40
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
     """One scope. ``heading`` names it in a prompt; ``max_facts`` 0 means that it takes none.
 
     ``text`` is its consolidated text, ``pending`` its buffer, oldest first. Of a user with several
@@ -57,57 +57,57 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory(self) -> str:
         """What is remembered already, as a prompt shows it; empty if nothing is."""
-        own = _remembered(self.text, self.pending)
+        own = _format_memory(self.text, self.pending)
         return "\n\n".join(part for part in (own, *self.elsewhere) if part)
 
 
-class Offers(msgspec.Struct, frozen=True, kw_only=True):
-    """All offers, from broad to narrow, and the models to ask.
+class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
+    """All quotas, from broad to narrow, and the models to ask.
 
     A model that a policy names goes before the configured one; the broadest scope's is taken, as
     one call is made for all.
     """
 
-    items: tuple[Offer, ...]
+    items: tuple[ScopeQuota, ...]
     fast_model: str
     slow_model: str
 
     @property
-    def for_facts(self) -> tuple[Offer, ...]:
+    def for_facts(self) -> tuple[ScopeQuota, ...]:
         """Those that take facts."""
-        return tuple(offer for offer in self.items if offer.max_facts)
+        return tuple(quota for quota in self.items if quota.max_facts)
 
     @property
-    def for_reflections(self) -> tuple[Offer, ...]:
+    def for_reflections(self) -> tuple[ScopeQuota, ...]:
         """Those that take reflections."""
-        return tuple(offer for offer in self.items if offer.max_reflections)
+        return tuple(quota for quota in self.items if quota.max_reflections)
 
-    def of(self, scope: Scope) -> Offer:
-        """The offer of this scope, which must have one."""
-        return next(offer for offer in self.items if offer.scope == scope)
+    def of(self, scope: Scope) -> ScopeQuota:
+        """The quota of this scope, which must have one."""
+        return next(quota for quota in self.items if quota.scope == scope)
 
-    def find(self, kind: str, shard: str | None) -> Offer | None:
-        """The offer that an answer's words mean; None if there is none.
+    def find(self, kind: str, shard: str | None) -> ScopeQuota | None:
+        """The quota that an answer's words mean; None if there is none.
 
         A shard's name may differ in case, and may be missing where only one shard is offered.
         """
-        of_kind = [offer for offer in self.items if offer.kind == kind]
+        of_kind = [quota for quota in self.items if quota.kind == kind]
         if kind != ScopeKind.SHARD:
             return of_kind[0] if of_kind else None
         wanted = (shard or "").strip()
         if not wanted and len(of_kind) == 1:
             return of_kind[0]
         for same in (str, str.casefold):
-            for offer in of_kind:
-                if same(offer.scope.owner) == same(wanted):
-                    return offer
+            for quota in of_kind:
+                if same(quota.scope.owner) == same(wanted):
+                    return quota
         return None
 
 
-def gather_offers(
+def gather_quotas(
     store: Store, settings: Settings, agent: Agent, view: SessionView, characters: int
-) -> Offers:
-    """The offers of a session for a conversation of this length. Blocks."""
+) -> ScopeQuotas:
+    """The quotas of a session for a conversation of this length. Blocks."""
     scopes = tuple(dict.fromkeys((*view.writes_reflections, *view.writes_facts)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
     policies = store.policies((*scopes, *owned))
@@ -115,7 +115,7 @@ def gather_offers(
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
     items = tuple(
-        _offer(
+        _build_quota(
             scope,
             heading=_heading(scope, view),
             policy=policies.get(scope),
@@ -135,7 +135,7 @@ def gather_offers(
     )
     named = [policies[scope] for scope in scopes if scope in policies]
     llm = settings.llm
-    return Offers(
+    return ScopeQuotas(
         items=items,
         fast_model=_first(policy.fast_model for policy in named) or llm.fast_model,
         slow_model=_first(policy.slow_model for policy in named)
@@ -143,7 +143,7 @@ def gather_offers(
     )
 
 
-def _offer(
+def _build_quota(
     scope: Scope,
     *,
     heading: str,
@@ -156,10 +156,10 @@ def _offer(
     others: tuple[Scope, ...],
     open_others: tuple[Scope, ...],
     elsewhere: tuple[str, ...],
-) -> Offer:
+) -> ScopeQuota:
     own_limit = policy.word_limit if policy else None
     own_maximum = policy.fact_buffer_max if policy else None
-    return Offer(
+    return ScopeQuota(
         scope=scope,
         heading=heading,
         max_facts=max_facts,
@@ -175,7 +175,7 @@ def _offer(
     )
 
 
-def _remembered(text: str, pending: Sequence[str]) -> str:
+def _format_memory(text: str, pending: Sequence[str]) -> str:
     recent = "\n".join(f"- {line}" for line in pending[-PENDING_SHOWN:])
     return "\n\n".join(part for part in (text.strip(), recent) if part)
 
@@ -185,7 +185,7 @@ def _elsewhere(
 ) -> tuple[str, ...]:
     """What is remembered of a user in the scopes of their other accounts."""
     found = (
-        _remembered(text.consolidated_content, [each.content for each in store.pending(scope)])
+        _format_memory(text.consolidated_content, [each.content for each in store.pending(scope)])
         for scope in others
         if (text := texts.get(scope)) is not None
     )

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
-from edenmem.engine.formation.quotas import Offer
-from edenmem.engine.formation.screening import normal, objection, tidy
+from edenmem.engine.formation.quotas import ScopeQuota
+from edenmem.engine.formation.screening import normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import ReflectionItem, ReflectionsAnswer
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.models.formation import Decision
@@ -35,14 +35,14 @@ async def extract_reflections(
     Raises:
         ProviderError: no valid answer was to be had.
     """
-    offers = material.offers.for_reflections
-    if not offers:
+    quotas = material.quotas.for_reflections
+    if not quotas:
         return Reflections()
     answer = await asker.ask(
         "reflections",
         ReflectionsAnswer,
-        model=material.offers.slow_model,
-        scopes=offers,
+        model=material.quotas.slow_model,
+        scopes=quotas,
         facts=[fact.content for fact in facts],
         reflection_words=settings.reflection_words,
         **material.prompt_values,
@@ -60,47 +60,47 @@ def screen_reflections(
     kept: list[NewReflection] = []
     rejected: list[Decision] = []
     said = {normal(fact.content) for fact in facts}
-    for known in material.offers.items:
+    for known in material.quotas.items:
         said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
         said.update(normal(line) for part in known.elsewhere for line in part.splitlines())
-    for name, offer, items in _by_offer(answer, material):
-        left = offer.max_reflections if offer else 0
-        personal = offer is not None and offer.kind in (ScopeKind.USER, ScopeKind.SESSION)
+    for name, quota, items in _by_quota(answer, material):
+        left = quota.max_reflections if quota else 0
+        personal = quota is not None and quota.kind in (ScopeKind.USER, ScopeKind.SESSION)
         for item in items:
             content = tidy(item.content, settings.reflection_words)
-            why = objection(content, orders=personal)
+            why = rejection_reason(content, orders=personal)
             if why is None and normal(content) in said:
                 why = "said already"
-            if why is None and offer is None:
+            if why is None and quota is None:
                 why = f"{name} takes no reflections here"
             if why is None and left == 0:
                 why = f"too many reflections for {name}"
-            if why is None and offer is not None:
+            if why is None and quota is not None:
                 left -= 1
                 said.add(normal(content))
-                kept.append(NewReflection(offer.scope, content, item.private))
+                kept.append(NewReflection(quota.scope, content, item.private))
             else:
                 reason = f"reflection: {why}"
                 rejected.append(Decision(content=content, action="REJECTED", reason=reason))
     return Reflections(tuple(kept), tuple(rejected))
 
 
-def _by_offer(
+def _by_quota(
     answer: ReflectionsAnswer, material: Material
-) -> Iterator[tuple[str, Offer | None, list[ReflectionItem]]]:
-    """Each part of an answer with the offer that it is for, broad to narrow."""
-    find = material.offers.find
+) -> Iterator[tuple[str, ScopeQuota | None, list[ReflectionItem]]]:
+    """Each part of an answer with the quota that it is for, broad to narrow."""
+    find = material.quotas.find
 
-    def taking(kind: str, shard: str | None = None) -> Offer | None:
-        offer = find(kind, shard)
-        return offer if offer is not None and offer.max_reflections else None
+    def taking(kind: str, shard: str | None = None) -> ScopeQuota | None:
+        quota = find(kind, shard)
+        return quota if quota is not None and quota.max_reflections else None
 
     yield "the agent scope", taking("agent"), answer.agent
-    merged: dict[Offer | None, list[ReflectionItem]] = {}
+    merged: dict[ScopeQuota | None, list[ReflectionItem]] = {}
     for part in answer.shards:
         merged.setdefault(taking("shard", part.shard), []).extend(part.reflections)
-    for offer, items in merged.items():
-        yield (f"shard {offer.scope.owner!r}" if offer else "an unknown shard"), offer, items
+    for quota, items in merged.items():
+        yield (f"shard {quota.scope.owner!r}" if quota else "an unknown shard"), quota, items
     yield "the group scope", taking("group"), answer.group
     yield "the user scope", taking("user"), answer.user
     yield "the session scope", taking("session"), answer.session

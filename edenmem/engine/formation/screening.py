@@ -79,7 +79,9 @@ def normal(text: str) -> str:
     return " ".join(_WORD.findall(text.casefold()))
 
 
-def objection(text: str, *, orders: bool, prompt: str = "", conversation: str = "") -> str | None:
+def rejection_reason(
+    text: str, *, orders: bool, prompt: str = "", conversation: str = ""
+) -> str | None:
     """Why a tidy ``text`` must not be remembered; None if it may be.
 
     Args:

@@ -97,7 +97,7 @@ def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSetti
     return Transcript(text="\n".join(blocks), speakers=tuple(speakers))
 
 
-def shown_length(message: Message, settings: FormationSettings) -> int:
+def measure_length(message: Message, settings: FormationSettings) -> int:
     """About how many characters a message takes in a transcript; 0 if it is not readable."""
     return len(_block(message, "", settings)) if is_readable(message) else 0
 

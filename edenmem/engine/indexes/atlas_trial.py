@@ -194,8 +194,11 @@ class AtlasCheck:
             ("text search within one edit", lambda: self._fuzzy(trial)),
             ("text filter: scopes", lambda: self._scopes(self._by_text(trial))),
             ("text filter: time and session", lambda: self._moments(self._by_text(trial))),
-            ("unknown option of $vectorSearch is refused", lambda: self._refused(trial, "vector")),
-            ("unknown option of $search is refused", lambda: self._refused(trial, "text")),
+            (
+                "unknown option of $vectorSearch is refused",
+                lambda: self._demand_refusal(trial, "vector"),
+            ),
+            ("unknown option of $search is refused", lambda: self._demand_refusal(trial, "text")),
         )
         ready = True
         for name, work in needed:
@@ -256,12 +259,12 @@ class AtlasCheck:
         begun = self._clock()
         wanted = {fact.id for fact in facts}
 
-        def found() -> bool:
+        def is_found() -> bool:
             by_vector = {one.fact_id for one in self._near(trial, self._world.everywhere)}
             by_text = {one.fact_id for one in self._text(trial, self._world.everywhere, "bees")}
             return wanted <= by_vector and wanted <= by_text
 
-        if not poll(found, timeout=self._timeout, clock=self._clock, sleep=self._sleep):
+        if not poll(is_found, timeout=self._timeout, clock=self._clock, sleep=self._sleep):
             raise _Unexpected(f"{len(facts)} documents were not found in time")
         return f"{len(facts)} documents, found {self._clock() - begun:.1f} s after the insert"
 
@@ -361,7 +364,7 @@ class AtlasCheck:
         self._expect(_ids(self._text(trial, world.everywhere, typo)), {world.rare.id})
         return f"{typo!r} finds {world.rare_word!r}"
 
-    def _refused(self, trial: SearchTrial, stage: str) -> str:
+    def _demand_refusal(self, trial: SearchTrial, stage: str) -> str:
         said = trial.refusal("vector" if stage == "vector" else "text")
         if not said:
             raise _Unexpected("an option that does not exist was taken without a word")
@@ -369,9 +372,9 @@ class AtlasCheck:
 
     def _expect(self, found: object, wanted: object) -> None:
         if found != wanted:
-            raise _Unexpected(f"found {self._named(found)}, wanted {self._named(wanted)}")
+            raise _Unexpected(f"found {self._name_facts(found)}, wanted {self._name_facts(wanted)}")
 
-    def _named(self, ids: object) -> str:
+    def _name_facts(self, ids: object) -> str:
         assert isinstance(ids, list | set)
         contents = {fact.id: fact.content for fact in self._world.facts}
         ordered = ids if isinstance(ids, list) else sorted(ids)

@@ -64,13 +64,13 @@ def wait_for_indexes(
     """
     seen: Sequence[IndexState] = ()
 
-    def settled() -> bool:
+    def is_settled() -> bool:
         nonlocal seen
         seen = look()
         tell(seen)
         return all(state.status != "building" for state in seen)
 
-    poll(settled, timeout=timeout, clock=clock, sleep=sleep)
+    poll(is_settled, timeout=timeout, clock=clock, sleep=sleep)
     return seen
 
 
@@ -264,9 +264,9 @@ class IndexKeeper:
             actions.append(action)
         if refused and len(refused) == len(actions):
             raise refused[0]
-        return actions if dry_run else [self._dropped(action) for action in actions]
+        return actions if dry_run else [self._drop(action) for action in actions]
 
-    def _dropped(self, planned: IndexAction) -> IndexAction:
+    def _drop(self, planned: IndexAction) -> IndexAction:
         if planned.outcome != "would_drop":
             return planned
         self._store.drop_index(planned.name)

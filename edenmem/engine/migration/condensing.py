@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from edenmem.engine.consolidation import draft as drafting
+from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.migration.items import MOVED, Done, Rounds, change_id
 from edenmem.engine.runtime.answers import TextAnswer
@@ -123,10 +123,10 @@ class Condenser:
                 words=word_count(content),
                 word_limit=text.word_limit,
             )
-            content = drafting.checked(answer.text, assignment)
+            content = consolidation_draft.validate_draft(answer.text, assignment)
             if word_count(content) <= text.word_limit:
                 break
-        drafting.demand_length(content, text.word_limit)
+        consolidation_draft.demand_length(content, text.word_limit)
         if word_count(content) < text.word_limit * _LEAST:
             raise DraftRefused(f"the model's text has {word_count(content)} words left")
         return content

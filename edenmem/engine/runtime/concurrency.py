@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results, in order. The first failure stops the others, waits for them, and is raised
     as it is (not in a group, as `asyncio.TaskGroup` would)."""
     tasks = [asyncio.create_task(each) for each in work]
@@ -72,11 +72,11 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
         if not call.cancel():
-            await _ended(waiting)
+            await _wait_until_done(waiting)
         raise
 
 
-async def _ended(future: asyncio.Future[T]) -> None:
+async def _wait_until_done(future: asyncio.Future[T]) -> None:
     """Wait until ``future`` is done, whatever it ends with and however often one is cancelled."""
     while not future.done():
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edenmem.models.changes import Actor
 
 
-def this_program() -> Actor:
+def current_actor() -> Actor:
     """The user and host of this process, for history and audit."""
     import getpass
     import socket

@@ -54,7 +54,7 @@ def moment(value: datetime) -> str:
 
 
 @pass_context
-def _fenced(context: Context, text: str, name: str) -> str:
+def _fence(context: Context, text: str, name: str) -> str:
     token = context["fence_token"]
     return f"<<<{name} {token}>>>\n{clean(str(text)).strip()}\n<<<end of {name} {token}>>>"
 
@@ -69,6 +69,6 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,  # they are part of the program
     )
-    environment.filters["fenced"] = _fenced
+    environment.filters["fenced"] = _fence
     environment.filters["moment"] = moment
     return environment

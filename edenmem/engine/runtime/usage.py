@@ -44,7 +44,7 @@ class Meter:
         return tuple(self._totals[model] for model in sorted(self._totals))
 
 
-def joined_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
+def sum_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
     """The totals of several pieces of work as one of each model, by the models' names."""
     joined: dict[str, UsageTotal] = {}
     for total in totals:

@@ -45,7 +45,7 @@ def accounts_ever_of(store: Store, person: Person) -> tuple[User, ...]:
     return tuple(each for each in found if each.person_id == person.id or each.id in person.ids)
 
 
-def meant(store: Store, user_id: str | None, account_id: str | None = None) -> Person:
+def resolve_person(store: Store, user_id: str | None, account_id: str | None = None) -> Person:
     """The person with the account ``user_id``; with ``account_id`` that account of theirs alone.
 
     Raises:

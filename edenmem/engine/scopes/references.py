@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from edenmem.engine.scopes.people import meant, person_of, person_with
+from edenmem.engine.scopes.people import person_of, person_with, resolve_person
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
 from edenmem.models.formation import Formation
 from edenmem.models.host import Agent, Session, User
@@ -73,12 +73,12 @@ class Resolver:
             return self.user(text).id
         except NotFoundError:
             if is_id(text) and (
-                person_with(self._store, text).accounts or self._left(text, agent_id)
+                person_with(self._store, text).accounts or self._has_memory(text, agent_id)
             ):
                 return text
             raise
 
-    def _left(self, user_id: str, agent_id: str | None) -> bool:
+    def _has_memory(self, user_id: str, agent_id: str | None) -> bool:
         left = self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id])
         return next(iter(left), None) is not None
 
@@ -97,7 +97,7 @@ class Resolver:
         if len(found) > 1:
             raise AmbiguousReference("account", text, list(map(_account, found)))
         account_id = found[0].id if found else self.user_id(text, agent_id=agent_id)
-        meant(self._store, user_id, account_id)
+        resolve_person(self._store, user_id, account_id)
         return account_id
 
     def session(self, text: str) -> Session:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from edenmem.engine.scopes.people import meant, person_with, user_scopes
+from edenmem.engine.scopes.people import person_with, resolve_person, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
@@ -34,7 +34,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     multi_user: bool
     incognito: bool
 
-    def formed_from(self, messages: Sequence[Message]) -> SessionView:
+    def narrow_to_writer(self, messages: Sequence[Message]) -> SessionView:
         """The view that writes what these messages say: of the user's scopes only that of the
         account that spoke last in them, or, if none of theirs did, that of ``user``."""
         if self.person is None or self.user is None:
@@ -169,11 +169,11 @@ def reader_scopes(
         seen = _without_other_accounts(view.reads, account_id) if account_id else view.reads
         visible = [scope for scope in seen if not _other_shard(scope, shards)]
     else:
-        visible = [Scope.agent(agent.id), *_named_shards(store, agent, shards)]
+        visible = [Scope.agent(agent.id), *_select_shards(store, agent, shards)]
         if group_id:
             visible.append(Scope.group(agent.id, group_id))
         if user_id or account_id:
-            visible.extend(user_scopes(agent.id, meant(store, user_id, account_id)))
+            visible.extend(user_scopes(agent.id, resolve_person(store, user_id, account_id)))
     if not kinds:
         return tuple(visible)
     _demand(kinds, visible, session)
@@ -216,7 +216,7 @@ def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     )
 
 
-def _named_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:
+def _select_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:
     existing = [policy.home for policy in store.shards(agent.id)]
     if not names:
         return existing

@@ -18,7 +18,7 @@ from edenmem.text import clean
 MAX_TOP_K = 100
 
 
-def checked_queries(queries: Sequence[str]) -> tuple[str, ...]:
+def validate_queries(queries: Sequence[str]) -> tuple[str, ...]:
     """The queries as they are searched.
 
     Raises:
@@ -32,7 +32,7 @@ def checked_queries(queries: Sequence[str]) -> tuple[str, ...]:
     return texts
 
 
-def checked_top_k(top_k: int) -> int:
+def validate_top_k(top_k: int) -> int:
     """``top_k``, if it may be so.
 
     Raises:
@@ -43,7 +43,7 @@ def checked_top_k(top_k: int) -> int:
     return top_k
 
 
-def planned(
+def choose_recipe(
     name: str | None,
     default: str,
     *,

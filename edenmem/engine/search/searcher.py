@@ -16,10 +16,10 @@ from typing import Any
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import Dropped, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import in_thread, together
+from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryShelf, QueryVectors
-from edenmem.engine.search.request import checked_queries, checked_top_k, planned
+from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
 from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
@@ -110,10 +110,10 @@ class Searcher:
             ProviderError: the query could not be embedded, or the candidates not be reranked.
             StoreError: the store could not be searched.
         """
-        texts = checked_queries(queries)
-        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        texts = validate_queries(queries)
+        count = validate_top_k(self._settings.top_k if top_k is None else top_k)
         can_embed = vectors is not None or self._embedder is not None
-        plan, notice = planned(
+        plan, notice = choose_recipe(
             recipe,
             self._settings.recipe,
             can_embed=can_embed,
@@ -144,13 +144,13 @@ class Searcher:
         ]
         if plan.semantic:  # asked with the lists: it takes no longer than they do
             asked.append(self._not_yet_embedded(filter, model))
-        lists, *said = await together(asked)
+        lists, *said = await gather_or_cancel(asked)
         if plan.semantic and any(lists["semantic"]):
             notices += said[0]
         elif plan.semantic:
             notices += await self._why_no_vectors(filter, ability, model)
         with clock.stage("fusion"):
-            pools = self._fused(plan, lists, len(texts), ability, depth=depth)
+            pools = self._fuse(plan, lists, len(texts), ability, depth=depth)
         pools, facts = await self._stages.run(
             plan,
             pools,
@@ -221,10 +221,10 @@ class Searcher:
 
         ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
         ways = {"semantic": semantic, "text": text}
-        found = await together([ways[name]() for name in plan.lists])
+        found = await gather_or_cancel([ways[name]() for name in plan.lists])
         return dict(zip(plan.lists, found, strict=True))
 
-    def _fused(
+    def _fuse(
         self,
         plan: Recipe,
         lists: Mapping[ListName, Sequence[Sequence[Candidate]]],

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from edenmem.engine.runtime.concurrency import in_thread, together
+from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.errors import ConfigError, ProviderError
 from edenmem.models.memory import Fact
@@ -90,15 +90,15 @@ class Stages:
         staged = list(pools)
         if Stage.RERANK in plan.stages:
             with watch.stage("rerank"):
-                staged = await self._reranked(staged, texts, scopes)
+                staged = await self._rerank(staged, texts, scopes)
         if Stage.RECENCY in plan.stages:
             with watch.stage("recency"):
-                staged, facts = await self._loaded(staged, scopes)
+                staged, facts = await self._load(staged, scopes)
                 staged = self._recent_first(staged, facts)
         diverse = Stage.MMR in plan.stages
         staged = [(narrow if diverse else top)(pool, top_k=top_k) for pool in staged]
         with watch.stage("load"):
-            staged, facts = await self._loaded(staged, scopes, with_vectors=diverse or with_vectors)
+            staged, facts = await self._load(staged, scopes, with_vectors=diverse or with_vectors)
         if diverse:
             with watch.stage("mmr"):
                 vectors = await self._comparable(facts, model)
@@ -111,7 +111,7 @@ class Stages:
                 facts = {id: replace(fact, embedding=None) for id, fact in facts.items()}
         return staged, facts
 
-    async def _loaded(
+    async def _load(
         self, pools: Sequence[Pool], scopes: Sequence[Scope], *, with_vectors: bool = False
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """The facts of all pools, and the pools without those that are gone."""
@@ -120,13 +120,13 @@ class Stages:
         why = "deleted since its list was made"
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
 
-    async def _reranked(
+    async def _rerank(
         self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope]
     ) -> list[Pool]:
         reranker = self._reranker
         assert reranker is not None
         short = [shortlist(pool, depth=self._settings.rerank_depth) for pool in pools]
-        short, facts = await self._loaded(short, scopes)
+        short, facts = await self._load(short, scopes)
 
         async def one(pool: Pool, text: str) -> Pool:
             ids = [hit.fact_id for hit in pool.hits]
@@ -141,7 +141,7 @@ class Stages:
             )
 
         try:
-            return await together([one(*each) for each in zip(short, texts, strict=True)])
+            return await gather_or_cancel([one(*each) for each in zip(short, texts, strict=True)])
         except ProviderError as error:
             error.add_hint("--no-rerank searches without it")
             raise

@@ -16,7 +16,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.search.request import checked_queries, checked_top_k, planned
+from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
@@ -103,13 +103,13 @@ class Detective:
             ProviderError: the query could not be embedded.
             StoreError: the store could not be searched.
         """
-        (text,) = checked_queries([query])
-        count = checked_top_k(self._settings.top_k if top_k is None else top_k)
+        (text,) = validate_queries([query])
+        count = validate_top_k(self._settings.top_k if top_k is None else top_k)
         fact = await in_thread(self._store.fact, fact_id, with_vector=True)
         if fact is None:
             raise NotFoundError(f"there is no fact {fact_id!r}")
         fact = await self._with_current_vector(fact)
-        plan, notice = planned(
+        plan, notice = choose_recipe(
             recipe,
             self._settings.recipe,
             can_embed=self._embedder is not None,
@@ -118,7 +118,7 @@ class Detective:
         filter = FactFilter(
             scopes=tuple(dict.fromkeys(scopes)), since=since, until=until, session_id=session_id
         )
-        ruled_out = _ruled_out(fact, filter)
+        ruled_out = _find_exclusion(fact, filter)
         asked: bytes | None = None
         if ruled_out is None and plan.semantic and self._embedder is not None:
             (asked,) = (await self._embedder.embed([text])).vectors
@@ -262,7 +262,7 @@ _CUT = {
 }
 
 
-def _ruled_out(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict[str, Any]] | None:
+def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict[str, Any]] | None:
     """What the filter says, before anything is compared."""
     if fact.home not in filter.scopes:
         why = f"it belongs to the {fact.home.kind} scope {_owner(fact.home)}, which is not searched"

@@ -66,7 +66,7 @@ class TwiceReadable:
         if self._start is None:
             # closed in __exit__, since it outlives this pass
             self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
-        for data in self._bounded(self._source):
+        for data in self._read_bounded(self._source):
             self._count += 1
             if self._spool is not None:
                 self._spool.write((data or b"").rstrip(b"\r\n") + b"\n")
@@ -76,7 +76,7 @@ class TwiceReadable:
         """The same lines once more."""
         source: Any = self._spool if self._spool is not None else self._source
         source.seek(0 if self._spool is not None else self._start)
-        for number, data in enumerate(self._bounded(source), 1):
+        for number, data in enumerate(self._read_bounded(source), 1):
             if number > self._count:
                 return
             yield from self._line(number, data)
@@ -87,24 +87,24 @@ class TwiceReadable:
         if data is None or data.strip():
             yield Line(number, data)
 
-    def _bounded(self, source: Any) -> Iterator[bytes | None]:
+    def _read_bounded(self, source: Any) -> Iterator[bytes | None]:
         """Lines as bytes; None for one that is too long, of which only a part is ever held."""
         if not hasattr(source, "readline"):
             for line in source:
-                data = _encoded(line)
+                data = _encode(line)
                 yield data if len(data) <= self._line_bytes else None
             return
         while line := source.readline(self._line_bytes + 1):
-            data = _encoded(line)
+            data = _encode(line)
             if len(data) <= self._line_bytes:
                 yield data
                 continue
             while data and not data.endswith(b"\n"):
-                data = _encoded(source.readline(_CHUNK))
+                data = _encode(source.readline(_CHUNK))
             yield None
 
 
-def _encoded(line: bytes | str) -> bytes:
+def _encode(line: bytes | str) -> bytes:
     return line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
 
 
@@ -296,9 +296,9 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
         args = _arguments(args)
     return ToolCall(
         tool=clean(tool),
-        args=_cleaned(args, f"{path}.args"),
+        args=_clean(args, f"{path}.args"),
         status=clean(call.status) if call.status else None,
-        result=_cleaned(call.result, f"{path}.result"),
+        result=_clean(call.result, f"{path}.result"),
         id=clean(call.id).strip() if call.id else "",
     )
 
@@ -311,7 +311,7 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def _cleaned(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
+def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -319,9 +319,9 @@ def _cleaned(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, list | dict) and not levels:
         raise BadLine(f"{path}: nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, list):
-        return [_cleaned(item, path, levels - 1) for item in value]
+        return [_clean(item, path, levels - 1) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _cleaned(item, path, levels - 1) for key, item in value.items()}
+        return {clean(key): _clean(item, path, levels - 1) for key, item in value.items()}
     return value
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.reports import ImportReport
-from edenmem.engine.runtime.current_actor import this_program
+from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.engine.sessions.format import (
     LINE_BYTES,
     BadLine,
@@ -134,14 +134,14 @@ def messages_of(
             sender=_sender(message, speakers, agents),
             name=message.name,
             tool_calls=tuple(
-                _stored_call(call, id, place) for place, call in enumerate(message.tool_calls)
+                _convert_call(call, id, place) for place, call in enumerate(message.tool_calls)
             ),
         )
         for id, at, message in zip(ids, times, parsed.messages, strict=True)
     ]
 
 
-def _stored_call(call: ToolCall, message_id: str, place: int) -> ToolCall:
+def _convert_call(call: ToolCall, message_id: str, place: int) -> ToolCall:
     plain = msgspec.structs.replace(call, args=literal(call.args), result=literal(call.result))
     return plain.loadable(message_id, place)
 
@@ -199,7 +199,7 @@ def times_of(
         at = message.at
         if at is not None:
             ties[at] += 1
-            at = _shifted(at, (ties[at] - 1) * _TIE)
+            at = _shift(at, (ties[at] - 1) * _TIE)
         known.append(stored.get(id, at))
     times: list[datetime] = []
     for place, at in enumerate(known):
@@ -218,14 +218,14 @@ def _between(
 ) -> datetime:
     ahead = next(((i, at) for i, at in enumerate(known[place:]) if at is not None), None)
     if before:
-        at = _shifted(before[-1], _STEP)
-        return _shifted(before[-1], _TIE) if ahead is not None and at >= ahead[1] else at
+        at = _shift(before[-1], _STEP)
+        return _shift(before[-1], _TIE) if ahead is not None and at >= ahead[1] else at
     if ahead is not None:
-        return _shifted(ahead[1], -ahead[0] * _STEP)
+        return _shift(ahead[1], -ahead[0] * _STEP)
     return begun or now - len(known) * _STEP
 
 
-def _shifted(at: datetime, by: timedelta) -> datetime:
+def _shift(at: datetime, by: timedelta) -> datetime:
     try:
         return at + by
     except OverflowError:  # the year 1 or 9999
@@ -299,7 +299,7 @@ def import_sessions(
         if not skip_bad:
             judged.refuse()
         if not dry_run:
-            job.people.add(actor or this_program(), clock())
+            job.people.add(actor or current_actor(), clock())
         totals = _Totals()
         for line in source.again():
             try:

@@ -25,7 +25,7 @@ class Chart(msgspec.Struct, frozen=True):
     legend: tuple[str, ...]
 
 
-def stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float]]) -> Chart | None:
+def draw_stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float]]) -> Chart | None:
     """Bars, one for each label, with the series above one another; None if all are nought.
 
     The series have the colours ``--series-1``, ``--series-2``, … of the page; each piece says its
@@ -45,14 +45,14 @@ def stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float]]) -
         return HEIGHT - _BOTTOM - value / top * (HEIGHT - _BOTTOM - _TOP)
 
     slot = (WIDTH - _LEFT - _RIGHT) / len(labels)
-    shapes = [_guide(y(tick), _shown(tick)) for tick in ticks]
+    shapes = [_guide(y(tick), _format_number(tick)) for tick in ticks]
     every = -(-len(labels) // _MOST_LABELS)
     for place, label in enumerate(labels):
         left, reached = _LEFT + place * slot, 0.0
         for number, (name, row) in enumerate(series.items(), start=1):
             if row[place]:
                 high, low = y(reached + row[place]), y(reached)
-                title = escape(f"{label}, {name}: {_shown(row[place])}")
+                title = escape(f"{label}, {name}: {_format_number(row[place])}")
                 shapes.append(
                     f'<rect x="{left + slot * 0.15:.1f}" y="{high:.1f}" width="{slot * 0.7:.1f}"'
                     f' height="{low - high:.1f}" fill="var(--series-{number})">'
@@ -86,7 +86,7 @@ def _guide(y: float, words: str) -> str:
     )
 
 
-def _shown(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
 
 
@@ -123,14 +123,14 @@ def page(statistics: MemoryStatistics, store: Store, *, place: str) -> str:
         agent=labels.get(statistics.agent_id or "", statistics.agent_id),
         label=labels.full,
         days=days,
-        growth=stacked_bars(
+        growth=draw_stacked_bars(
             [week.week[5:] for week in weeks],
             {
                 "facts": [week.facts for week in weeks],
                 "reflections": [week.reflections for week in weeks],
             },
         ),
-        kinds=stacked_bars(
+        kinds=draw_stacked_bars(
             [kind.kind for kind in statistics.kinds],
             {
                 "facts": [kind.facts for kind in statistics.kinds],
@@ -138,12 +138,14 @@ def page(statistics: MemoryStatistics, store: Store, *, place: str) -> str:
                 "reflections pending": [kind.pending for kind in statistics.kinds],
             },
         ),
-        tokens=stacked_bars(
+        tokens=draw_stacked_bars(
             [day.day[5:] for day in days],
             {
                 "tokens in": [day.input_tokens for day in days],
                 "tokens out": [day.output_tokens for day in days],
             },
         ),
-        cost=stacked_bars([day.day[5:] for day in days], {"US dollars": [d.cost for d in days]}),
+        cost=draw_stacked_bars(
+            [day.day[5:] for day in days], {"US dollars": [d.cost for d in days]}
+        ),
     )

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from edenmem.engine.consolidation.draft import (
     Assignment,
     DraftRefused,
-    checked,
     demand_length,
     prompt_values,
+    validate_draft,
 )
 from edenmem.engine.runtime.prompts import render
 from edenmem.models.scope import Scope, ScopeKind
@@ -45,12 +45,12 @@ def assignment(current: str = "", instructions: str | None = None) -> Assignment
     ],
 )
 def test_version_lines_and_wrapping_are_taken_off(answer: str) -> None:
-    assert checked(answer, assignment()) == "[PREFERENCES]\n- teal"
+    assert validate_draft(answer, assignment()) == "[PREFERENCES]\n- teal"
 
 
 def test_a_text_about_versions_stays() -> None:
     text = "Version 2 of the app is out.\n- VERSION: 3 is planned"
-    assert checked(text, assignment()) == text
+    assert validate_draft(text, assignment()) == text
 
 
 @pytest.mark.parametrize(
@@ -59,30 +59,30 @@ def test_a_text_about_versions_stays() -> None:
 def test_known_failure_11_a_blank_answer_is_refused(answer: str) -> None:
     """Known failure 11: a blank answer of the LLM overwrites the consolidated text."""
     with pytest.raises(DraftRefused, match="blank"):
-        checked(answer, assignment("[PREFERENCES]\n- teal"))
+        validate_draft(answer, assignment("[PREFERENCES]\n- teal"))
 
 
 def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
     work = assignment("Anna likes teal.", "Keep it in rhymes.")
     _, user = render("consolidate", **prompt_values(work))
     with pytest.raises(DraftRefused, match="fence"):
-        checked(user, work)
+        validate_draft(user, work)
     with pytest.raises(DraftRefused, match="instructions"):
-        checked("Keep it in rhymes.\n", work)
+        validate_draft("Keep it in rhymes.\n", work)
 
 
 @pytest.mark.parametrize("marks", [" ", "*_", "\t", "\n"])
 def test_an_answer_that_repeats_one_mark_without_end_is_read_in_one_go(marks: str) -> None:
     """Read in quadratic time, this would stop all other work for an hour, and lose its leases."""
     answer = f"version{marks * 200_000}x"
-    assert checked(answer, assignment()) == answer
+    assert validate_draft(answer, assignment()) == answer
 
 
 def test_an_apology_in_place_of_a_long_text_is_refused() -> None:
     work = assignment("Anna likes teal. " * 40)
     with pytest.raises(DraftRefused, match="3 words where 120 were"):
-        checked("No changes needed.", work)
-    assert checked("Anna likes teal. " * 5, work)
+        validate_draft("No changes needed.", work)
+    assert validate_draft("Anna likes teal. " * 5, work)
 
 
 def test_known_failure_37_limits_count_words_of_every_script() -> None:
@@ -100,9 +100,9 @@ def test_a_reflection_is_one_line_in_the_prompt() -> None:
 @given(st.text(max_size=200))
 def test_any_answer_is_refused_or_stored_without_version_line(answer: str) -> None:
     try:
-        text = checked(answer, assignment())
+        text = validate_draft(answer, assignment())
     except DraftRefused:
         return
     assert text == text.strip() != ""
     assert not text.startswith("VERSION:")
-    assert checked(text, assignment()) == text
+    assert validate_draft(text, assignment()) == text

@@ -9,7 +9,7 @@ import pytest
 
 from edenmem.engine.doctor.catalogue import CATALOGUE
 from edenmem.engine.doctor.report import DoctorReport, FixReport, State
-from edenmem.engine.doctor.session import clinic
+from edenmem.engine.doctor.session import open_session
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from tests.support.builders import make_actor
 from tests.support.embedder import FakeEmbedder
@@ -66,7 +66,7 @@ def ward(request: pytest.FixtureRequest) -> Any:
 def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
     """What the doctor says."""
     names = frozenset(checks) or frozenset(CATALOGUE)
-    with clinic(
+    with open_session(
         ward.store,
         SETTINGS,
         names,
@@ -80,7 +80,7 @@ def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
 def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
     """What the doctor did, and what it says afterwards."""
     names = frozenset(checks) or frozenset(CATALOGUE)
-    with clinic(
+    with open_session(
         ward.store,
         SETTINGS,
         names,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import CATALOGUE, chosen
+from edenmem.engine.doctor.catalogue import CATALOGUE, select_checks
 from edenmem.engine.doctor.examination import EXAMINATIONS
 from edenmem.engine.doctor.report import State
-from edenmem.engine.doctor.session import clinic
+from edenmem.engine.doctor.session import open_session
 from edenmem.engine.factory import open_llm
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
@@ -64,7 +64,7 @@ def test_the_example_community_is_well(sqlite_store: Store) -> None:
         llm=LLMSettings(provider="replay", replay=str(COMMUNITY / "answers.jsonl")),
     )
     asyncio.run(_live(sqlite_store, settings))
-    with clinic(sqlite_store, settings, chosen(()), actor=make_actor()) as visit:
+    with open_session(sqlite_store, settings, select_checks(()), actor=make_actor()) as visit:
         report = visit.examine()
     assert found(report) == {}
     assert {check.state for check in report.checks} == {State.OK}
@@ -110,7 +110,7 @@ def test_every_check_says_what_it_means_and_what_to_do() -> None:
 
 
 def test_an_unknown_check_names_the_nearest() -> None:
-    assert chosen(["hashes"]) == {"hashes"}
+    assert select_checks(["hashes"]) == {"hashes"}
     with pytest.raises(UsageError, match="'hash'") as caught:
-        chosen(["hash"])
+        select_checks(["hash"])
     assert "hashes" in str(caught.value.hint)

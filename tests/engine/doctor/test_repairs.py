@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import chosen
-from edenmem.engine.doctor.session import clinic
+from edenmem.engine.doctor.catalogue import select_checks
+from edenmem.engine.doctor.session import open_session
 from edenmem.errors import ProviderTimeout
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
@@ -172,8 +172,8 @@ def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
 
 def test_a_plan_writes_nothing_and_says_what_it_would_do(on_sqlite: SqliteWard) -> None:
     hurt(on_sqlite)
-    with clinic(
-        on_sqlite.store, SETTINGS, chosen(()), actor=make_actor(), clock=lambda: TODAY
+    with open_session(
+        on_sqlite.store, SETTINGS, select_checks(()), actor=make_actor(), clock=lambda: TODAY
     ) as visit:
         report = visit.examine()
         plan = visit.plan(report)

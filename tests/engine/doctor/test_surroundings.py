@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import chosen
+from edenmem.engine.doctor.catalogue import select_checks
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
-from edenmem.engine.doctor.session import clinic
+from edenmem.engine.doctor.session import open_session
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
@@ -35,7 +35,7 @@ def check(report: DoctorReport, name: str) -> CheckResult:
 
 def visit(store: Store, *names: str, settings: Settings | None = None) -> DoctorReport:
     settings = settings or Settings(embedding=EmbeddingSettings(provider="none"))
-    with clinic(store, settings, chosen(names), actor=make_actor()) as clinic_:
+    with open_session(store, settings, select_checks(names), actor=make_actor()) as clinic_:
         return clinic_.examine(online="providers" in names)
 
 

@@ -106,7 +106,7 @@ def trials(count: int) -> list[tuning._Trial]:
 
 
 def chosen(table: list[list[float]]) -> Tuning:
-    return tuning._chosen(trials(len(table)), table)
+    return tuning._choose(trials(len(table)), table)
 
 
 def test_the_best_of_many_that_are_chance_is_noise() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from edenmem.engine.exchange import importer as restoring
 from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.exporter import Exporter, ExportReport, ExportRequest
-from edenmem.engine.exchange.files import Source, written
+from edenmem.engine.exchange.files import Source, open_for_writing
 from edenmem.engine.exchange.importer import Importer, RestoreReport
 from edenmem.engine.exchange.records import Parser
 from edenmem.errors import ConflictError, InputError, UsageError
@@ -355,21 +355,21 @@ def test_a_file_is_whole_or_absent_and_its_owners_alone(tmp_path: Path) -> None:
     target = tmp_path / "b.jsonl"
 
     def die() -> None:
-        with written(str(target), compress=False, force=False) as file:
+        with open_for_writing(str(target), compress=False, force=False) as file:
             file.write(b"half")
             raise KeyError
 
     with pytest.raises(KeyError):
         die()
     assert list(tmp_path.iterdir()) == []
-    with written(str(target), compress=False, force=False) as file:
+    with open_for_writing(str(target), compress=False, force=False) as file:
         file.write(b"whole")
     assert target.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ConflictError), written(str(target), compress=False, force=False):
+    with pytest.raises(ConflictError), open_for_writing(str(target), compress=False, force=False):
         pass
-    with written(str(target), compress=True, force=True) as file:
+    with open_for_writing(str(target), compress=True, force=True) as file:
         file.write(b"other\n")
-    with Source.opened(str(target)) as source:
+    with Source.open_file(str(target)) as source:
         assert list(source.lines()) == [(1, b"other\n")]
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.edits.editor import Editor
-from edenmem.engine.exchange.edits import ApplyReport, Plan, applied, planned
+from edenmem.engine.exchange.edits import ApplyReport, Plan, apply_edits, plan_edits
 from edenmem.engine.exchange.exporter import ExportRequest
-from edenmem.engine.exchange.folders import FolderExporter, file_names, folded
+from edenmem.engine.exchange.folders import FolderExporter, file_names, fold_name
 from edenmem.engine.exchange.markdown import Item, Page, parse, render
 from edenmem.errors import ConflictError, InputError
 from edenmem.models.changes import (
@@ -76,7 +76,7 @@ def take(
     store: Store, folder: Path, *, delete: bool = False, **options: Any
 ) -> tuple[Plan, ApplyReport]:
     """Plan and apply what stands in a folder."""
-    plan = planned(folder, store, delete=delete)
+    plan = plan_edits(folder, store, delete=delete)
     editor = Editor(
         store,
         Settings(),
@@ -84,7 +84,7 @@ def take(
         actor=make_actor("edenmem import", run_id=RUN),
         clock=lambda: NOW,
     )
-    return plan, asyncio.run(applied(plan.edits, editor, **options))
+    return plan, asyncio.run(apply_edits(plan.edits, editor, **options))
 
 
 def change(folder: Path, name: str, old: str, new: str) -> None:
@@ -166,7 +166,7 @@ def test_a_line_taken_away_is_deleted_only_if_that_is_said(
     listed.write_text("\n".join([*kept, "- Anna lives in Porto."]) + "\n")
     newer = make_fact(scope, "Made since.", formed_at=NOW)
     sqlite_store.apply(change_set(AddFact(fact=newer)))
-    plan = planned(folder, sqlite_store, delete=False)
+    plan = plan_edits(folder, sqlite_store, delete=False)
     assert ([edit.action for edit in plan.edits], plan.missing) == (["add"], 1)
     plan, report = take(sqlite_store, folder, delete=True)
     assert [edit.action for edit in plan.edits] == ["add", "delete"]
@@ -185,7 +185,7 @@ def test_a_line_that_lost_its_comment_is_no_deletion(
     (listed,) = folder.rglob("facts.md")
     rows = listed.read_text().splitlines()
     listed.write_text("\n".join(row.split(" <!-- ")[0] for row in rows) + "\n")
-    assert planned(folder, sqlite_store, delete=True).edits == ()
+    assert plan_edits(folder, sqlite_store, delete=True).edits == ()
 
 
 def test_what_changed_on_both_sides_is_a_conflict_and_stays(
@@ -216,7 +216,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     assert report.done == 1
     assert facts(sqlite_store, scope) == ["Anna lives in Porto.", "No cats."]
     # who has edited nothing is bothered with nothing
-    plan = planned(stale, sqlite_store, delete=False)
+    plan = plan_edits(stale, sqlite_store, delete=False)
     assert (plan.edits, plan.conflicts) == ((), ())
 
 
@@ -357,10 +357,10 @@ def test_no_name_leads_out_of_the_folder_and_no_two_are_one(
     folder = export(sqlite_store, tmp_path / "deep" / "notes")
     files = sorted(folder.rglob("facts.md"))
     assert len(files) == len(names) + 3
-    assert len({folded(str(path)) for path in files}) == len(files)
+    assert len({fold_name(str(path)) for path in files}) == len(files)
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["notes"]
-    assert planned(folder, sqlite_store, delete=True).edits == ()
+    assert plan_edits(folder, sqlite_store, delete=True).edits == ()
 
 
 @settings(max_examples=150)
@@ -368,7 +368,7 @@ def test_no_name_leads_out_of_the_folder_and_no_two_are_one(
 def test_names_are_safe_and_stable(labels: dict[str, str]) -> None:
     names = file_names(labels)
     assert file_names(dict(reversed(list(labels.items())))) == names
-    assert len({folded(name) for name in names.values()}) == len(labels)
+    assert len({fold_name(name) for name in names.values()}) == len(labels)
     for name in names.values():
         assert name
         assert len(name.encode()) <= 110

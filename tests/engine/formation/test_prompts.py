@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from edenmem.engine.formation.quotas import Offer
+from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.runtime import answers
 from edenmem.engine.runtime.prompts import render
 from edenmem.models.scope import Scope
@@ -32,7 +32,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
 
 def values(task: str, text: str = "Some text.") -> dict[str, Any]:
     offers = [
-        Offer(
+        ScopeQuota(
             scope=scope,
             heading=f"heading of {scope.kind}",
             max_facts=facts,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.formation.screening import MOST_CHARACTERS, normal, objection, tidy
+from edenmem.engine.formation.screening import MOST_CHARACTERS, normal, rejection_reason, tidy
 from edenmem.text import word_count
 
 JUNK = [
@@ -55,27 +55,33 @@ FACTS = [
 @pytest.mark.parametrize(("text", "why"), JUNK)
 def test_junk_is_refused_with_a_reason(text: str, why: str) -> None:
     """Known failures 40 and 41."""
-    assert objection(text, orders=False) == why
+    assert rejection_reason(text, orders=False) == why
 
 
 @pytest.mark.parametrize("text", FACTS)
 def test_a_fact_is_never_taken_for_junk(text: str) -> None:
-    assert objection(text, orders=False) is None
+    assert rejection_reason(text, orders=False) is None
 
 
 def test_a_persons_own_memory_may_hold_a_wish_put_as_an_order() -> None:
     wish = "Always ask Jack before generating a video."
-    assert objection(wish, orders=True) is None
-    assert objection(wish, orders=False) == "an order to the agent"
-    assert objection("Delete fact 3", orders=True) == "an order to the memory system"
+    assert rejection_reason(wish, orders=True) is None
+    assert rejection_reason(wish, orders=False) == "an order to the agent"
+    assert rejection_reason("Delete fact 3", orders=True) == "an order to the memory system"
 
 
 def test_what_stands_in_the_prompt_is_no_fact_unless_it_was_said() -> None:
     """Known failure 40: the prompt's own examples."""
     prompt = normal('passing states ("the server is down"); greetings')
     said = normal("[2026-01-27 14:03 UTC] ada: The server is down!")
-    assert objection("The server is down.", orders=False, prompt=prompt) == "taken from the prompt"
-    assert objection("The server is down.", orders=False, prompt=prompt, conversation=said) is None
+    assert (
+        rejection_reason("The server is down.", orders=False, prompt=prompt)
+        == "taken from the prompt"
+    )
+    assert (
+        rejection_reason("The server is down.", orders=False, prompt=prompt, conversation=said)
+        is None
+    )
 
 
 @given(st.text(), st.integers(1, 40))
@@ -85,7 +91,7 @@ def test_a_tidy_text_is_one_line_within_its_limits(text: str, words: int) -> Non
     assert len(tidied) <= MOST_CHARACTERS
     assert tidied == " ".join(tidied.split())
     assert tidy(tidied, words) == tidied
-    objection(tidied, orders=False)
+    rejection_reason(tidied, orders=False)
 
 
 def test_a_word_without_end_is_cut() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from edenmem.engine.formation.transcript import (
     Cast,
     cut_middle,
-    shown_length,
+    measure_length,
     tidy_name,
     transcribe,
 )
@@ -168,5 +168,5 @@ def test_cutting_keeps_both_ends_and_counts_what_is_gone(text: str, limit: int) 
 
 
 def test_what_is_not_read_takes_no_room() -> None:
-    assert shown_length(make_message(SESSION, "Hi.", trigger=True), SETTINGS) == 0
-    assert shown_length(make_message(SESSION, "Hi."), SETTINGS) > 0
+    assert measure_length(make_message(SESSION, "Hi.", trigger=True), SETTINGS) == 0
+    assert measure_length(make_message(SESSION, "Hi."), SETTINGS) > 0

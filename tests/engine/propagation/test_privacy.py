@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.engine.consolidation.privacy import RUN, Confidences, has_contact, named_in, words
+from edenmem.engine.consolidation.privacy import RUN, Confidences, find_name, has_contact, words
 
 SECRET = "Anna has applied for a post at the observatory in Bergen and has told nobody."
 CONFIDENCES = Confidences([SECRET, "Diabetes.", "安娜正在找新的工作"])
@@ -110,7 +110,7 @@ def test_dates_and_amounts_are_no_contacts(text: str) -> None:
     ],
 )
 def test_people_are_recognised_by_their_names(text: str, names: list[str]) -> None:
-    assert named_in(text, names) == names[-1]
+    assert find_name(text, names) == names[-1]
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_people_are_recognised_by_their_names(text: str, names: list[str]) -> No
     ],
 )
 def test_other_words_are_no_names(text: str, names: list[str]) -> None:
-    assert named_in(text, names) is None
+    assert find_name(text, names) is None

@@ -89,13 +89,13 @@ def export(
         export_folder(run, request, target, force=force)
         return
     from edenmem.engine.exchange.exporter import Exporter
-    from edenmem.engine.exchange.files import squeezed, written
+    from edenmem.engine.exchange.files import open_compressor, open_for_writing
 
     compress = compress or target.endswith(".gz")
     if target == "-":
-        sink = squeezed(sys.stdout.buffer, compress)
+        sink = open_compressor(sys.stdout.buffer, compress)
     else:
-        sink = written(target, compress=compress, force=force)
+        sink = open_for_writing(target, compress=compress, force=force)
     with steps(run) as show, sink as file:
         report = Exporter(run.store).write(
             file, request, tell=lambda done: show("writing", done, 0)
@@ -115,7 +115,7 @@ def _request(
     since: str | None,
     vectors: bool,
 ) -> ExportRequest:
-    from edenmem.engine.exchange.exporter import ExportRequest, chosen_types
+    from edenmem.engine.exchange.exporter import ExportRequest, select_types
 
     request = ExportRequest(
         agent_ids=tuple(run.resolver.agent(name).id for name in agents or ()),
@@ -125,5 +125,5 @@ def _request(
         since=parse_when(since, "--since"),
         vectors=vectors,
     )
-    chosen_types(request)
+    select_types(request)
     return request

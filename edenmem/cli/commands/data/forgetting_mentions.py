@@ -128,7 +128,7 @@ class MentionReview:
         edited.path.unlink(missing_ok=True)
 
         async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
-            return self._make(llm, embedder).checked(self._plan, mention, edited.text)
+            return self._make(llm, embedder).validate_rewrite(self._plan, mention, edited.text)
 
         try:
             return self._run.with_models(work)

@@ -96,7 +96,7 @@ def import_(
     from edenmem.engine.exchange.importer import Importer
 
     from_pipe = source == "-"
-    opened = Source.spooled(sys.stdin.buffer, "stdin") if from_pipe else Source.opened(source)
+    opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
     with opened as lines, steps(run) as show:
         report = Importer(run.store, run.settings, actor=run.actor).take(
             lines,

@@ -51,9 +51,9 @@ def import_folder(
     run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
 ) -> None:
     """Show what the edits in a folder mean, ask, and make them."""
-    from edenmem.engine.exchange.edits import applied, planned
+    from edenmem.engine.exchange.edits import apply_edits, plan_edits
 
-    plan = planned(Path(source), run.store, delete=delete)
+    plan = plan_edits(Path(source), run.store, delete=delete)
     _show(run, plan)
     if not plan.files and not plan.problems:
         raise UsageError(f"{source} has no file of an export", hint="see 'edenmem export --help'")
@@ -67,7 +67,7 @@ def import_folder(
             return
 
         async def work(editor: Editor) -> ApplyReport:
-            return await applied(plan.edits, editor, allow_long=allow_long)
+            return await apply_edits(plan.edits, editor, allow_long=allow_long)
 
         report = run.edit(work, embed=True)
     _report(run, plan, report, run_id)

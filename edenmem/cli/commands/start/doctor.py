@@ -98,14 +98,14 @@ def _examine(
         print_plan,
         print_repairs,
     )
-    from edenmem.engine.doctor.catalogue import chosen
-    from edenmem.engine.doctor.session import clinic
+    from edenmem.engine.doctor.catalogue import select_checks
+    from edenmem.engine.doctor.session import open_session
 
-    checks = chosen(names)
+    checks = select_checks(names)
     agent_id = run.resolver.agent(agent).id if agent else None
     with (
         looking(run) as tell,
-        clinic(
+        open_session(
             run.store,
             run.settings,
             checks,
