@@ -14,6 +14,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import edenmem
 
 ROOT = Path(__file__).parents[1]
@@ -325,6 +327,7 @@ def import_each(names: Sequence[str], libraries: Sequence[str] = ()) -> dict[str
     return {result["module"]: result for result in results}
 
 
+@pytest.mark.slow
 def test_each_module_can_be_imported_alone() -> None:
     imported = import_each(modules(), _LIBRARIES)
     failed = [

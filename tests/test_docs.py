@@ -20,6 +20,7 @@ def test_parts_that_are_made_from_the_code_are_up_to_date(name: str) -> None:
     assert readme.made(name) == readme.MAKERS[name](), "run: python -m tests.support.readme"
 
 
+@pytest.mark.slow
 def test_the_demo_prints_what_the_readme_shows() -> None:
     """But for ids, times and the numbers that come with them."""
 
@@ -43,6 +44,7 @@ def person(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_the_tour_runs_from_first_to_last(tmp_path: Path, person: dict[str, str]) -> None:
     (tmp_path / "examples").symlink_to(readme.ROOT / "examples")
     tour = [block for block in readme.blocks("sh") if block.startswith("edenmem ")]

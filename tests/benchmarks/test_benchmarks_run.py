@@ -24,6 +24,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("bench"), _SIZE, effort=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SUBJECTS if name not in ON_REQUEST])
 def test_a_subject_gives_figures_and_right_results(name: str, bench: Bench) -> None:
     rows = SUBJECTS[name](bench)

@@ -14,11 +14,12 @@ import pytest
 
 from edenmem.models.ids import new_id
 from tests.cli.conftest import Cli, Inside
+from tests.support.stores import SECANTUS_TOO
 
 USER = ("--agent", "mira", "--user", "lena")
 
 
-@pytest.fixture(params=["sqlite", "secantus"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def shop(
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -132,6 +132,7 @@ def test_one_report_as_one_object(cold: Cold) -> None:
     assert {each["model"] for each in report["usage"]} == {"fast-1", "slow-1"}
 
 
+@pytest.mark.slow
 def test_nothing_to_do_is_exit_0_and_says_so_in_a_pipe_without_a_bar(cold: Cold) -> None:
     result = cold("run")
     assert (result.code, result.err) == (0, "")
@@ -193,6 +194,7 @@ def test_a_wrong_option_is_named(cold: Cold, arguments: tuple[str, str]) -> None
     assert arguments[0] in result.err
 
 
+@pytest.mark.slow
 def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")
@@ -204,6 +206,7 @@ def test_the_budget_in_tokens_ends_a_run_well(cold: Cold) -> None:
     cold.check()
 
 
+@pytest.mark.slow
 def test_the_budget_in_money_needs_prices(cold: Cold) -> None:
     cold.add("quiet")
     result = cold("run", "--max-cost", "1.5")
@@ -218,6 +221,7 @@ def test_the_budget_in_money_needs_prices(cold: Cold) -> None:
 # -- trouble -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None:
     for number in range(8):
         cold.add(f"s{number}")
@@ -246,6 +250,7 @@ def test_no_database_is_exit_5_with_the_way_out(empty_cli: Cli) -> None:
     assert "edenmem init" in result.err
 
 
+@pytest.mark.slow
 def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
     cold.add("slow", days=9)
     cold.endpoint.script.append(Reply(hang=True))
@@ -257,6 +262,7 @@ def test_a_session_that_hangs_is_cut_at_its_time(cold: Cold) -> None:
     cold.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold, name: str) -> None:
     for number in range(6):
@@ -282,6 +288,7 @@ def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold, name: 
     cold.check()
 
 
+@pytest.mark.slow
 def test_known_failure_14_runs_on_one_host_at_once(cold: Cold) -> None:
     for number in range(15):
         cold.add(f"s{number}", 8, agents=[EVE, ADAM])
@@ -294,6 +301,7 @@ def test_known_failure_14_runs_on_one_host_at_once(cold: Cold) -> None:
     cold.check()
 
 
+@pytest.mark.slow
 def test_watching_goes_on_until_it_is_told_to_stop(cold: Cold) -> None:
     cold.add("quiet")
     running = cold.start("--watch", "--every", "1s", "--format", "json")
@@ -342,6 +350,7 @@ def test_status_tells_what_is_in_work_waits_and_failed(cold: Cold) -> None:
     assert cold("status", "--agent", "adam").ok().out == ""
 
 
+@pytest.mark.slow
 def test_a_failed_range_is_retried_by_hand(cold: Cold) -> None:
     fail_three_times(cold, "bad")
     fail_three_times(cold, "worse")
@@ -414,6 +423,7 @@ def test_the_line_runs_this_edenmem_with_this_store(bare: Any) -> None:
     assert words[-4:] == ["--profile", "prod", "--uri", uri]
 
 
+@pytest.mark.slow
 def test_the_line_works_in_a_shell(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"
     SqliteStore(bare.folder / "memory.db").initialise()
@@ -444,6 +454,7 @@ def test_the_settings_of_this_folder_are_found_again(bare: Any) -> None:
     assert f"WorkingDirectory={str(bare.folder).replace('%', '%%')}\n" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "uri",
     ["mongodb://eve:hunter2@db.example/eden", "mongodb+srv://u:hunter2@db.example"],

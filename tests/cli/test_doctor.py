@@ -101,6 +101,7 @@ def test_formats_for_programs(inside: Callable[..., Inside], tmp_path: Path) -> 
     assert run("doctor").code == 0
 
 
+@pytest.mark.slow
 def test_mending_in_a_pipe_wants_to_be_told(at_doctor: Callable[..., Cli]) -> None:
     """Known failure 42: no option skips the confirmation by the way."""
     cli = at_doctor(damage.counts_are_wrong, damage.a_reflection_says_nothing)
@@ -155,6 +156,7 @@ def test_what_is_asked_and_not_wanted_is_left(at_doctor: Callable[..., Cli]) -> 
     assert cli("doctor", "--check", "counters").code == 1
 
 
+@pytest.mark.slow
 def test_no_database_and_none_that_answers(
     empty_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
     assert len(endpoint.requests) == asked
 
 
+@pytest.mark.slow
 def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
     cli: Cli, endpoint: FakeOpenAI
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(cli: Cli, endpoint: FakeOp
     assert f"{FACTS}/{FACTS}" in shown.out
 
 
+@pytest.mark.slow
 def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: FakeOpenAI) -> None:
     endpoint.script.append(failing(500, "broken"))
     failed = cli("embed", "backfill", *embedding(endpoint))
@@ -109,6 +111,7 @@ def test_without_a_model_the_error_says_what_to_install(cli: Cli) -> None:
     assert "edenmem[local]" in result.err
 
 
+@pytest.mark.slow
 def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> None:
     fact = "f" * 23 + "1"
     ask = ("search", "ninety lanterns", "--agent", "mira", "--why-not", fact)
@@ -125,6 +128,7 @@ def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> N
     assert cli("search", "one", "two", *ask[2:]).code == 2
 
 
+@pytest.mark.slow
 def test_a_repeated_query_costs_no_call_in_another_process(
     cli: Cli, endpoint: FakeOpenAI, tmp_path: Path
 ) -> None:

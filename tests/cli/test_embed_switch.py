@@ -18,6 +18,9 @@ from tests.cli.conftest import Cli
 from tests.cli.test_embed import FACTS
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, embeddings, fake_vector
 
+pytestmark = pytest.mark.slow
+
+
 OLD, NEW = "mini", "text-embedding-3-small"
 WALK = "The walk starts at 17:30."
 ASK = ("search", WALK, "--agent", "mira", "--recipe", "semantic", "--format", "json")

@@ -6,6 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import VISIT, Cli
 
 
@@ -15,6 +17,7 @@ def _other(cli: Cli, tmp_path: Path) -> Cli:
     return other
 
 
+@pytest.mark.slow
 def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_path: Path) -> None:
     written = cli("export", "backup.jsonl.gz").ok()
     assert "records to backup.jsonl.gz" in written.out
@@ -40,6 +43,7 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
     assert one == two
 
 
+@pytest.mark.slow
 def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -> None:
     piped = cli("export", "-", "--type", "fact", "--agent", "mira", "--no-vectors").ok()
     rows = [json.loads(line) for line in piped.out.splitlines()]
@@ -87,6 +91,7 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     assert cli("import", "-", "--delete", input="").code == 2
 
 
+@pytest.mark.slow
 def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -> None:
     cli("export", "notes", "--format", "markdown", "--agent", "mira").ok()
     listed = next((tmp_path / "notes").rglob("facts.md"))

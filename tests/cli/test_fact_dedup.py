@@ -39,6 +39,7 @@ def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
+@pytest.mark.slow
 def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
     refused = twice("fact", "dedup", *LENA)
     assert (refused.code, refused.out) == (2, "")
@@ -75,6 +76,7 @@ def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
+@pytest.mark.slow
 def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
     """Known failure 9: one conflict dropped everything after it, and nothing was told."""
     coffee = "Lena likes coffee."
@@ -101,6 +103,7 @@ def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
     assert not {coffee, coffee.upper()} & stored
 
 
+@pytest.mark.slow
 def test_a_person_chooses(twice: Cli) -> None:
     down, enter = "\x1b[B", "\r"
     screen = twice.on_terminal(

@@ -123,6 +123,7 @@ def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -
     assert new_cli.json("migrate", "verify", run_id)[0]["complete"]
 
 
+@pytest.mark.slow
 def test_known_failure_42_nothing_skips_the_question(
     new_cli: Inside, empty_cli: Cli, dump: Path
 ) -> None:
@@ -184,6 +185,7 @@ def _width(screen: str) -> int:
     return max(len(line) for line in screen.splitlines() if not line.startswith(("from", "into")))
 
 
+@pytest.mark.slow
 def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run").ok()
     assert _width(planned.out) <= 80
@@ -198,6 +200,7 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     assert "The Lantern Walk is on 12 December" in found.out
 
 
+@pytest.mark.slow
 def test_killed_outright_it_goes_on(
     new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path
 ) -> None:
@@ -252,6 +255,7 @@ def test_a_run_is_verified_against_the_database_that_it_read(
     assert _source_of(run, found) == again
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_nothing_amiss_in_what_was_moved_and_moved_back(new_cli: Inside) -> None:
     """Texts keep their numbers of v1, and the numbers between them are nobody's loss."""
     new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes").ok()

@@ -75,6 +75,7 @@ def locked(cli: Cli) -> Iterator[Locked]:
     store.open()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "file"), [(0o555, 0o444), (0o755, 0o444), (0o555, 0o644)], ids=oct
 )

@@ -183,6 +183,7 @@ def test_a_wrong_time_shows_the_forms(text: str) -> None:
     assert "2025-03-01T14:30" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
     try:

@@ -20,7 +20,7 @@ SESSION = {
 USER = ("--agent", "mira", "--user", "lena")
 
 
-@pytest.fixture(params=["sqlite", "mongodb"])
+@pytest.fixture(params=["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Cli:
     """edenmem on a store that is not there yet, of each kind, over a real socket."""
     if request.param == "sqlite":

@@ -150,6 +150,7 @@ def test_a_long_fact_is_taken_if_it_is_meant(cli: Cli) -> None:
     cli("fact", "add", *USER, "--content", "word " * 31, "--allow-long").ok()
 
 
+@pytest.mark.slow
 def test_nothing_reaches_the_store_on_a_dry_run(cli: Cli) -> None:
     file = Path(cli.uri.removeprefix("sqlite:///"))
     before = [cli.json("fact", "list", *USER), cli.json("scope", "list"), len(audit(cli))]

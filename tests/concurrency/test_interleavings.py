@@ -48,6 +48,9 @@ from tests.support.builders import (
     make_user,
 )
 
+pytestmark = pytest.mark.slow
+
+
 LEASE = timedelta(minutes=2)
 UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 

@@ -21,6 +21,9 @@ from tests.concurrency.worker import EVE, SCOPES, SESSIONS, Account, Worker
 from tests.faults.days import Address
 from tests.faults.invariants import check_all_formed, check_memory
 
+pytestmark = pytest.mark.slow
+
+
 PROCESSES = 8
 OPERATIONS = 12
 

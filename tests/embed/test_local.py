@@ -69,6 +69,7 @@ async def test_unit_length_and_the_name_and_size_that_are_stored(embedder: Local
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 async def test_a_text_has_one_vector_whatever_its_company(embedder: LocalEmbedder) -> None:
     texts = [f"{fact} {'Said again. ' * (n % 7)}{n}" for n in range(14) for fact in FACTS]
     together = await numbers(embedder, *texts)
@@ -79,6 +80,7 @@ async def test_a_text_has_one_vector_whatever_its_company(embedder: LocalEmbedde
         assert np.allclose(alone[0], together[index], atol=1e-4)
 
 
+@pytest.mark.slow
 async def test_what_is_longer_than_the_model_reads_counts_by_its_beginning(
     embedder: LocalEmbedder,
 ) -> None:
@@ -159,6 +161,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 async def test_a_folder_gives_the_same_vectors_under_its_own_name(
     folder: Path, embedder: LocalEmbedder
 ) -> None:
@@ -175,6 +178,7 @@ async def test_a_folder_gives_the_same_vectors_under_its_own_name(
     assert folder_model(folder).name != name, "other content, other vector space"
 
 
+@pytest.mark.slow
 async def test_a_folders_configuration_is_used(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size": 384}')
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
@@ -192,6 +196,7 @@ async def test_a_folders_configuration_is_used(folder: Path) -> None:
     await cls.close()
 
 
+@pytest.mark.slow
 async def test_a_folder_whose_configuration_disagrees_with_its_model(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size": 768}')
     local = LocalEmbedder(folder_model(folder))

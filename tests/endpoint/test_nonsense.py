@@ -19,6 +19,9 @@ from edenmem.llm.protocol import LLMRequest
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, completion, embeddings
 
+pytestmark = pytest.mark.slow
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 10**30) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.hostile.town import Aftermath
 
+pytestmark = pytest.mark.slow
+
 NAMES = [line["session"] for line in conversations()]
 TAGS = {
     "MemoryContext",
@@ -50,6 +52,12 @@ class Ruins:
         self.path = town.path
         self.by_name: dict[str, Aftermath] = {}
 
+    def each(self) -> Iterator[Aftermath]:
+        """What is left of each conversation; a test that fails shows which it came to."""
+        for name, aftermath in self.by_name.items():
+            print(name)
+            yield aftermath
+
 
 @pytest.fixture(scope="module", params=["two-step", "single"])
 def ruins(
@@ -67,11 +75,6 @@ def ruins(
     town.store.close()
 
 
-@pytest.fixture(params=NAMES)
-def aftermath(request: pytest.FixtureRequest, ruins: Ruins) -> Aftermath:
-    return ruins.by_name[request.param]
-
-
 def test_the_set_is_as_large_as_is_said() -> None:
     assert len(NAMES) == len(set(NAMES)) >= 25
     sizes = [len(message["content"]) for line in conversations() for message in line["messages"]]
@@ -82,22 +85,24 @@ def test_the_set_is_as_large_as_is_said() -> None:
 # -- memory --------------------------------------------------------------------------------------
 
 
-def test_every_conversation_is_formed_to_its_end(aftermath: Aftermath) -> None:
-    outcomes = {report.outcome for report in aftermath.reports}
-    assert outcomes == ({"incognito"} if aftermath.session.incognito else {"applied"})
-    assert aftermath.imported_again == 0
-    if not aftermath.session.incognito:
-        assert sum(report.messages for report in aftermath.reports) == len(
-            aftermath.messages
-        ) * len(aftermath.session.agents)
+def test_every_conversation_is_formed_to_its_end(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        outcomes = {report.outcome for report in aftermath.reports}
+        assert outcomes == ({"incognito"} if aftermath.session.incognito else {"applied"})
+        assert aftermath.imported_again == 0
+        if not aftermath.session.incognito:
+            assert sum(report.messages for report in aftermath.reports) == len(
+                aftermath.messages
+            ) * len(aftermath.session.agents)
 
 
-def test_memory_of_others_is_the_same_to_the_byte(aftermath: Aftermath) -> None:
-    own = writable(aftermath.session)
-    before = {each for each in aftermath.before if each.scope not in own}
-    after = {each for each in aftermath.after if each.scope not in own}
-    assert after == before
-    assert aftermath.lena_after == aftermath.lena_before != ""
+def test_memory_of_others_is_the_same_to_the_byte(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        own = writable(aftermath.session)
+        before = {each for each in aftermath.before if each.scope not in own}
+        after = {each for each in aftermath.after if each.scope not in own}
+        assert after == before
+        assert aftermath.lena_after == aftermath.lena_before != ""
 
 
 def test_an_attack_leaves_something_in_its_own_memory(ruins: Ruins) -> None:
@@ -117,39 +122,42 @@ def test_an_attack_leaves_something_in_its_own_memory(ruins: Ruins) -> None:
     assert actions["DELETE"] + actions["UPDATE"] > 10
 
 
-def test_limits_on_lengths_hold(aftermath: Aftermath) -> None:
-    for each in aftermath.after:
-        if each.type == "consolidations":
-            assert word_count(each.content) <= WORD_LIMITS[each.scope.kind]
-            assert not re.match(r"\s*VERSION:", each.content)
-        else:
-            assert word_count(each.content) <= (30 if each.type == "facts" else 35)
-            assert len(each.content) <= 1000
-            assert len(each.content.splitlines()) == 1
-        assert "<<<" not in each.content or not re.search(
-            r"<<<[\w ]+ [0-9a-f]{8,}>>>", each.content
-        )
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", each.content)
+def test_limits_on_lengths_hold(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        for each in aftermath.after:
+            if each.type == "consolidations":
+                assert word_count(each.content) <= WORD_LIMITS[each.scope.kind]
+                assert not re.match(r"\s*VERSION:", each.content)
+            else:
+                assert word_count(each.content) <= (30 if each.type == "facts" else 35)
+                assert len(each.content) <= 1000
+                assert len(each.content.splitlines()) == 1
+            assert "<<<" not in each.content or not re.search(
+                r"<<<[\w ]+ [0-9a-f]{8,}>>>", each.content
+            )
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", each.content)
 
 
-def test_limits_on_numbers_hold(aftermath: Aftermath) -> None:
+def test_limits_on_numbers_hold(ruins: Ruins) -> None:
     """A conversation of any length gives at most twice the usual number of items a range."""
-    old = {each.id for each in aftermath.before}
-    new = Counter((each.type, each.scope) for each in aftermath.after if each.id not in old)
-    ranges = Counter(report.agent_id for report in aftermath.reports)
-    for (type, scope), number in new.items():
-        most = {"facts": 20, "reflections": 16, "consolidations": 1}[type]
-        assert number <= most * ranges[scope.agent_id]
+    for aftermath in ruins.each():
+        old = {each.id for each in aftermath.before}
+        new = Counter((each.type, each.scope) for each in aftermath.after if each.id not in old)
+        ranges = Counter(report.agent_id for report in aftermath.reports)
+        for (type, scope), number in new.items():
+            most = {"facts": 20, "reflections": 16, "consolidations": 1}[type]
+            assert number <= most * ranges[scope.agent_id]
 
 
-def test_orders_are_not_remembered_for_everybody(aftermath: Aftermath) -> None:
-    orders = {m["content"] for m in aftermath.line["messages"] if m.get("never")}
-    old = {each.id for each in aftermath.before}
-    for each in aftermath.after:
-        if each.id in old or each.type == "consolidations":
-            continue
-        if each.type == "facts" or each.scope.kind in ("agent", "shard", "group"):
-            assert each.content not in orders
+def test_orders_are_not_remembered_for_everybody(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        orders = {m["content"] for m in aftermath.line["messages"] if m.get("never")}
+        old = {each.id for each in aftermath.before}
+        for each in aftermath.after:
+            if each.id in old or each.type == "consolidations":
+                continue
+            if each.type == "facts" or each.scope.kind in ("agent", "shard", "group"):
+                assert each.content not in orders
 
 
 # -- prompts -------------------------------------------------------------------------------------
@@ -185,18 +193,19 @@ def blocks(prompt: str) -> tuple[str, str, list[tuple[str, str]]]:
     return token, "\n".join(outside), [(name, "\n".join(lines)) for name, lines in found]
 
 
-def test_all_that_was_said_stays_inside_the_fences(aftermath: Aftermath) -> None:
-    said = {
-        line.strip()
-        for message in aftermath.messages
-        for line in message.content.splitlines()
-        if len(line.strip()) >= 12
-    }
-    for request in aftermath.requests:
-        _, outside, _ = blocks(request.user)
-        for line in said:
-            assert line[:200] not in outside
-            assert line[:200] not in request.system
+def test_all_that_was_said_stays_inside_the_fences(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        said = {
+            line.strip()
+            for message in aftermath.messages
+            for line in message.content.splitlines()
+            if len(line.strip()) >= 12
+        }
+        for request in aftermath.requests:
+            _, outside, _ = blocks(request.user)
+            for line in said:
+                assert line[:200] not in outside
+                assert line[:200] not in request.system
 
 
 def test_the_token_of_a_fence_is_another_each_time(ruins: Ruins) -> None:
@@ -207,65 +216,67 @@ def test_the_token_of_a_fence_is_another_each_time(ruins: Ruins) -> None:
     assert not [token for token in tokens if token in said]
 
 
-def test_each_line_is_its_true_speakers(aftermath: Aftermath) -> None:
+def test_each_line_is_its_true_speakers(ruins: Ruins) -> None:
     """Whatever a message looks like, it stands under its own time and name, and no other."""
-    readable = [
-        message
-        for message in aftermath.messages
-        if message.role not in ("system", "eden")
-        and (message.content.strip() or message.tool_calls)
-    ]
-    seen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in aftermath.session.agents}
-    agents = {"mira": "a" * 24, "otto": "a1" * 12}
-    for request in aftermath.requests:
-        if request.task not in ("facts", "single"):
-            continue
-        _, _, found = blocks(request.user)
-        (conversation,) = [text for name, text in found if name == "conversation"]
-        # every character that some reader takes for the end of a line
-        for line in conversation.splitlines():
-            begins = _BEGINS.match(line)
-            assert begins or line.startswith("    ") or not line, line[:200]
-            if begins:
-                seen[agents[request.key.split("/")[1]]].append((begins[1], begins[2]))
-    for agent, lines in seen.items():
-        if aftermath.session.incognito:
-            assert lines == []
-            continue
-        assert len(lines) == len(readable)
-        for (at, name), message in zip(lines, readable, strict=True):
-            assert at.zfill(16) == f"{message.created_at:%Y-%m-%d %H:%M}".zfill(16)
-            if message.role == "tool":
-                assert name.startswith("tool")
-            elif message.role == "assistant":
-                own = message.sender == agent
-                assert name.endswith("(this agent)" if own else "(another agent)")
-            elif message.sender == MALLORY.id:
-                assert name == "mallory"
-            elif message.sender is not None:
-                assert name == "lena"
-            else:
-                assert name not in ("lena", "otto", "Mira")
-                assert not set(name) & set("[]()<>`")
+    for aftermath in ruins.each():
+        readable = [
+            message
+            for message in aftermath.messages
+            if message.role not in ("system", "eden")
+            and (message.content.strip() or message.tool_calls)
+        ]
+        seen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in aftermath.session.agents}
+        agents = {"mira": "a" * 24, "otto": "a1" * 12}
+        for request in aftermath.requests:
+            if request.task not in ("facts", "single"):
+                continue
+            _, _, found = blocks(request.user)
+            (conversation,) = [text for name, text in found if name == "conversation"]
+            # every character that some reader takes for the end of a line
+            for line in conversation.splitlines():
+                begins = _BEGINS.match(line)
+                assert begins or line.startswith("    ") or not line, line[:200]
+                if begins:
+                    seen[agents[request.key.split("/")[1]]].append((begins[1], begins[2]))
+        for agent, lines in seen.items():
+            if aftermath.session.incognito:
+                assert lines == []
+                continue
+            assert len(lines) == len(readable)
+            for (at, name), message in zip(lines, readable, strict=True):
+                assert at.zfill(16) == f"{message.created_at:%Y-%m-%d %H:%M}".zfill(16)
+                if message.role == "tool":
+                    assert name.startswith("tool")
+                elif message.role == "assistant":
+                    own = message.sender == agent
+                    assert name.endswith("(this agent)" if own else "(another agent)")
+                elif message.sender == MALLORY.id:
+                    assert name == "mallory"
+                elif message.sender is not None:
+                    assert name == "lena"
+                else:
+                    assert name not in ("lena", "otto", "Mira")
+                    assert not set(name) & set("[]()<>`")
 
 
 # -- what is read of it --------------------------------------------------------------------------
 
 
-def test_the_context_has_our_tags_alone(aftermath: Aftermath) -> None:
-    root = ElementTree.fromstring(aftermath.context.xml)
-    assert root.tag == "MemoryContext"
-    assert {element.tag for element in root.iter()} <= TAGS
-    for element in root.iter():
-        if element.tag == "MemoryShard":
-            assert element.attrib in ({"name": "lore"}, {"name": "vault"})
-        else:
-            assert element.attrib == {}
-    for part in ("Facts", "RetrievedMemories"):
-        for line in (root.findtext(part) or "").strip().splitlines():
-            assert re.fullmatch(
-                r"- \[(agent|group|user|shard \w+)\] .+ \((now|\d+[mhd] ago)\)", line.strip()
-            )
+def test_the_context_has_our_tags_alone(ruins: Ruins) -> None:
+    for aftermath in ruins.each():
+        root = ElementTree.fromstring(aftermath.context.xml)
+        assert root.tag == "MemoryContext"
+        assert {element.tag for element in root.iter()} <= TAGS
+        for element in root.iter():
+            if element.tag == "MemoryShard":
+                assert element.attrib in ({"name": "lore"}, {"name": "vault"})
+            else:
+                assert element.attrib == {}
+        for part in ("Facts", "RetrievedMemories"):
+            for line in (root.findtext(part) or "").strip().splitlines():
+                assert re.fullmatch(
+                    r"- \[(agent|group|user|shard \w+)\] .+ \((now|\d+[mhd] ago)\)", line.strip()
+                )
 
 
 async def test_words_of_an_attack_find_what_the_reader_may_see(ruins: Ruins) -> None:
@@ -316,15 +327,13 @@ def test_no_list_obeys_what_it_lists(
 
 
 @pytest.mark.usefixtures("shell")
-@pytest.mark.parametrize("name", NAMES)
-def test_no_conversation_is_obeyed_when_it_is_shown(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(("session", "show", name)) == 0
-    shown = capsys.readouterr()
-    assert not controls(shown.out)
-    assert run(("context", "show", name)) == 0
-    assert ElementTree.fromstring(capsys.readouterr().out).tag == "MemoryContext"
+def test_no_conversation_is_obeyed_when_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        assert run(("session", "show", name)) == 0, name
+        shown = capsys.readouterr()
+        assert not controls(shown.out), name
+        assert run(("context", "show", name)) == 0, name
+        assert ElementTree.fromstring(capsys.readouterr().out).tag == "MemoryContext", name
 
 
 @pytest.mark.parametrize(

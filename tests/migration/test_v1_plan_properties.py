@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,9 @@ from tests.support.v1_files import Database, count, write_dump, write_ejson
 from tests.support.v1_plans import items_of, plan_of
 from tests.support.v1_strategies import v1_databases
 from tests.support.v1_world import world
+
+pytestmark = pytest.mark.slow
+
 
 OPTIONS = st.fixed_dictionaries(
     {

@@ -9,6 +9,9 @@ from edenmem.errors import ExitCode
 from tests.platform.conftest import World, sentences
 from tests.platform.double import Fact, Session
 
+pytestmark = pytest.mark.slow
+
+
 OFF = {"user_memory_enabled": False, "agent_memory_enabled": False}
 UNKNOWN = {"user_memory_enabled": None, "agent_memory_enabled": None}
 SWITCHES = tuple(OFF)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.platform.conftest import World, sentences
 from tests.platform.double import Session
+
+pytestmark = pytest.mark.slow
 
 
 def test_known_failure_58_what_was_forgotten_is_not_formed_again(world: World) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from bson import ObjectId
 
 from tests.platform.conftest import World, sentences
 from tests.platform.double import User
+
+pytestmark = pytest.mark.slow
 
 
 def linked(world: World) -> ObjectId:

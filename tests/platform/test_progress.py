@@ -11,6 +11,9 @@ import pytest
 from tests.platform.conftest import World, learn, sentences
 from tests.platform.double import Session
 
+pytestmark = pytest.mark.slow
+
+
 FIRST, SECOND, THIRD = range(1, 5), range(5, 9), range(9, 13)
 
 

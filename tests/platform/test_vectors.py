@@ -10,6 +10,9 @@ import pytest
 from edenmem.errors import ExitCode
 from tests.platform.conftest import World, sentences
 
+pytestmark = pytest.mark.slow
+
+
 #: edenmem with a model that is not the platform's.
 OTHER = ("--set", "embedding.model=mini")
 FORCED = ("--set", "store.other_model_beside_platform=true")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tests.support.atlas_server import AtlasServer
     from tests.support.mongo_server import Databases
 
-#: A parameter for what the contract of a store has proven on both kinds already: the whole run
-#: tries it on a server too.
+#: Parameters for what the quick run tries on SQLite alone, and the whole run on a server, too.
 SECANTUS_TOO = pytest.param("secantus", marks=pytest.mark.slow)
+ATLAS_TOO = pytest.param("atlas", marks=pytest.mark.slow)
 
 
 @contextmanager

@@ -16,6 +16,9 @@ from tests.benchmarks import cold_world, data
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
+
 #: Few of each: by the first of two looks every scope is in the cache of search, which has a limit
 #: of its own.
 _AGENTS, _USERS, _MESSAGES = 2, 2, 12

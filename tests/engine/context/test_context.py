@@ -317,6 +317,7 @@ async def test_the_past_has_no_recall(cast: Cast) -> None:
 # -- whatever happened ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(data=st.data())
 async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(

@@ -57,7 +57,7 @@ def on_mongo(_mongo_ward: MongoWard) -> MongoWard:
     return _mongo_ward
 
 
-@pytest.fixture(params=["sqlite", "mongo"])
+@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.slow)])
 def ward(request: pytest.FixtureRequest) -> Any:
     """A healthy memory, once on each kind of store."""
     return request.getfixturevalue(f"on_{request.param}")

@@ -67,6 +67,7 @@ class _Killed(BaseException):
     """The process died."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "after"), [("sqlite", False), ("sqlite", True), ("mongo", True)])
 def test_a_run_that_dies_anywhere_can_be_repeated(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, after: bool

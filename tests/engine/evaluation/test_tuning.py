@@ -37,6 +37,7 @@ def of(memory: Memory, settings: SearchSettings) -> Evaluator:
     return Evaluator(memory.store, Settings(search=settings), embedder=memory.embedder)
 
 
+@pytest.mark.slow
 async def test_bad_settings_are_found_out(
     memory: Memory, queries: tuple[LabelledQuery, ...]
 ) -> None:
@@ -73,6 +74,7 @@ async def test_only_named_recipes_are_tried_and_nothing_is_written(
     assert memory.accesses(memory.cast.anna_scope) == 0
 
 
+@pytest.mark.slow
 async def test_the_same_queries_give_the_same_result(
     memory: Memory, queries: tuple[LabelledQuery, ...]
 ) -> None:

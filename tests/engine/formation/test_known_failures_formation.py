@@ -354,6 +354,7 @@ def surrounded(world: World) -> tuple[World, list[Scope]]:
     return world, foreign
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(answers=ANSWERS)
 async def test_no_answer_reaches_outside_the_scopes_of_the_session(

@@ -499,6 +499,7 @@ class TestReading:
             whole = {n: d.strip() for n, d in first.items() if d is not None and d.strip()}
             assert {n: d.strip() for n, d in again.items() if d is not None} == whole
 
+    @pytest.mark.slow
     def test_memory_does_not_grow_with_the_file(self, store: Store) -> None:
         text = "x" * 1000
 

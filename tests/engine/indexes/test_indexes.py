@@ -88,6 +88,7 @@ def test_making_all_and_waiting(keeper: IndexKeeper, atlas: AtlasServer, time: T
     assert [action.outcome for action in again] == ["there", "there"]
 
 
+@pytest.mark.slow
 def test_waiting_ends_with_the_time(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
     """Known failure 32: a search against an index that is still building hung."""
     atlas.build_steps = 10_000
@@ -106,6 +107,7 @@ def test_a_failed_index_is_waited_for_no_longer(
     assert (state.status, state.note, time.now) == ("failed", "no room", 0)
 
 
+@pytest.mark.slow
 def test_an_update_ends_when_the_new_definition_serves(
     store: MongoStore, keeper: IndexKeeper, atlas: AtlasServer, time: Time
 ) -> None:
@@ -194,6 +196,7 @@ def trials(store: MongoStore) -> list[str]:
     return [n for n in store._database.list_collection_names() if n.startswith("edenmem_trial")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 7])
 def test_a_cluster_that_is_as_documented_passes(
     store: MongoStore, atlas: AtlasServer, time: Time, lag: int

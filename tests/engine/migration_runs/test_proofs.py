@@ -30,6 +30,9 @@ from tests.support.builders import FixedClock, make_actor
 from tests.support.mongo_server import mongomock_client
 from tests.support.v1_files import Database, write_dump
 
+pytestmark = pytest.mark.slow
+
+
 Opened = AbstractContextManager[Store]
 
 

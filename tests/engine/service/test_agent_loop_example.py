@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

@@ -33,7 +33,7 @@ from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_facts, applied
-from tests.support.stores import SECANTUS_TOO
+from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
 MIRA, OTTO = Scope.agent("a" * 24), Scope.agent("b" * 24)
@@ -49,7 +49,7 @@ def known(text: str, scope: Scope = MIRA, embedder: FakeEmbedder = OLD) -> Fact:
     return make_fact(scope, text, embedding=embedder.vector(text), embedding_model=embedder.model)
 
 
-@pytest.fixture(params=["sqlite", SECANTUS_TOO, "atlas"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """Facts of two agents, with vectors of the old model."""
     store = open_store(request.param)
@@ -168,6 +168,7 @@ async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store)
         assert (await found(store, new_model(), text))[0] == text
 
 
+@pytest.mark.slow
 async def test_atlas_is_waited_for(open_store: Callable[[str], Store], atlas: AtlasServer) -> None:
     """Known failure 31: what was just written could not be found yet, and nobody said so."""
     store = open_store("atlas")
@@ -362,6 +363,7 @@ async def whole_road(store: Store) -> None:
     ender(store).drop_old()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
 async def test_killed_at_any_write_it_is_gone_on_with(

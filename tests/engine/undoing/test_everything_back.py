@@ -19,6 +19,9 @@ from tests.support.builders import make_actor, make_agent
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
+pytestmark = pytest.mark.slow
+
+
 _deeds = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 10_000)), max_size=14)
 
 

@@ -109,6 +109,7 @@ def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
     assert "edenmem index update" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", list(VECTOR_FILTERS))
 def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: str) -> None:
     """Known failure 31: a filter that is not part of the query is no filter."""
@@ -119,6 +120,7 @@ def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: s
         near(bare)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["content", *TEXT_FILTERS])
 def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str) -> None:
     mappings = text_index().definition["mappings"]
@@ -219,6 +221,7 @@ def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
     assert None not in str(vector).split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "candidates"), [(1, 20), (5, 100), (100, 2000), (600, 10_000), (20_000, 10_000)]
 )
@@ -339,6 +342,7 @@ def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
     assert ids(found) == [fact.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "told_apart"),
     [

@@ -17,6 +17,7 @@ from edenmem.models.search import Candidate, FactFilter
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
+from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 from tests.support.vectors import numbers, random_unit, score, unit
 
 AGENT = new_id()
@@ -26,7 +27,7 @@ MINE = FactFilter(scopes=(SCOPE,))
 DIMENSIONS = 32
 
 
-@pytest.fixture(params=["sqlite", "secantus", "atlas"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """Search also has a road of its own on Atlas."""
     return open_store(request.param)

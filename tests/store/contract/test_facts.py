@@ -22,6 +22,7 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
+from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import ACTOR, NOW, ago, change_set, make_fact
 from tests.support.memory import (
     add_fact,
@@ -33,6 +34,8 @@ from tests.support.memory import (
     facts_of,
 )
 from tests.support.vectors import random_unit
+
+pytestmark = ON_BOTH
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()
@@ -131,6 +134,7 @@ def test_filters_by_time_and_by_session(store: Store) -> None:
     assert ids(session_id=new_id()) == set()
 
 
+@pytest.mark.slow
 def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
     """Known failures 10 and 23: the first page was taken for everything."""
     facts = [
@@ -145,6 +149,7 @@ def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
     assert len(facts_of(store, SCOPE)) == 580
 
 
+@pytest.mark.slow
 def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -> None:
     facts = [make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n)) for n in range(300)]
     add_facts(store, *facts)

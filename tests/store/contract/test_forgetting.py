@@ -38,12 +38,13 @@ from tests.support.builders import (
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
 from tests.support.platform_cursor import cursor_of, put_cursor
+from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 
-@pytest.fixture(params=["sqlite", "secantus"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """An empty store; a server over a socket is for the one test that does the whole of it."""
     return open_store(request.param)
@@ -58,7 +59,7 @@ def _texts(store: Store) -> str:
     return "\n".join(passage.text for passage in store.passages()).casefold()
 
 
-@pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
 def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) -> None:
     """Known failure 49: erasing a user left copies in cached contexts, buffers, history, logs.
     Known failure 43: a clean-up for one wiped all."""
@@ -96,7 +97,7 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
     assert not again.mentions
 
 
-@pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
 def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Town) -> None:
     store = town.store
     (hers,) = make_messages(town.lone, 1, start=NOW, sender=town.zenobia.id, name="The quince lady")

@@ -38,6 +38,9 @@ from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, consolidate
 from tests.support.mongo_server import mongomock_client
 
+pytestmark = pytest.mark.slow
+
+
 _READS = ("find", "count", "aggregate", "distinct", "index_information", "estimated")
 
 

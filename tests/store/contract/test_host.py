@@ -12,6 +12,7 @@ from edenmem.models.host import Agent, Session, ToolCall
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
+from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import (
     NOW,
     ago,
@@ -24,6 +25,9 @@ from tests.support.builders import (
 from tests.support.memory import add_fact, applied
 
 # -- the database itself -------------------------------------------------------------------------
+
+
+pytestmark = ON_BOTH
 
 
 def test_initialising_again_makes_nothing(store: Store) -> None:

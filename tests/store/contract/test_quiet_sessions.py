@@ -62,6 +62,7 @@ def test_the_longest_quiet_come_first_however_old(store: Store) -> None:
     assert ids(store, rules=None) == oldest_first
 
 
+@pytest.mark.slow
 def test_all_are_shown_although_many_were_last_active_at_one_moment(store: Store) -> None:
     """Known failure 21: more than one page of them, all of the same time."""
     expected = sorted(add(store, at=ago(days=9), messages=1).id for _ in range(230))

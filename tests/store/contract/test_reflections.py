@@ -19,8 +19,11 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
+from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, ago, make_reflection
 from tests.support.memory import add_reflection, applied, apply, apply_one, at_once, consolidate
+
+pytestmark = ON_BOTH
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()
@@ -292,6 +295,7 @@ def test_of_many_writers_one_wins(store: Store) -> None:
     assert pending_ids(store, SCOPE) == others
 
 
+@pytest.mark.slow
 def test_five_hundred_pending_are_all_read_and_absorbed(store: Store) -> None:
     """Known failure 10: the first hundred were read, and the rest were removed as orphans."""
     series = add_series(store, SCOPE, 500)

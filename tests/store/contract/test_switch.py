@@ -20,6 +20,7 @@ from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied
+from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 from tests.support.vectors import random_unit
 
 OLD_SIZE, NEW_SIZE = 32, 12
@@ -28,7 +29,7 @@ MINE = FactFilter(scopes=(SCOPE,))
 SWITCH = VectorSwitch(model="new", dimensions=NEW_SIZE, previous="old", begun_at=NOW)
 
 
-@pytest.fixture(params=["sqlite", "secantus", "atlas"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """The new vectors have a search index of their own on Atlas."""
     return open_store(request.param)

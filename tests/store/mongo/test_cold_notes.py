@@ -158,6 +158,7 @@ def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
     assert sorted(quiet(mongo)) == sorted(session.id for session in sessions)
 
 
+@pytest.mark.slow
 def test_within_a_week_every_session_is_looked_over_again(mongo: MongoStore, database: Any) -> None:
     """What nothing else would tell: a backup that was restored, with its old ids."""
     sessions = [add(mongo) for _ in range(10)]
@@ -180,6 +181,7 @@ def test_within_a_week_every_session_is_looked_over_again(mongo: MongoStore, dat
     assert seen == {session.id for session in sessions}
 
 
+@pytest.mark.slow
 def test_settled_sessions_cost_no_query_each(open_mongo: OpenMongo) -> None:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))

@@ -179,6 +179,7 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
         assert "mongodb://host/db" in caught.value.message or words == "16 MB"
 
 
+@pytest.mark.slow
 def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMongo) -> None:
     """Known failure 10: what came before a read error was taken for everything."""
     store = open_mongo()

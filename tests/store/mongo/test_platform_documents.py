@@ -308,6 +308,7 @@ def as_text(database: Any) -> str:
     )
 
 
+@pytest.mark.slow
 def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anything(
     mongo: MongoStore, sqlite_store: Store
 ) -> None:

@@ -15,6 +15,9 @@ from edenmem.models.search import FactFilter
 from edenmem.store.common import migrations
 from tests.store.mongo.conftest import OpenMongo
 
+pytestmark = pytest.mark.slow
+
+
 STEPS = [step.name for step in migrations.migrations()]
 MADE = datetime(2025, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -20,6 +20,9 @@ from tests.support.builders import NOW, change_set, make_fact
 from tests.support.memory import add_facts, facts_of
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
+
 AGENT = derived_id("agent")
 SCOPE = Scope.agent(AGENT)
 

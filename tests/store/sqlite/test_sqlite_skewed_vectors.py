@@ -16,6 +16,9 @@ from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import make_fact
 from tests.support.memory import add_fact, add_facts
 
+pytestmark = pytest.mark.slow
+
+
 SCOPE = Scope.agent(new_id())
 MINE = FactFilter(scopes=(SCOPE,))
 

@@ -23,6 +23,9 @@ from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_facts, apply
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
+
 SCOPE = Scope.agent("1" * 24)
 MINE = FactFilter(scopes=(SCOPE,))
 OLD, NEW = FakeEmbedder(model="old", dimensions=16), FakeEmbedder(model="new", dimensions=24)

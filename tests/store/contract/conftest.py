@@ -1,0 +1,22 @@
+"""What holds of every store is tried on SQLite, and on a server over a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.stores import SECANTUS_TOO
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol.store import Store
+
+#: The files whose tests are asked of both kinds by the quick run, too.
+ON_BOTH = pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    """An empty store, once for each kind."""
+    return open_store(request.param)
