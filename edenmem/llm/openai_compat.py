@@ -119,7 +119,7 @@ class OpenAILLM:
                 tokens=expected + _EXPECTED_OUTPUT_TOKENS, cost=estimate.cost or 0.0
             ) as charge:
                 completion = await self._complete(request, messages)
-                spent = self._reported(request, completion)
+                spent = self._read_usage(request, completion)
                 # Some endpoints count no tokens; the limit must hold all the same.
                 counted = spent or estimate
                 charge.tokens = counted.input_tokens + counted.output_tokens
@@ -159,7 +159,7 @@ class OpenAILLM:
         named = [f"llm.{tier}" for tier in tiers if getattr(self._settings, tier) == model]
         return ", ".join(named) or "the scope's policy, which names this model"
 
-    def _reported(self, request: LLMRequest[Any], completion: ChatCompletion) -> CallUsage | None:
+    def _read_usage(self, request: LLMRequest[Any], completion: ChatCompletion) -> CallUsage | None:
         reported = getattr(completion, "usage", None)
         input_tokens = getattr(reported, "prompt_tokens", None)
         output_tokens = getattr(reported, "completion_tokens", None)

@@ -65,7 +65,7 @@ class RecordingLLM:
 
 
 def _keep(path: Path, recorded: RecordedAnswer) -> None:
-    with _locked(path) as file:
+    with _lock(path) as file:
         content = path.read_bytes()
         answers = read_answers(path)
         if recorded.place not in answers and not content.lstrip().startswith(b"["):
@@ -85,7 +85,7 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def _lock(path: Path) -> Iterator[int]:
     """The file, open for appending, for this process alone."""
     while True:
         file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)

@@ -55,7 +55,7 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
         )
         gone = _take_away(change, old, change.at, state, context)
         return msgspec.structs.replace(gone, result=answer)
-    new = change.revised(old)
+    new = change.revise(old)
     origin = Origin(
         action=version_action(change, context.actor),
         actor=context.actor.name,

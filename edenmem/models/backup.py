@@ -207,7 +207,7 @@ def differences(kind: RecordKind, stored: Record, given: Record) -> tuple[str, .
     )
 
 
-def compared(kind: RecordKind, stored: Record, given: Record) -> Loaded:
+def compare_records(kind: RecordKind, stored: Record, given: Record) -> Loaded:
     """What becomes of a record whose place is taken."""
     fields = differences(kind, stored, given)
     if not fields:

@@ -72,7 +72,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     dropped_source_ids: tuple[str, ...] = ()
     or_add: Fact | None = None
 
-    def revised(self, fact: Fact) -> Fact:
+    def revise(self, fact: Fact) -> Fact:
         """``fact`` as it is afterwards."""
         digest = content_hash(self.content)
         embedding, model = self.embedding, self.embedding_model if self.embedding else None

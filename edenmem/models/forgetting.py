@@ -150,7 +150,7 @@ _WRITTEN = (
 )
 
 
-def written_in(*documents: dict[str, Any] | None) -> list[str]:
+def list_texts(*documents: dict[str, Any] | None) -> list[str]:
     """The texts in an audit entry's documents."""
     found = (document.get(name) for document in documents if document for name in _WRITTEN)
     return [text for text in found if isinstance(text, str) and text]

@@ -72,7 +72,7 @@ def check_in_force(switch: VectorSwitch | None, model: str) -> None:
         )
 
 
-def continued(there: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
+def continue_switch(there: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
     """The switch that is under way, if it is the one that somebody wants to begin.
 
     Raises:

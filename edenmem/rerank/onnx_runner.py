@@ -84,12 +84,12 @@ class PairRunner:
         if len(shape) > 2 or not (last in (1, 2) or not isinstance(last, int)):
             raise ConfigError(
                 f"the model of {self._name} is no cross-encoder: one gives a score for each pair"
-                f" (or two), this one gives {_shown(shape)}",
+                f" (or two), this one gives {_format_shape(shape)}",
                 hint="search.rerank_path names a folder with a model for sequence classification",
             )
 
 
-def _shown(shape: Any) -> str:
+def _format_shape(shape: Any) -> str:
     return " × ".join(str(size) for size in shape) or "a single number"
 
 

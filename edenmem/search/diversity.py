@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.models.search import SCORE_DECIMALS
-from edenmem.search.ranking import Cut, Pool, Scored, before, explained
+from edenmem.search.ranking import Cut, Pool, Scored, before, explain_hit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,7 @@ def _choose(
         hit = msgspec.structs.replace(hits[best], score=score)
         figures = {"redundancy": float(redundancy[best]), "lambda": trade_off, **old[hit.fact_id]}
         rank = len(chosen) + 1
-        chosen.append(explained(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
+        chosen.append(explain_hit(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
         cosines = np.round(matrix @ matrix[best], SCORE_DECIMALS)
         redundancy = np.maximum(redundancy, np.clip(cosines, 0.0, 1.0))
     rest = [(hits[index], float(redundancy[index])) for index in np.flatnonzero(left)]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.models.search import Candidate
-from edenmem.search.ranking import Cut, Pool, Scored, by_score, ranked
+from edenmem.search.ranking import Cut, Pool, Scored, by_score, rank_hits
 
 ListName = Literal["semantic", "text"]
 
@@ -81,7 +81,7 @@ def convex(semantic: Listing, text: Listing, *, weight: float) -> Pool:
     shares = {semantic.name: weight, text.name: 1.0 - weight}
     entries = {listing.name: _entries(listing) for listing in (semantic, text)}
 
-    def fused(fact_id: str) -> tuple[float, dict[str, Any]]:
+    def fuse_scores(fact_id: str) -> tuple[float, dict[str, Any]]:
         parts = {
             name: shares[name] * of[fact_id].normalised
             for name, of in entries.items()
@@ -89,7 +89,7 @@ def convex(semantic: Listing, text: Listing, *, weight: float) -> Pool:
         }
         return min(1.0, sum(parts.values())), {"parts": parts, "semantic_weight": weight}
 
-    return _fuse("convex", (semantic, text), entries, fused)
+    return _fuse("convex", (semantic, text), entries, fuse_scores)
 
 
 def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool:
@@ -103,7 +103,7 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
     entries = {listing.name: _entries(listing) for listing in listings}
     highest = len(listings) / k
 
-    def fused(fact_id: str) -> tuple[float, dict[str, Any]]:
+    def fuse_scores(fact_id: str) -> tuple[float, dict[str, Any]]:
         parts = {
             name: 1.0 / (k + of[fact_id].rank)
             for name, of in entries.items()
@@ -113,7 +113,7 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
         figures = {"parts": parts, "k": k, "raw": raw, "threshold": floor or None}
         return min(1.0, raw / highest), figures
 
-    pool = _fuse("rrf", listings, entries, fused)
+    pool = _fuse("rrf", listings, entries, fuse_scores)
     hits, cuts = [], []
     for hit in pool.hits:
         raw = hit.explain["fusion"]["raw"]
@@ -130,11 +130,11 @@ def single(listing: Listing) -> Pool:
     as_it_is = listing.name == "semantic"
     entries = _entries(listing if as_it_is else msgspec.structs.replace(listing, zero=0.0))
 
-    def scored(fact_id: str) -> tuple[float, dict[str, Any]]:
+    def score(fact_id: str) -> tuple[float, dict[str, Any]]:
         entry = entries[fact_id]
         return (min(1.0, max(0.0, entry.score)) if as_it_is else entry.normalised), {}
 
-    return _fuse(listing.name, (listing,), {listing.name: entries}, scored)
+    return _fuse(listing.name, (listing,), {listing.name: entries}, score)
 
 
 def _entries(listing: Listing) -> dict[str, _Entry]:
@@ -175,7 +175,7 @@ def _fuse(
         score, figures = fused(fact_id)
         explain["fusion"] = {"recipe": recipe, "score": score, "threshold": None, **figures}
         hits.append(Scored(fact_id=fact_id, score=score, explain=explain))
-    return ranked("fusion", hits, cuts)
+    return rank_hits("fusion", hits, cuts)
 
 
 def _explain(entry: _Entry, floor: float | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def recall(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> floa
     Raises:
         ValueError: nothing is relevant.
     """
-    wanted = _wanted(relevant)
+    wanted = _require_relevant(relevant)
     return len(wanted.intersection(ranking[:k])) / len(wanted)
 
 
@@ -35,7 +35,7 @@ def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], *, k: int
     Raises:
         ValueError: nothing is relevant.
     """
-    wanted = _wanted(relevant)
+    wanted = _require_relevant(relevant)
     for rank, fact_id in enumerate(ranking[:k], 1):
         if fact_id in wanted:
             return 1.0 / rank
@@ -53,7 +53,7 @@ def ndcg(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> float:
     Raises:
         ValueError: nothing is relevant.
     """
-    wanted = _wanted(relevant)
+    wanted = _require_relevant(relevant)
     gained = math.fsum(
         _discount(rank) for rank, fact_id in enumerate(ranking[:k], 1) if fact_id in wanted
     )
@@ -65,7 +65,7 @@ def _discount(rank: int) -> float:
     return 1.0 / math.log2(rank + 1)
 
 
-def _wanted(relevant: Collection[str]) -> frozenset[str]:
+def _require_relevant(relevant: Collection[str]) -> frozenset[str]:
     if not relevant:
         raise ValueError("a ranking is measured by what is relevant, and nothing is")
     return frozenset(relevant)

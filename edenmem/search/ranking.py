@@ -42,7 +42,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     cuts: tuple[Cut, ...] = ()
 
 
-def ranked(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool:
+def rank_hits(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool:
     """The hits in order of their new scores, with the rank that each has in ``stage``."""
     ordered = sorted(hits, key=lambda hit: (-hit.score, hit.fact_id))
     placed = tuple(
@@ -56,7 +56,7 @@ def ranked(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool
     return Pool(hits=placed, cuts=tuple(cuts))
 
 
-def explained(hit: Scored, stage: str, **figures: Any) -> Scored:
+def explain_hit(hit: Scored, stage: str, **figures: Any) -> Scored:
     """``hit`` with these figures under the stage's name, ahead of those it has there."""
     entry = {**figures, **hit.explain.get(stage, {}), **figures}
     return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
@@ -86,7 +86,7 @@ def top(pool: Pool, *, top_k: int) -> Pool:
         Cut(
             fact_id=hit.fact_id,
             stage="top_k",
-            why=f"rank {rank} of {total}, top_k is {top_k}{_demoted(hit, top_k)}",
+            why=f"rank {rank} of {total}, top_k is {top_k}{_describe_demotion(hit, top_k)}",
             explain=hit.explain,
         )
         for rank, hit in enumerate(pool.hits[top_k:], top_k + 1)
@@ -94,7 +94,7 @@ def top(pool: Pool, *, top_k: int) -> Pool:
     return Pool(hits=pool.hits[:top_k], cuts=pool.cuts + late)
 
 
-def _demoted(hit: Scored, top_k: int) -> str:
+def _describe_demotion(hit: Scored, top_k: int) -> str:
     """The stages that put a hit down from among the first ``top_k``."""
     moves = [
         f"; {stage} put it from rank {figures['rank_before']} to {figures['rank']}"
@@ -138,7 +138,7 @@ def join(pools: Sequence[Pool]) -> Pool:
         if cut.fact_id not in best:
             cuts.setdefault(cut.fact_id, cut)
     hits = (
-        explained(hit, "query", best=number, found_by=found_by[fact_id], score=hit.score)
+        explain_hit(hit, "query", best=number, found_by=found_by[fact_id], score=hit.score)
         for fact_id, (number, hit) in best.items()
     )
-    return ranked("query", hits, tuple(cuts.values()))
+    return rank_hits("query", hits, tuple(cuts.values()))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from edenmem.search.ranking import Pool, before, explained, ranked
+from edenmem.search.ranking import Pool, before, explain_hit, rank_hits
 
 
 def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:
@@ -23,5 +23,5 @@ def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float
         score = min(1.0, (1.0 - weight) * hit.score + weight * fresh)
         hit = msgspec.structs.replace(hit, score=score)
         figures = {"age_days": age, "recency": fresh, "weight": weight, **old[hit.fact_id]}
-        hits.append(explained(hit, "recency", score=score, threshold=None, **figures))
-    return ranked("recency", hits, pool.cuts)
+        hits.append(explain_hit(hit, "recency", score=score, threshold=None, **figures))
+    return rank_hits("recency", hits, pool.cuts)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from edenmem.search.ranking import Cut, Pool, before, explained, ranked
+from edenmem.search.ranking import Cut, Pool, before, explain_hit, rank_hits
 
 
 def shortlist(pool: Pool, *, depth: int) -> Pool:
@@ -35,10 +35,10 @@ def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, mode
     for hit in pool.hits:
         score = scores[hit.fact_id]
         figures = {"score": score, "threshold": floor, "model": model, **old[hit.fact_id]}
-        hit = explained(msgspec.structs.replace(hit, score=score), "rerank", **figures)
+        hit = explain_hit(msgspec.structs.replace(hit, score=score), "rerank", **figures)
         if floor is not None and score < floor:
             why = f"relevance {score:.3f} is below {floor:g}"
             cuts.append(Cut(fact_id=hit.fact_id, stage="rerank", why=why, explain=hit.explain))
         else:
             hits.append(hit)
-    return ranked("rerank", hits, (*pool.cuts, *cuts))
+    return rank_hits("rerank", hits, (*pool.cuts, *cuts))

@@ -106,7 +106,9 @@ def convert(key: str, raw: object, where: str, *, text: bool) -> object:
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError("not finite")
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ConfigError(f"{where}: {key} must be {_expected(kind)}{_given(key, raw)}") from error
+        raise ConfigError(
+            f"{where}: {key} must be {_describe_type(kind)}{_describe_value(key, raw)}"
+        ) from error
     return value
 
 
@@ -117,14 +119,14 @@ def _type(key: str) -> Any:
     return section
 
 
-def _given(key: str, raw: object) -> str:
+def _describe_value(key: str, raw: object) -> str:
     if key in SECRETS:
         return ""
     shown = repr(redact_uri(raw) if isinstance(raw, str) else raw)
     return f", not {shown if len(shown) <= 60 else shown[:60] + '…'}"
 
 
-def _expected(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     from msgspec import inspect
 
     match inspect.type_info(kind):

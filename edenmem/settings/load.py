@@ -115,7 +115,7 @@ def load_settings(
         for key, raw in layer.values.items():
             origins[key] = layer.origin(key)
             value = keys.convert(key, raw, origins[key], text=layer.text)
-            values[key] = _anchored(key, value, layer.base, origins[key])
+            values[key] = _anchor(key, value, layer.base, origins[key])
     folders = _origins((file for file in files if file.in_folder), chosen)
     own = _origins((file for file in files if not file.in_folder), chosen)
     kept_back: list[str] = []
@@ -132,12 +132,12 @@ def load_settings(
             values[key], origins[key] = environ[variable], variable
 
     return LoadedSettings(
-        settings=msgspec.convert(_nested(values), Settings),
+        settings=msgspec.convert(_nest(values), Settings),
         origins=origins,
         profile=chosen,
         profiles=tuple(sorted({name for file in files for name in file.profiles})),
         files=tuple(file.path for file in files),
-        warnings=(*_exposed(files), *_overruled(asked, files), *kept_back),
+        warnings=(*_warn_exposed(files), *_warn_overruled(asked, files), *kept_back),
     )
 
 
@@ -186,14 +186,17 @@ def _read(path: Path, *, in_folder: bool) -> _File:
         raise ConfigError(f"{path}: profiles must be tables, [profiles.NAME.…]")
     return _File(
         path,
-        _checked(tables, str(path)),
-        {name: _checked(table, f"{path} [profiles.{name}]") for name, table in profiles.items()},
+        _check_table(tables, str(path)),
+        {
+            name: _check_table(table, f"{path} [profiles.{name}]")
+            for name, table in profiles.items()
+        },
         default_profile,
         in_folder,
     )
 
 
-def _checked(table: Mapping[str, Any], where: str) -> dict[str, object]:
+def _check_table(table: Mapping[str, Any], where: str) -> dict[str, object]:
     flat = keys.flatten(table, where)
     for key, raw in flat.items():
         keys.convert(key, raw, where, text=False)
@@ -234,7 +237,7 @@ def _origins(files: Iterable[_File], profile: str | None) -> set[str]:
     return {layer.origin("") for file in files for layer in _file_layers(file, profile)}
 
 
-def _anchored(key: str, value: object, base: Path, where: str) -> object:
+def _anchor(key: str, value: object, base: Path, where: str) -> object:
     """A relative path made absolute, so that it means the same from every folder."""
     if not isinstance(value, str) or not value:
         return value
@@ -249,7 +252,7 @@ def _anchored(key: str, value: object, base: Path, where: str) -> object:
     return value
 
 
-def _nested(values: Mapping[str, object]) -> dict[str, Any]:
+def _nest(values: Mapping[str, object]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in values.items():
         *tables, name = key.split(".")
@@ -260,7 +263,7 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
     return tree
 
 
-def _exposed(files: Iterable[_File]) -> Iterable[str]:
+def _warn_exposed(files: Iterable[_File]) -> Iterable[str]:
     """A warning for each file that has a secret in it and that others on this machine may read."""
     for file in files:
         mode = file.path.stat().st_mode
@@ -277,7 +280,7 @@ def _has_secret(values: Mapping[str, object]) -> bool:
     )
 
 
-def _overruled(asked: str | None, files: list[_File]) -> Iterable[str]:
+def _warn_overruled(asked: str | None, files: list[_File]) -> Iterable[str]:
     """A warning where a stronger file's top level overrules the profile that was asked for."""
     for rank, file in enumerate(files):
         for stronger in files[:rank]:

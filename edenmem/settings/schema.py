@@ -20,7 +20,7 @@ IndexName = Annotated[str, Meta(min_length=1)]
 RecipeName = Annotated[str, Meta(pattern=r"^(convex|rrf|semantic|text)(\+(rerank|recency|mmr))*$")]
 
 
-def _shown(name: str, value: object) -> object:
+def _mask(name: str, value: object) -> object:
     if name.endswith("api_key"):
         return MASK if value else ""
     return redact_uri(str(value)) if name in {"uri", "base_url", "rerank_url"} else value
@@ -32,7 +32,7 @@ class _Section(
     """A table of the configuration file. Its ``repr`` shows no secret, so that no log does."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(name, _shown(name, getattr(self, name))) for name in self.__struct_fields__]
+        return [(name, _mask(name, getattr(self, name))) for name in self.__struct_fields__]
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())

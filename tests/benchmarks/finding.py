@@ -30,10 +30,10 @@ def measure(bench: Bench) -> list[Row]:
 
 def _real(bench: Bench) -> list[Row]:
     from edenmem.embed.local import LocalEmbedder
-    from edenmem.embed.model_files import bundled_model
+    from edenmem.embed.model_files import find_bundled_model
     from edenmem.onnx.folder import has_runtime
 
-    files = bundled_model() if has_runtime() else None
+    files = find_bundled_model() if has_runtime() else None
     if files is None:
         bench.note("the local model is not installed (extra `local`): no recall on real vectors")
         return []

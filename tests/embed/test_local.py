@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from edenmem.embed.local import LocalEmbedder
-from edenmem.embed.model_files import BundledModel, bundled_model, folder_model
+from edenmem.embed.model_files import BundledModel, find_bundled_model, folder_model
 from edenmem.errors import ConfigError, ProviderError
 
 pytest.importorskip("onnxruntime")
@@ -31,7 +31,7 @@ FACTS = [
 
 
 def bundled() -> BundledModel:
-    files = bundled_model()
+    files = find_bundled_model()
     assert files is not None
     return files
 

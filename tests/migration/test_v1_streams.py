@@ -28,7 +28,7 @@ def _read(raw: bytes) -> tuple[list[str], list[tuple[int, str]]]:
         try:
             if frame.problem:
                 raise ValueError(frame.problem)
-            document, _ = bson_stream.decoded(frame.raw)
+            document, _ = bson_stream.decode(frame.raw)
             good.append(str(document["_id"]))
         except ValueError:
             bad.append((frame.offset, bson_stream.id_in(frame.raw)))

@@ -176,9 +176,9 @@ async def test_a_model_of_another_kind_is_refused(
 async def test_the_sentence_model_of_the_wheel_is_no_cross_encoder(
     tmp_path: Path, reranker: Open
 ) -> None:
-    from edenmem.embed.model_files import bundled_model
+    from edenmem.embed.model_files import find_bundled_model
 
-    files = bundled_model()
+    files = find_bundled_model()
     assert files is not None
     (tmp_path / "model.onnx").symlink_to(files._model)
     (tmp_path / "tokenizer.json").symlink_to(files._tokenizer)

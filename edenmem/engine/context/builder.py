@@ -171,7 +171,7 @@ class ContextBuilder:
         # Before anything else is read: what changes from here on makes the fingerprint stale.
         state = self._state(view.reads)
         if not force_refresh:
-            cached = self._store.cached_context(session.id, agent.id)
+            cached = self._store.find_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
                 return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
         memories = self._merge_accounts(self._memories(view.reads), view)

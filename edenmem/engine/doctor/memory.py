@@ -186,20 +186,20 @@ def _about(formation: Formation, detail: str) -> Finding:
 
 def find_shared_messages(context: DoctorContext) -> Iterator[Seen]:
     """Messages in two formations."""
-    for finding in context.store.shared_messages(agent_id=context.agent_id):
+    for finding in context.store.find_shared_messages(agent_id=context.agent_id):
         yield Seen("messages-once", finding)
 
 
 def find_lost_progress(context: DoctorContext) -> Iterator[Seen]:
     """Yield sessions whose platform progress is before what was formed."""
-    for finding in context.store.lost_progress(agent_id=context.agent_id):
+    for finding in context.store.find_lost_progress(agent_id=context.agent_id):
         yield Seen("progress", finding)
 
 
 def find_unfinished_changes(context: DoctorContext) -> Iterator[Seen]:
     """Changes that a process died at, long enough ago that nobody is still at work on them."""
     before = context.now - AT_WORK
-    for finding in context.store.unfinished_changes(before=before, agent_id=context.agent_id):
+    for finding in context.store.find_unfinished_changes(before=before, agent_id=context.agent_id):
         yield Seen("changes", finding)
 
 
@@ -468,7 +468,7 @@ def versions(context: DoctorContext, target_type: str, numbers: dict[_T, int]) -
     What others than edenmem wrote has no history; it begins with what edenmem replaced.
     """
     several = {item.id: (item, number) for item, number in numbers.items() if number > 1}
-    kept = context.store.kept_versions(target_type, list(several)) if several else {}
+    kept = context.store.list_versions(target_type, list(several)) if several else {}
     for target_id, found in kept.items():
         item, current = several[target_id]
         gaps = sorted(set(range(min(found), current)) - found)

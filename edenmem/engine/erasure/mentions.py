@@ -159,7 +159,7 @@ class MentionSurvey:
         }
         seen = {*parents, *gone}
         while parents:
-            children = self._store.derived_from(list(parents))
+            children = self._store.find_derived(list(parents))
             above, parents = parents, {}
             for one in children:
                 known = found.get(("reflection", one.id))
@@ -285,7 +285,7 @@ class _Origins:
         self._agent_id = traces.agent_id
         self._own = frozenset(traces.own) if self._accounts else frozenset[str]()
         self._sessions = self._own | (frozenset(traces.shared) if self._accounts else frozenset())
-        self._said = frozenset(store.said_by(traces.accounts, sorted(self._sessions)))
+        self._said = frozenset(store.find_message_ids(traces.accounts, sorted(self._sessions)))
         self._found: dict[tuple[str, str], Passage] = {}
 
     def __bool__(self) -> bool:

@@ -108,7 +108,7 @@ def _has_memory_left(store: Store, session_id: str) -> bool:
     """Whether a session that is gone left memory of its own."""
     if not is_id(session_id):
         return False
-    scopes = [Scope.session(agent_id, session_id) for agent_id in store.known_agents()]
+    scopes = [Scope.session(agent_id, session_id) for agent_id in store.find_agent_ids()]
     reflections = store.reflections(scopes, limit=1)
     return next(iter(reflections), None) is not None or bool(store.consolidations(scopes))
 

@@ -94,7 +94,7 @@ class Survey:
         for session in store.sessions_of(accounts=accounts):
             if subject.agent_id in (None, *session.agents):
                 (own if self._is_alone(session) else shared).append(session)
-        agents = store.known_agents() if subject.agent_id is None else [subject.agent_id]
+        agents = store.find_agent_ids() if subject.agent_id is None else [subject.agent_id]
         whole = [Scope.user(agent, id) for agent in agents for id in accounts]
         with_them = {agent for session in (*own, *shared) for agent in session.agents}
         with_them.update(summary.scope.agent_id for summary in self._summaries(accounts))
@@ -124,7 +124,7 @@ class Survey:
 
     def _of_session(self) -> Traces:
         session_id = self._subject.owner
-        agents = self._store.known_agents()
+        agents = self._store.find_agent_ids()
         session = self._store.session(session_id)
         return Traces(
             scopes=tuple(Scope.session(agent, session_id) for agent in agents),
@@ -167,7 +167,7 @@ class Survey:
         found: dict[str, Reflection] = {}
         parents = list(inside)
         while parents:
-            children = self._store.derived_from(parents)
+            children = self._store.find_derived(parents)
             new = [one for one in children if one.id not in inside and one.id not in found]
             found.update((one.id, one) for one in new)
             parents = [one.id for one in new]

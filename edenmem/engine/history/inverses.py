@@ -376,7 +376,7 @@ class Ways(TextWays):
             at=self._at,
             dropped_source_ids=tuple(sorted(added)),
         )
-        return Way(change=change, before=plain(now), after=plain(change.revised(now)))
+        return Way(change=change, before=plain(now), after=plain(change.revise(now)))
 
     def _remove_fact(self, entry: AuditEntry) -> Way:
         home = _home(entry)

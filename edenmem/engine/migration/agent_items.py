@@ -142,7 +142,7 @@ class Maker:
 
     def refusals(self, staged: V1Staged) -> Iterator[Note]:
         """What is to be said of ids that a document lists and that are not followed."""
-        for listed, verdict in self.stage.refused(staged.number):
+        for listed, verdict in self.stage.find_refused(staged.number):
             kind, words = _REFUSALS[verdict]
             yield kind, words.format(listed)
 

@@ -139,11 +139,11 @@ def reflections(maker: Maker) -> Iterator[V1Item]:
     """By scope: what its text has absorbed, if that is wanted, then what waits, in order."""
     stage, agent_id = maker.stage, maker.agent_id
     pending = dict(stage.pending_scopes(agent_id))
-    absorbed = set(stage.absorbed_scopes(agent_id)) if maker.options.provenance else set[str]()
+    absorbed = set(stage.list_absorbed_scopes(agent_id)) if maker.options.provenance else set[str]()
     for key in sorted(pending.keys() | absorbed):
         if key in absorbed:
             at = stage.text_written_at(agent_id, key)  # by then it had absorbed them
-            for staged in stage.absorbed(agent_id, key):
+            for staged in stage.find_absorbed(agent_id, key):
                 yield _absorbed(maker, key, staged, at)
         # A buffer is read oldest first, so that is the order in which it is told; what came at one
         # time keeps the order of its list.

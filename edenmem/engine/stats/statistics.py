@@ -74,7 +74,7 @@ def gather(
         at=now,
         since=since,
         agent_id=agent_id,
-        weeks=weekly(store.formed_by_day(agent_id=agent_id, since=begin), first, now.date()),
+        weeks=weekly(store.count_by_day(agent_id=agent_id, since=begin), first, now.date()),
         kinds=tuple(store.counts_by_kind(agent_id=agent_id)),
         texts=fullest.statuses,
         text_count=fullest.count,

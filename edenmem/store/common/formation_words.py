@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from edenmem.models.changes import ChangeSet
-from edenmem.models.forgetting import written_in
+from edenmem.models.forgetting import list_texts
 from edenmem.models.formation import Decision
 
 
@@ -18,5 +18,5 @@ def wording_of(decisions: Sequence[Decision], error: str | None, changes: Change
         said.append(getattr(change, "content", ""))
         for name in ("fact", "or_add", "reflection"):
             added = getattr(change, name, None)
-            said += written_in(msgspec.to_builtins(added)) if added is not None else []
+            said += list_texts(msgspec.to_builtins(added)) if added is not None else []
     return "\n".join(part for part in (*said, error or "") if part)

@@ -23,7 +23,7 @@ class Erasing(Protocol):
 
     # -- finding -----------------------------------------------------------------------------
 
-    def known_agents(self) -> list[str]:
+    def find_agent_ids(self) -> list[str]:
         """The ids of all agents that the host knows, or of which anything is stored."""
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
@@ -44,7 +44,9 @@ class Erasing(Protocol):
     def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         """The names under which the accounts appear in messages of these sessions."""
 
-    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
+    def find_message_ids(
+        self, accounts: Sequence[str], session_ids: Sequence[str]
+    ) -> Iterator[str]:
         """The ids of the messages that the accounts wrote in these sessions."""
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
@@ -55,7 +57,7 @@ class Erasing(Protocol):
         """How many sessions and messages of the host there are, of which `erase_messages` speaks;
         kinds of which there is nothing are left out."""
 
-    def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+    def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """Reflections that were derived (propagated) from one of these."""
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:

@@ -38,7 +38,7 @@ class Integrity(Protocol):
         """The ids in the buffers of those scopes that have one, as they are stored, and those that
         a consolidation has taken out and is about to mark."""
 
-    def kept_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
         """Target → the numbers of the versions that history has of it. Of what was moved from v1,
         which kept no history, the latest alone: nobody can say what there was before it."""
 
@@ -46,15 +46,15 @@ class Integrity(Protocol):
         """Facts beside an older one of the same scope and hash, which is ``related``; none as
         long as the unique key stands."""
 
-    def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Messages that are in several formations of one agent (``related``); none as long as
         the unique key stands."""
 
-    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Sessions in which the platform's progress is before messages that were formed for its
         first agent, or forgotten: the platform wrote an older copy of the session back."""
 
-    def unfinished_changes(
+    def find_unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:
         """Audit entries of changes that were begun before then and neither finished nor taken

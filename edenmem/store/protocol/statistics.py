@@ -16,7 +16,7 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 class Statistics(Protocol):
     """Numbers about memory, and none of its text but that of single facts."""
 
-    def formed_by_day(
+    def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
         """The facts and reflections formed at or after ``since``, by day; days without are left

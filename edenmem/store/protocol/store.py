@@ -280,7 +280,7 @@ class Store(
 
     # -- propagation -------------------------------------------------------------------------
 
-    def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         """Scopes with a version that is still to be propagated; by agent, kind, owner."""
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
@@ -325,13 +325,13 @@ class Store(
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
         """A number for each scope that grows with every change that edenmem makes in it."""
 
-    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+    def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
         """The context last built for this session and agent."""
 
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
-        """Cache a context for `cached_context`.
+        """Cache a context for `find_context`.
 
         ``shared``: any account of the session may be served it. Only such a context, and only of
         a session with one agent, goes into the platform's own fields, which the platform serves

@@ -59,7 +59,7 @@ class Frame(NamedTuple):
     problem: str = ""
 
 
-def decoded(raw: bytes) -> tuple[dict[str, Any], bool]:
+def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
     """The document, and whether bytes that are no UTF-8 were replaced.
 
     Raises:
@@ -218,7 +218,7 @@ class _Framing:
 
 def _is_readable(raw: bytes) -> bool:
     try:
-        decoded(raw)
+        decode(raw)
     except ValueError:
         return False
     return True

@@ -112,7 +112,7 @@ def _times(raw: Raw, document_id: str, notes: Notes) -> tuple[datetime, datetime
     if created is not None:
         return created, updated
     last = values.moment(raw.get("last_updated_at"), "last_updated_at", notes)
-    by_id = values.made_at(document_id)
+    by_id = values.read_creation_time(document_id)
     found = by_id or updated or last
     whence = "the id" if by_id else "another time of it" if found else "nothing: 1970"
     notes.add(Kind.TIME_MISSING, f"createdAt is missing; taken from {whence}")

@@ -70,7 +70,7 @@ class FileSource:
             if file.collection in documents.ACCOUNTS:
                 continue
             if file.is_bson and file.collection:
-                with _opened(file.path) as stream:
+                with _open(file.path) as stream:
                     counted[file.collection] += sum(1 for _ in bson_stream.frames(stream))
                 continue
             for found in _read(file):
@@ -119,7 +119,7 @@ class FileSource:
 
 
 def _read(file: _File) -> Iterator[_Found]:
-    with _opened(file.path) as stream:
+    with _open(file.path) as stream:
         yield from _read_bson(file, stream) if file.is_bson else _read_json(file, stream)
 
 
@@ -129,7 +129,7 @@ def _read_bson(file: _File, stream: BinaryIO) -> Iterator[_Found]:
         problem = frame.problem
         if not problem:
             try:
-                raw, lenient = bson_stream.decoded(frame.raw)
+                raw, lenient = bson_stream.decode(frame.raw)
             except ValueError as error:
                 problem = str(error)
             else:
@@ -160,7 +160,7 @@ def _whose(
     return _Found(None, place, None, False, "nothing tells which collection it is of", kept)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     try:
         with path.open("rb") as stream:
             zipped = stream.read(2) == _GZIP
@@ -194,7 +194,7 @@ def _demand_file(path: Path) -> None:
 
 
 def _refuse_archive(path: Path) -> None:
-    with _opened(path) as stream:
+    with _open(path) as stream:
         try:
             beginning = stream.read(4)
         except bson_stream.UNREADABLE:
@@ -264,7 +264,7 @@ def _collection_of_metadata(path: Path, name: str) -> str | None:
         if not beside.exists():
             continue
         try:
-            with _opened(beside) as stream:
+            with _open(beside) as stream:
                 metadata = json.loads(stream.read(_MOST_METADATA))
         except (ValueError, RecursionError, *bson_stream.UNREADABLE):
             return None  # the data are what counts

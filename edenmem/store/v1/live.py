@@ -14,7 +14,7 @@ from edenmem.models.v1 import V1_COLLECTIONS, V1ProblemKind
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
-from edenmem.store.mongo.core.errors import bad_uri, location_of, mapped
+from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
 from edenmem.store.v1 import bson_stream, documents
 
 _BATCH = 1000
@@ -56,7 +56,7 @@ class LiveSource:
     ) -> None:
         self._uri = uri
         self._own = client is None
-        self._client = client if client is not None else _connected(uri, settings)
+        self._client = client if client is not None else _connect(uri, settings)
         default = settings.database or DEFAULT_DATABASE
         self._database = (
             self._client[database] if database else self._client.get_default_database(default)
@@ -69,7 +69,7 @@ class LiveSource:
             raise
 
     def _look(self) -> None:
-        with mapped(self.location):
+        with translate_errors(self.location):
             present = set(self._database.list_collection_names())
         self._present = [name for name in V1_COLLECTIONS if name in present]
         self._has_accounts = self._accounts in present
@@ -87,7 +87,7 @@ class LiveSource:
 
     def counts(self) -> dict[str, int]:
         """As the server knows them without reading."""
-        with mapped(self.location):
+        with translate_errors(self.location):
             return {
                 name: self._database[name].estimated_document_count()
                 if name in self._present
@@ -101,7 +101,7 @@ class LiveSource:
             return
         for frame in self._frames(self._accounts, dict.fromkeys(_ACCOUNT_FIELDS, 1)):
             try:
-                raw, _ = bson_stream.decoded(frame.raw)
+                raw, _ = bson_stream.decode(frame.raw)
             except ValueError:
                 continue  # an account that cannot be read is known to nobody
             account = documents.read(documents.ACCOUNTS[0], raw, "").document
@@ -113,7 +113,7 @@ class LiveSource:
         for name in self._present:
             for place, frame in enumerate(self._frames(name), start=1):
                 try:
-                    raw, lenient = bson_stream.decoded(frame.raw)
+                    raw, lenient = bson_stream.decode(frame.raw)
                 except ValueError as error:
                     yield V1Read(
                         collection=name,
@@ -130,7 +130,7 @@ class LiveSource:
     def _frames(
         self, name: str, projection: Mapping[str, int] | None = None
     ) -> Iterator[bson_stream.Frame]:
-        with mapped(self.location):
+        with translate_errors(self.location):
             cursor = self._database[name].find_raw_batches({}, projection, batch_size=_BATCH)
             for batch in cursor:
                 yield from bson_stream.frames(BytesIO(batch))
@@ -141,7 +141,7 @@ class LiveSource:
             self._client.close()
 
 
-def _connected(uri: str, settings: StoreSettings) -> Any:
+def _connect(uri: str, settings: StoreSettings) -> Any:
     milliseconds = int(settings.connect_timeout_seconds * 1000)
     try:
         return MongoClient(

@@ -96,16 +96,16 @@ class V1Stage(Protocol):
         """What a document's list adds to a scope's buffer, in order: (number of times that it is
         listed, number of scopes that use it, memory)."""
 
-    def absorbed_scopes(self, agent_id: str) -> list[str]:
+    def list_absorbed_scopes(self, agent_id: str) -> list[str]:
         """Scopes with directives or suggestions that are in a text already, in order."""
 
     def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
         """When a scope's text was last written, as far as its documents tell."""
 
-    def absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
+    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
         """Those of one scope, by id."""
 
-    def refused(self, lister: int) -> Iterator[tuple[str, str]]:
+    def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
         """Ids in a document's lists that are not used, in order, and why: "dangling",
         "foreign_agent", "foreign_user" or "wrong_type"."""
 

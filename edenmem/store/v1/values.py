@@ -38,7 +38,7 @@ class Notes:
             self.found.append((kind, detail))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a note: enough to recognise it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
@@ -57,8 +57,8 @@ def identifier(value: Any, field: str, notes: Notes) -> str:
         text = _hex(value)
         notes.add(Kind.ID_AS_TEXT, f"{field} is text, not an id")
         return text
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no id: {shown(value)}")
-    return shown(value)
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no id: {format_value(value)}")
+    return format_value(value)
 
 
 def _hex(text: str) -> str:
@@ -70,7 +70,7 @@ def owner(value: Any, field: str, notes: Notes) -> str:
     """The id of an agent, user, session or shard; empty if there is none or it is no id."""
     found = identifier(value, field, notes)
     if found and not is_id(found):
-        notes.add(Kind.NO_OWNER, f"{field} is no id: {shown(value)}")
+        notes.add(Kind.NO_OWNER, f"{field} is no id: {format_value(value)}")
         return ""
     return found
 
@@ -96,7 +96,7 @@ def text(value: Any, field: str, notes: Notes) -> str:
         return readable(value, field, notes) if not value.isascii() else value
     if value is None:
         return ""
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {shown(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {format_value(value)}")
     return _plain(value)
 
 
@@ -126,20 +126,20 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
     """A time, aware, in UTC; None if there is none or it cannot be read."""
     if value is None or value == "":
         return None
-    found = value if type(value) is datetime else _parsed(value)
+    found = value if type(value) is datetime else _parse(value)
     try:
         utc = None if found is None else as_utc(found)
     except OverflowError:  # its zone takes it out of the years that there are
         utc = None
     if found is None or utc is None:
-        notes.add(Kind.WRONG_SHAPE, f"{field} is no time: {shown(value)}")
+        notes.add(Kind.WRONG_SHAPE, f"{field} is no time: {format_value(value)}")
     elif found is not value:
         detail = "" if found.tzinfo else " without a zone, taken to be UTC"
-        notes.add(Kind.TIME_AS_TEXT, f"{field} is {shown(value)}{detail}")
+        notes.add(Kind.TIME_AS_TEXT, f"{field} is {format_value(value)}{detail}")
     return utc
 
 
-def _parsed(value: Any) -> datetime | None:
+def _parse(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
             return datetime.fromisoformat(value.strip())
@@ -147,7 +147,7 @@ def _parsed(value: Any) -> datetime | None:
             seconds = value if abs(value) <= _MOST_SECONDS else value / 1000
             return EPOCH + timedelta(seconds=seconds)
         if isinstance(value, Mapping) and len(value) == 1 and "$date" in value:
-            return _parsed(value["$date"])
+            return _parse(value["$date"])
         if isinstance(value, DatetimeMS):
             return None
     except (ValueError, OverflowError):
@@ -161,7 +161,7 @@ def number(value: Any, field: str, notes: Notes) -> int | None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 2**31:
         return int(value)
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no number of things: {shown(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no number of things: {format_value(value)}")
     return None
 
 
@@ -171,13 +171,13 @@ def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
         return value
     if value is None:
         return default
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no truth value: {shown(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is no truth value: {format_value(value)}")
     if isinstance(value, str):
         return value.strip().lower() not in ("", "0", "false", "no", "off")
     return bool(value)
 
 
-def made_at(document_id: str) -> datetime | None:
+def read_creation_time(document_id: str) -> datetime | None:
     """When a document with this id was made; None if the id does not tell."""
     if not is_id(document_id):
         return None

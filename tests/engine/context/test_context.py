@@ -208,13 +208,13 @@ async def test_known_failure_59_a_context_for_a_guest_is_not_kept(cast: Cast) ->
     consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
     await build(cast, keep=False)
     await build(cast, speaker=cast.bruno.id)
-    assert cast.store.cached_context(cast.session.id, cast.eve.id) is None
+    assert cast.store.find_context(cast.session.id, cast.eve.id) is None
     await build(cast, speaker=cast.anna.id)
-    kept = cast.store.cached_context(cast.session.id, cast.eve.id)
+    kept = cast.store.find_context(cast.session.id, cast.eve.id)
     assert kept is not None
     assert "Anna's secret." in kept.xml
     await build(cast, speaker=cast.bruno.id, force_refresh=True)
-    assert cast.store.cached_context(cast.session.id, cast.eve.id) == kept
+    assert cast.store.find_context(cast.session.id, cast.eve.id) == kept
 
 
 async def test_changes_in_any_scope_make_the_cached_context_stale(cast: Cast) -> None:
@@ -245,7 +245,7 @@ async def test_other_settings_or_a_foreign_text_make_the_cached_context_stale(ca
     first = await build(cast)
     assert not (await builder(cast, facts_limit=3).build(cast.session, cast.eve)).cached
     await build(cast)
-    ours = cast.store.cached_context(cast.session.id, cast.eve.id)
+    ours = cast.store.find_context(cast.session.id, cast.eve.id)
     assert ours is not None
     foreign = CachedContext(
         xml="<MemoryContext>by another program", fingerprint=ours.fingerprint, built_at=NOW
@@ -295,7 +295,7 @@ async def test_as_of_rebuilds_what_was(cast: Cast) -> None:
     assert root.findtext("Facts") == "\n- [agent] A fact of then. (5d ago)\n  "
     assert report.built_at == ago(days=3)
     assert (await build(cast, as_of=ago(days=30))).xml == EMPTY
-    assert cast.store.cached_context(cast.session.id, cast.eve.id) is None
+    assert cast.store.find_context(cast.session.id, cast.eve.id) is None
     now = await build(cast)
     assert "Late." in now.xml
     assert "Was pending." not in now.xml

@@ -209,13 +209,13 @@ def test_a_local_model_that_is_not_the_known_one(
 def test_a_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each further question would wait for a time-out of its own."""
     translated: list[Exception] = []
-    whole = errors._translated
+    whole = errors._translate
 
     def counted(error: Exception, location: str) -> StoreError:
         translated.append(error)
         return whole(error, location)
 
-    monkeypatch.setattr(errors, "_translated", counted)
+    monkeypatch.setattr(errors, "_translate", counted)
     uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
     with closing(MongoStore(uri, StoreSettings())) as store:
         report = visit(store)

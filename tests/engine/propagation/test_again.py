@@ -49,7 +49,7 @@ async def test_a_model_that_fails_never_fails_the_consolidation(
     assert (report.outcome, report.version, report.error) == ("written", 1, None)
     assert report.propagation_error
     assert ladder.noted(ladder.user) == (1,)
-    assert ladder.store.unpropagated() == [ladder.user]
+    assert ladder.store.find_unpropagated() == [ladder.user]
 
     # Nothing new was said; the next run catches up all the same.
     assert await ladder.consolidator().due((ladder.user, ladder.group)) == [ladder.user]
@@ -148,7 +148,7 @@ async def test_switching_it_off_takes_the_note_away(any_ladder: Ladder) -> None:
     report = await ladder.consolidator().consolidate(ladder.user)
     assert (report.propagated, report.propagation_error) == (0, None)
     assert len(ladder.asked) == seen
-    assert ladder.store.unpropagated() == []
+    assert ladder.store.find_unpropagated() == []
 
 
 async def test_without_a_model_the_note_stays(ladder: Ladder) -> None:

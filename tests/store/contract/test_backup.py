@@ -193,7 +193,7 @@ def test_what_is_read_of_it_is_the_same(store: Store, open_store: OpenStore) -> 
     assert {s.scope: s.pending for s in other.scopes()} == {
         s.scope: s.pending for s in store.scopes()
     }
-    assert sorted(other.unpropagated()) == sorted(store.unpropagated())
+    assert sorted(other.find_unpropagated()) == sorted(store.find_unpropagated())
 
 
 def test_life_goes_on_in_what_was_restored(store: Store, open_store: OpenStore) -> None:

@@ -80,7 +80,7 @@ def test_texts_come_back_to_the_letter(store: Store, text: str) -> None:
         session, last_activity=message.created_at
     )
     assert list(store.messages(session.id)) == [message]
-    assert store.cached_context(session.id, session.agents[0]) == cached
+    assert store.find_context(session.id, session.agents[0]) == cached
     (entry,) = store.history("fact", fact.id)
     assert entry.content == text
 

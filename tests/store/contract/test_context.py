@@ -46,15 +46,15 @@ def test_a_context_is_kept_for_its_session_and_agent(store: Store) -> None:
     other = make_session([one])
     for each in (session, other):
         store.put_session(each)
-    assert store.cached_context(session.id, one) is None
+    assert store.find_context(session.id, one) is None
     store.cache_context(session.id, one, context("one"))
-    assert store.cached_context(session.id, one) == context("one")
-    assert store.cached_context(session.id, two) is None
-    assert store.cached_context(other.id, one) is None
+    assert store.find_context(session.id, one) == context("one")
+    assert store.find_context(session.id, two) is None
+    assert store.find_context(other.id, one) is None
     store.cache_context(session.id, two, context("two"))
     store.cache_context(session.id, one, context("newer"))
-    assert store.cached_context(session.id, one) == context("newer")
-    assert store.cached_context(session.id, two) == context("two")
+    assert store.find_context(session.id, one) == context("newer")
+    assert store.find_context(session.id, two) == context("two")
     assert store.session(session.id) == session
 
 
@@ -78,7 +78,7 @@ def test_caching_disturbs_nothing_else_of_the_session(store: Store) -> None:
     assert len(stored.users) == 3
     assert stored.last_activity == messages[-1].created_at
     assert list(store.messages(session.id)) == messages
-    cached = store.cached_context(session.id, session.agents[0])
+    cached = store.find_context(session.id, session.agents[0])
     assert cached is not None
     assert cached.fingerprint in {"1", "3", "5"}
 

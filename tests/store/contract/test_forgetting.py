@@ -89,8 +89,8 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
     assert report.complete, (report.probe, report.unfinished)
     assert "quince" not in _texts(store)
     assert everything_but(store, plan) == before
-    assert store.cached_context(town.own.id, town.eve.id) is None or "quince" not in (
-        store.cached_context(town.own.id, town.eve.id).xml  # type: ignore[union-attr]
+    assert store.find_context(town.own.id, town.eve.id) is None or "quince" not in (
+        store.find_context(town.own.id, town.eve.id).xml  # type: ignore[union-attr]
     )
     again = plan_of(store, user="zenobia")
     assert set(again.counts) <= {"cached contexts"}
@@ -452,7 +452,7 @@ def test_cached_contexts_of_the_agent_go(town: Town) -> None:
         context = CachedContext(xml="<m>quince</m>", fingerprint="f", built_at=NOW)
         store.cache_context(session.id, town.eve.id, context)
     forget(store, user="zenobia")
-    cached = store.cached_context(town.lone.id, town.eve.id)
+    cached = store.find_context(town.lone.id, town.eve.id)
     assert cached is None
     assert "quince" not in _texts(store)
 

@@ -126,7 +126,7 @@ def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> 
     assert not buffers.get(cast.bruno_scope)
     text = store.consolidations([cast.anna_scope])[cast.anna_scope]
     consolidate(store, cast.anna_scope, "She is brief and dances.", expected_version=1)
-    kept = store.kept_versions("consolidation", [text.id, "0" * 24])
+    kept = store.list_versions("consolidation", [text.id, "0" * 24])
     assert 1 in kept[text.id]
     assert set(kept) == {text.id}
 
@@ -148,14 +148,14 @@ def test_versions_that_were_moved_from_v1_leave_no_gaps(store: Store, cast: Cast
         assert result.ok
     text = store.consolidations([scope])[scope]
     consolidate(store, scope, "He rows no more.", expected_version=9)
-    assert store.kept_versions("consolidation", [text.id]) == {text.id: frozenset({9, 10})}
+    assert store.list_versions("consolidation", [text.id]) == {text.id: frozenset({9, 10})}
 
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert not list(store.file_faults())
     assert not list(store.twins())
-    assert not list(store.shared_messages())
-    assert not list(store.unfinished_changes(before=NOW + timedelta(days=1)))
+    assert not list(store.find_shared_messages())
+    assert not list(store.find_unfinished_changes(before=NOW + timedelta(days=1)))
     assert not list(store.vector_faults())
     assert not list(store.stray_contexts())
     assert not list(store.miscounts())

@@ -44,7 +44,7 @@ def test_a_write_that_is_refused_notes_nothing(store: Store) -> None:
     applied(store, written(USER, 0, propagate=False))
     assert apply_one(store, written(USER, 0)).status is ChangeStatus.CONFLICT
     assert noted(store, USER) == ()
-    assert store.unpropagated() == []
+    assert store.find_unpropagated() == []
 
 
 def test_scopes_with_something_noted_are_found(store: Store) -> None:
@@ -53,9 +53,9 @@ def test_scopes_with_something_noted_are_found(store: Store) -> None:
         applied(store, written(scope, 0))
     consolidate(store, Scope.agent(AGENT), "Nothing to propagate.", expected_version=0)
     everything = sorted((USER, GROUP, other), key=lambda s: (s.agent_id, s.kind, s.owner))
-    assert store.unpropagated() == everything
-    assert store.unpropagated(agent_id=AGENT) == [GROUP, USER]
-    assert store.unpropagated(agent_id=new_id()) == []
+    assert store.find_unpropagated() == everything
+    assert store.find_unpropagated(agent_id=AGENT) == [GROUP, USER]
+    assert store.find_unpropagated(agent_id=new_id()) == []
 
 
 def test_settling_takes_away_exactly_one_version(store: Store) -> None:
@@ -73,4 +73,4 @@ def test_settling_takes_away_exactly_one_version(store: Store) -> None:
     after = store.consolidations((USER,))[USER]
     assert after.unpropagated_versions == ()
     assert (after.version, after.consolidated_content) == (3, before.consolidated_content)
-    assert store.unpropagated() == []
+    assert store.find_unpropagated() == []

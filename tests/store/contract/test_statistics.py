@@ -22,7 +22,7 @@ TUESDAY = MONDAY + timedelta(milliseconds=1)
 
 
 def test_a_new_store_has_nothing_to_count(store: Store) -> None:
-    assert list(store.formed_by_day()) == []
+    assert list(store.count_by_day()) == []
     assert list(store.usage_by_day()) == []
     assert list(store.counts_by_kind()) == [KindCount(kind=kind) for kind in ScopeKind]
     assert list(store.buffer_ages(limit=5)) == []
@@ -35,14 +35,14 @@ def test_what_was_formed_counts_on_its_day_in_utc(store: Store) -> None:
         add_fact(store, scope, formed_at=at)
     add_reflection(store, ANNAS, formed_at=TUESDAY)
     monday = FormedOnDay(day="2026-03-02", facts=1)
-    assert list(store.formed_by_day()) == [
+    assert list(store.count_by_day()) == [
         monday,
         FormedOnDay(day="2026-03-03", facts=3, reflections=1),
     ]
     eves = FormedOnDay(day="2026-03-03", facts=2, reflections=1)
-    assert list(store.formed_by_day(agent_id=EVE)) == [monday, eves]
-    assert list(store.formed_by_day(agent_id=EVE, since=TUESDAY)) == [eves]
-    assert list(store.formed_by_day(agent_id=new_id())) == []
+    assert list(store.count_by_day(agent_id=EVE)) == [monday, eves]
+    assert list(store.count_by_day(agent_id=EVE, since=TUESDAY)) == [eves]
+    assert list(store.count_by_day(agent_id=new_id())) == []
 
 
 def test_kinds_of_scopes_are_counted(store: Store) -> None:

@@ -160,7 +160,7 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
         lambda: list(collection.aggregate([])),
         lambda: collection.distinct("x"),
         lambda: collection.count({}),
-        lambda: collection.estimated_count(),
+        lambda: collection.estimate_count(),
         lambda: collection.indexes(),
         lambda: collection.insert_one({}),
         lambda: collection.insert_new([{}]),

@@ -281,7 +281,7 @@ def _use_everything(store: Store) -> None:
     context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
     for each in (agent, other):
         store.cache_context(session.id, each.id, context)
-        store.cached_context(session.id, each.id)
+        store.find_context(session.id, each.id)
     for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
         store.find(kind, "No such name")
         store.find(kind, "abcd")
@@ -423,7 +423,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.preparation()
     store.demand_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
-        store.unpropagated(**named)
+        store.find_unpropagated(**named)
         store.usage(**named, since=ago(days=7))
     store.usage()
     store.settle_propagation(scopes[0], 1)
@@ -467,15 +467,20 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     for named in ({}, {"agent_id": scopes[0].agent_id}):
         for kind in get_args(RecordKind):
             list(store.records(kind, **named))
-        for look in (store.twins, store.shared_messages, store.vector_faults, store.lost_progress):
+        for look in (
+            store.twins,
+            store.find_shared_messages,
+            store.vector_faults,
+            store.find_lost_progress,
+        ):
             list(look(**named))
-        list(store.unfinished_changes(before=LATER, **named))
+        list(store.find_unfinished_changes(before=LATER, **named))
     for kind in get_args(PresenceKind):
         store.present(kind, [new_id(), *fact_ids])
     store.people_of([session.id for session in store.sessions()])
     store.buffers(scopes)
     for target_type in ("fact", "consolidation"):
-        store.kept_versions(target_type, fact_ids)
+        store.list_versions(target_type, fact_ids)
     for mistrust in (store.file_faults, store.stray_contexts, store.miscounts):
         list(mistrust())
     for scope in scopes:

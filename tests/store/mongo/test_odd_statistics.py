@@ -28,7 +28,7 @@ def test_no_value_of_a_fact_stops_the_count(mongo: MongoStore, database: Any) ->
         )
     assert mongo.fact_use() == FactUse(facts=6, never=5, accesses=1, repeated=0)
     assert {fact.access_count for fact in mongo.most_retrieved(limit=5)} <= {0, 1}
-    assert sum(day.facts for day in mongo.formed_by_day()) == 1
+    assert sum(day.facts for day in mongo.count_by_day()) == 1
 
 
 @pytest.mark.parametrize(

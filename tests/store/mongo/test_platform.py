@@ -440,7 +440,7 @@ def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
     session = make_session([agent])
     mongo.put_session(session)
     mongo.cache_context(session.id, agent, CachedContext(xml="a", fingerprint="f", built_at=NOW))
-    assert mongo.cached_context(session.id, agent) is not None
+    assert mongo.find_context(session.id, agent) is not None
     database.sessions.update_one(
         {},
         {
@@ -450,7 +450,7 @@ def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
             }
         },
     )
-    assert mongo.cached_context(session.id, agent) is None
+    assert mongo.find_context(session.id, agent) is None
 
 
 def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) -> None:

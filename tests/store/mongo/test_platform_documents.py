@@ -87,7 +87,7 @@ def test_known_failure_59_the_platform_is_left_only_what_it_may_serve(
     mongo.cache_context(session.id, session.agents[0], context, shared=shared)
     kept = database.sessions.find_one()["memory_context"]
     assert ("cached_memory_context" in kept) is served
-    assert mongo.cached_context(session.id, session.agents[0]) == context
+    assert mongo.find_context(session.id, session.agents[0]) == context
 
 
 # -- documents that the platform can load ----------------------------------------------------------

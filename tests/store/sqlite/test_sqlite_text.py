@@ -16,7 +16,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.words import MOST_WORDS, query_words, quoted
+from edenmem.store.sqlite.core.words import MOST_WORDS, query_words, quote
 from edenmem.store.sqlite.search import fulltext
 from edenmem.store.sqlite.search.fulltext import _edits_of_head, _is_one_edit
 from edenmem.text import clean
@@ -171,7 +171,7 @@ def test_a_column_cannot_be_named(opened: SqliteStore) -> None:
     add_fact(opened, OTHER, "Dora keeps bees.")
     for query in ("scope:s2 bees", "s1", "s2", 'bees" OR scope:"s2', "{scope}: s2 bees"):
         assert search(opened, query) in (["Anna keeps bees."], []), query
-    assert quoted('a"b') == '"a""b"'
+    assert quote('a"b') == '"a""b"'
 
 
 # -- many scopes ---------------------------------------------------------------------------------

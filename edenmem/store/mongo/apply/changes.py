@@ -46,7 +46,7 @@ from edenmem.store.mongo.core.collections import BESIDE, OWN
 from edenmem.store.mongo.core.filters import id_parts, object_id
 from edenmem.store.mongo.core.prepared import PreparedPart, keys_for
 from edenmem.store.mongo.erase.forgettings import ForgettingsPart
-from edenmem.store.mongo.search.slots import placed
+from edenmem.store.mongo.search.slots import place_vector
 from edenmem.store.protocol.store import batched
 
 #: Additions that are written together.
@@ -167,7 +167,7 @@ class ChangesPart(
             operations = [
                 UpdateOne(
                     {"_id": object_id(fact_id), "hash": hash},
-                    {"$set": placed(fields, hash, switch)},
+                    {"$set": place_vector(fields, hash, switch)},
                 )
                 for fact_id, (hash, vector) in batch
                 if (fields := self._vector_fields(vector, model))

@@ -18,7 +18,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.errors import index_in
 from edenmem.store.mongo.core.filters import object_id, object_ids
-from edenmem.store.mongo.memory.history import DELETED, Kept, fact_version, kept, plain
+from edenmem.store.mongo.memory.history import DELETED, Kept, fact_version, make_version, plain
 
 
 class FactChangesPart(FactAdditionsPart):
@@ -34,7 +34,7 @@ class FactChangesPart(FactAdditionsPart):
         fact = codec.fact_from(document)
         if fact.version != change.expected_version:
             return self._otherwise(run, change) or _changed(change, fact)
-        revised = change.revised(fact)
+        revised = change.revise(fact)
         entry = run.entry(
             change,
             target_type="fact",
@@ -203,7 +203,7 @@ def _home(document: Document) -> Scope | None:
 
 
 def _tombstone(run: Run, change: RemoveFact, fact: Fact, life: int) -> Kept:
-    return kept(
+    return make_version(
         life,
         target_type="fact",
         target_id=fact.id,

@@ -22,7 +22,7 @@ from edenmem.store.mongo.apply.reflection_changes import ReflectionChangesPart
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
-    consolidated_key,
+    build_consolidated_key,
     id_parts,
     object_id,
     object_ids,
@@ -46,7 +46,7 @@ class TextChangesPart(ReflectionChangesPart):
         found = self._written_before(run, change, document)
         if found is not None:
             return found
-        version = 0 if document is None else codec.stored_version(document)
+        version = 0 if document is None else codec.read_version(document)
         if version != change.expected_version:
             return _conflict(change, document, f"the text is at version {version}")
         waiting = codec.text_ids(document[_BUFFER]) if document is not None else ()
@@ -74,7 +74,7 @@ class TextChangesPart(ReflectionChangesPart):
         now = utc_now()
         document = {
             "_id": object_id(new_id()),
-            **consolidated_key(change.scope),
+            **build_consolidated_key(change.scope),
             _BUFFER: [],
             "createdAt": now,
             **self._text_fields(run, change, change.absorbed_ids),
@@ -119,7 +119,7 @@ class TextChangesPart(ReflectionChangesPart):
         found = self._written_before(run, change, document)
         if found is not None:
             return found
-        version = 0 if document is None else codec.stored_version(document)
+        version = 0 if document is None else codec.read_version(document)
         if document is None or version != change.expected_version:
             return _conflict(change, document, f"the text is at version {version}")
         released = tuple(dict.fromkeys(change.released_ids))

@@ -53,12 +53,12 @@ def moment(value: Any) -> datetime | None:
     return as_utc(value) if isinstance(value, datetime) else None
 
 
-def required_moment(document: Document, field: str) -> datetime:
+def require_moment(document: Document, field: str) -> datetime:
     """A time that we always write; that of the document's making if somebody took it away."""
-    return moment(document.get(field)) or created(document)
+    return moment(document.get(field)) or read_creation_time(document)
 
 
-def created(document: Document) -> datetime:
+def read_creation_time(document: Document) -> datetime:
     """When the document was made: by its own word, else by its id."""
     found = moment(document.get("createdAt"))
     if found is not None:
@@ -93,7 +93,7 @@ def _kind(value: Any) -> ScopeKind:
         raise ValueError("field 'scope' is missing or unknown") from None
 
 
-def _owned(document: Document) -> dict[str, Any]:
+def _read_owner(document: Document) -> dict[str, Any]:
     return {
         "id": str(document["_id"]),
         "scope": _kind(document.get("scope")),
@@ -105,7 +105,7 @@ def _owned(document: Document) -> dict[str, Any]:
     }
 
 
-def _stamped(document: Document, at: datetime) -> Document:
+def _stamp(document: Document, at: datetime) -> Document:
     return {**document, "createdAt": at, "updatedAt": at}
 
 
@@ -120,7 +120,7 @@ def mark(change_id: str, version: int, *, at: datetime, action: str, actor: str)
     }
 
 
-def made_by(document: Document, version: int) -> Document:
+def read_last_version(document: Document, version: int) -> Document:
     """``change_id``, ``at``, ``action`` and ``actor`` of the document's version; empty if others
     than edenmem have written it since."""
     last = document.get("last_version")
@@ -140,14 +140,14 @@ def version_filter(document: Document) -> Filter:
 def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
     """The fact that a document holds."""
     content = text(document.get("content"))
-    owned = _owned(document)
+    owned = _read_owner(document)
     if owned["scope"] is ScopeKind.SESSION:
         owned["session_id"], owned["group_id"] = owned["group_id"], None  # see `fact_fields`
     return Fact(
         **owned,
         content=content,
         hash=text(document.get("hash")) or content_hash(content),
-        formed_at=_formed(document),
+        formed_at=_read_formed_at(document),
         source_message_ids=text_ids(document.get("source_message_ids")),
         version=number(document.get("version"), 1) or 1,
         previous_content=optional_text(document.get("previous_content")),
@@ -181,7 +181,7 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
     if fact.last_accessed_at is not None:
         document["last_accessed_at"] = fact.last_accessed_at
     document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
-    return _stamped(document, at)
+    return _stamp(document, at)
 
 
 def vector_fields(
@@ -194,8 +194,8 @@ def vector_fields(
     return {"embedding": vectors.encode(embedding, storage), **named}
 
 
-def _formed(document: Document) -> datetime:
-    return moment(document.get("formed_at")) or created(document)
+def _read_formed_at(document: Document) -> datetime:
+    return moment(document.get("formed_at")) or read_creation_time(document)
 
 
 # -- reflections -------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ def _formed(document: Document) -> datetime:
 def reflection_from(document: Document) -> Reflection:
     """The reflection that a document holds."""
     return Reflection(
-        **_owned(document),
+        **_read_owner(document),
         content=text(document.get("content")),
-        formed_at=_formed(document),
+        formed_at=_read_formed_at(document),
         source_message_ids=text_ids(document.get("source_message_ids")),
         version=number(document.get("version"), 1) or 1,
         updated_at=moment(document.get("updated_at")),
@@ -221,7 +221,7 @@ def reflection_from(document: Document) -> Reflection:
 
 def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
     """A new document for a reflection."""
-    return _stamped(
+    return _stamp(
         {
             "_id": object_id(reflection.id),
             **owner_fields(reflection.home),
@@ -258,7 +258,7 @@ def split_version_line(stored: str) -> tuple[str, int | None]:
     return stored[found.end() :], int(found.group(1))
 
 
-def stored_version(document: Document) -> int:
+def read_version(document: Document) -> int:
     """The version of a consolidated document; 0 while there is no text.
 
     Ours and the text's own line agree, unless the platform has written: then its line counts, or,
@@ -276,9 +276,9 @@ def stored_version(document: Document) -> int:
 def consolidation_from(document: Document) -> Consolidation:
     """The consolidated text and buffer that a document holds."""
     content, _ = split_version_line(text(document.get("consolidated_content")))
-    version = stored_version(document)
-    is_ours = bool(made_by(document, version))
-    owned = _owned(document)
+    version = read_version(document)
+    is_ours = bool(read_last_version(document, version))
+    owned = _read_owner(document)
     if owned["scope"] is not ScopeKind.SESSION:
         owned["session_id"] = None  # of groups and shards: part of the key, no session's id
     return Consolidation(
@@ -317,7 +317,7 @@ def policy_from(document: Document) -> Policy | None:
     if version < 1:
         return None
     fields: Mapping[str, Any] = {name: document.get(name) for name in POLICY_FIELDS}
-    owned = _owned(document)
+    owned = _read_owner(document)
     owned["id"] = text_id(document.get("policy_id")) or owned["id"]
     return Policy(
         **{

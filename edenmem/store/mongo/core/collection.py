@@ -21,8 +21,8 @@ from edenmem.store.mongo.core.errors import (
     INDEX_NOT_FOUND,
     NO_SEARCH_COMMANDS,
     index_in,
-    mapped,
     reason_of,
+    translate_errors,
 )
 
 Document = dict[str, Any]
@@ -71,11 +71,11 @@ class Collection:
         limit: int = 0,
     ) -> Iterator[Document]:
         """Documents in batches. A sort that no index gives may use the server's disk."""
-        with mapped(self._location):
+        with translate_errors(self._location):
             cursor = self._raw.find(filter, projection, limit=limit, batch_size=BATCH)
             if sort:
                 cursor = cursor.sort(list(sort)).allow_disk_use(True)
-        return self._drained(cursor)
+        return self._drain(cursor)
 
     def find_one(
         self,
@@ -92,29 +92,29 @@ class Collection:
     ) -> Iterator[Document]:
         """The result of a pipeline; the server gives up after ``max_seconds``."""
         options = {} if max_seconds is None else {"maxTimeMS": max(1, int(max_seconds * 1000))}
-        with mapped(self._location):
+        with translate_errors(self._location):
             cursor = self._raw.aggregate(list(pipeline), **options)
-        return self._drained(cursor)
+        return self._drain(cursor)
 
     def distinct(self, field: str, filter: Mapping[str, Any] | None = None) -> list[Any]:
         """The values that a field has."""
-        with mapped(self._location):
+        with translate_errors(self._location):
             return list(self._raw.distinct(field, filter or {}))
 
     def count(self, filter: Mapping[str, Any], *, limit: int = 0) -> int:
         """How many documents match, counted no further than ``limit``."""
         options = {"limit": limit} if limit else {}
-        with mapped(self._location):
+        with translate_errors(self._location):
             return int(self._raw.count_documents(filter, **options))
 
-    def estimated_count(self) -> int:
+    def estimate_count(self) -> int:
         """How many documents there are, from the collection's metadata."""
-        with mapped(self._location):
+        with translate_errors(self._location):
             return int(self._raw.estimated_document_count())
 
     def indexes(self) -> dict[str, Any]:
         """Name → description of each index."""
-        with mapped(self._location):
+        with translate_errors(self._location):
             return dict(self._raw.index_information())
 
     def answers_search(self) -> bool:
@@ -123,7 +123,7 @@ class Collection:
         Raises:
             StoreError: the server answered with an error that does not say that.
         """
-        with mapped(self._location):
+        with translate_errors(self._location):
             try:
                 self._raw.aggregate([{"$listSearchIndexes": {}}]).close()
             except NotImplementedError:  # a mock of a server
@@ -134,8 +134,8 @@ class Collection:
                 raise
         return True
 
-    def _drained(self, cursor: Any) -> Iterator[Document]:
-        with mapped(self._location), cursor:
+    def _drain(self, cursor: Any) -> Iterator[Document]:
+        with translate_errors(self._location), cursor:
             yield from cursor
 
     # -- writing -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Collection:
         """What every write goes through."""
         if self._read_only:
             raise WriteRefused(f"MongoDB at {self._location} is open for reading only")
-        with mapped(self._location):
+        with translate_errors(self._location):
             yield
 
     def insert_one(self, document: Document) -> None:

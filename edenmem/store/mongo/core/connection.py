@@ -14,7 +14,7 @@ from pymongo import errors as driver
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document, Sort
-from edenmem.store.mongo.core.errors import bad_uri, location_of, mapped
+from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
 from edenmem.store.mongo.core.filters import Filter
 
 _T = TypeVar("_T")
@@ -117,7 +117,7 @@ class Connected:
         return str(client.get_default_database(DEFAULT_DATABASE).name)
 
     def _collection(self, name: str) -> Collection:
-        with mapped(self.location):
+        with translate_errors(self.location):
             return Collection(
                 self._database[name], self.location, read_only=self._settings.read_only
             )
@@ -192,7 +192,7 @@ class Connected:
             pool = self._pool
         failed: list[BaseException] = []
 
-        def made(call: Callable[[], _T]) -> _T:
+        def run_unless_failed(call: Callable[[], _T]) -> _T:
             if failed:
                 raise failed[0]
             try:
@@ -201,7 +201,7 @@ class Connected:
                 failed.append(error)
                 raise
 
-        return list(pool.map(made, calls))
+        return list(pool.map(run_unless_failed, calls))
 
     def _find_all(
         self,

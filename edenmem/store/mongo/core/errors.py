@@ -48,7 +48,7 @@ def bad_uri(uri: str) -> StoreError:
 
 
 @contextmanager
-def mapped(location: str) -> Iterator[None]:
+def translate_errors(location: str) -> Iterator[None]:
     """Raise `StoreError` for whatever the driver raises, but for what the caller handles itself:
     duplicate keys and the results of bulk writes. A value that no document can hold is the
     input's fault."""
@@ -57,7 +57,7 @@ def mapped(location: str) -> Iterator[None]:
     except (driver.DuplicateKeyError, driver.BulkWriteError):
         raise
     except (driver.PyMongoError, driver.DocumentTooLarge) as error:
-        raise _translated(error, location) from error
+        raise _translate(error, location) from error
     except (BSONError, UnicodeEncodeError, OverflowError) as error:
         raise InputError(
             f"MongoDB cannot keep a value of what is to be written or looked for: {error}",
@@ -65,7 +65,7 @@ def mapped(location: str) -> Iterator[None]:
         ) from error
 
 
-def _translated(error: Exception, location: str) -> StoreError:
+def _translate(error: Exception, location: str) -> StoreError:
     match error:
         case driver.ServerSelectionTimeoutError():
             return StoreUnreachable(

@@ -48,7 +48,7 @@ def id_parts(texts: Iterable[str]) -> Iterator[list[ObjectId | str]]:
         yield ids[start : start + IN_LIMIT]
 
 
-def stored_owner(scope: Scope) -> Any:
+def encode_owner(scope: Scope) -> Any:
     """The value of the owner's field: an ObjectId for users and sessions, else text."""
     if scope.kind in (ScopeKind.USER, ScopeKind.SESSION):
         return object_id(scope.owner)
@@ -61,7 +61,7 @@ def owner_fields(scope: Scope) -> Filter:
     fields.update(dict.fromkeys(_OWNER_FIELDS))
     owner = OWNER_FIELD[scope.kind]
     if owner is not None:
-        fields[owner] = stored_owner(scope)
+        fields[owner] = encode_owner(scope)
     return fields
 
 
@@ -78,7 +78,7 @@ def fact_fields(scope: Scope) -> Filter:
     return fields
 
 
-def grouped(
+def group_filters(
     scopes: Iterable[Scope], fields_of: Callable[[Scope], Filter] = owner_fields
 ) -> list[Filter]:
     """One filter for all of an agent's scopes of one kind, in a fixed order."""
@@ -117,10 +117,10 @@ def fact_filters(filter: FactFilter) -> list[Filter]:
         extra["formed_at"] = {**since, **until}
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
-    return [{**owner, **extra} for owner in grouped(filter.scopes, fact_fields)]
+    return [{**owner, **extra} for owner in group_filters(filter.scopes, fact_fields)]
 
 
-def consolidated_key(scope: Scope) -> Filter:
+def build_consolidated_key(scope: Scope) -> Filter:
     """The unique key of the scope's consolidated document, with which it is also made.
 
     On live databases the platform holds (agent_id, user_id, session_id, scope) unique. Groups and
@@ -135,7 +135,7 @@ def consolidated_key(scope: Scope) -> Filter:
     return key
 
 
-def consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
+def build_consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
     """Filters for the documents of many scopes: the agents' own in one, others by agent and kind.
 
     The order of the unique index lets each end in its one list of values.
@@ -146,7 +146,7 @@ def consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
     for start in range(0, len(agents), IN_LIMIT):
         ids = object_ids(scope.agent_id for scope in agents[start : start + IN_LIMIT])
         filters.append({"scope": "agent", "agent_id": ids[0] if len(ids) == 1 else {"$in": ids}})
-    filters.extend(grouped(scope for scope in wanted if scope.kind is not ScopeKind.AGENT))
+    filters.extend(group_filters(scope for scope in wanted if scope.kind is not ScopeKind.AGENT))
     return filters
 
 

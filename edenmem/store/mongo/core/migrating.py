@@ -27,7 +27,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.connection import Connected
-from edenmem.store.mongo.core.errors import mapped
+from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import Filter, id_parts
 
 _SCHEMA, _DATA = "schema", "data"
@@ -53,7 +53,7 @@ class MigratingPart(Connected):
 
     def schema(self) -> list[SchemaStep]:
         """See `edenmem.store.protocol.migration.Migrations.schema`."""
-        had = self._taken()
+        had = self._read_applied()
         return [
             SchemaStep(
                 number=step.number,
@@ -69,7 +69,7 @@ class MigratingPart(Connected):
         self._demand_writable()
         taken: list[str] = []
         with self._at_work_on_schema():
-            for step in migrations.pending(self._taken()):
+            for step in migrations.pending(self._read_applied()):
                 self._take(step)
                 taken.append(step.name)
         return taken
@@ -78,13 +78,13 @@ class MigratingPart(Connected):
         """See `edenmem.store.protocol.migration.Migrations.migrate_down`."""
         self._demand_writable()
         with self._at_work_on_schema():
-            had = self._taken()
+            had = self._read_applied()
             steps = [s for s in migrations.migrations() if s.number > to and s.name in had]
             for step in steps:
                 if reason := step.no_way_back():
                     raise ConflictError(f"migration {step.name} has no way back: {reason}")
             for step in reversed(steps):
-                with mapped(self.location):
+                with translate_errors(self.location):
                     step.down("mongo", self._database)
                 self._ledger.delete_one({"_id": f"schema/{step.name}"})
         return [step.name for step in reversed(steps)]
@@ -95,7 +95,7 @@ class MigratingPart(Connected):
 
     def _take(self, step: Migration) -> None:
         """Take a step, then note it: it may be taken again, so nothing is lost in between."""
-        with mapped(self.location):
+        with translate_errors(self.location):
             step.up("mongo", self._database)
         now = utc_now()
         self._ledger.update_one(
@@ -104,7 +104,7 @@ class MigratingPart(Connected):
             upsert=True,
         )
 
-    def _taken(self) -> dict[str, datetime]:
+    def _read_applied(self) -> dict[str, datetime]:
         return {
             str(each["name"]): as_utc(each["applied_at"])
             for each in self._ledger.find(_all("schema"))

@@ -8,7 +8,7 @@ from typing import Any
 _MOST = 10**15
 
 
-def counted(field: str) -> dict[str, Any]:
+def count_or_zero(field: str) -> dict[str, Any]:
     """The expression for a number that counts something, 0 for what is none.
 
     One value that is no number, or infinite, would make the whole sum so.

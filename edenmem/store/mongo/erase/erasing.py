@@ -25,10 +25,10 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.filters import (
     Filter,
-    consolidated_filters,
-    consolidated_key,
+    build_consolidated_filters,
+    build_consolidated_key,
     fact_fields,
-    grouped,
+    group_filters,
     id_parts,
     object_id,
     owner_fields,
@@ -91,7 +91,7 @@ class ErasingPart(TracingPart, PassagesPart):
     def _settle(
         self, session_id: str, agent_id: str | None, accounts: Sequence[str] | None, at: datetime
     ) -> int:
-        said = self._said(session_id, accounts)
+        said = self._find_said_messages(session_id, accounts)
         of_session: Filter = {"session_id": object_id(session_id)}
         if agent_id is not None:
             of_session["agent_id"] = object_id(agent_id)
@@ -133,7 +133,7 @@ class ErasingPart(TracingPart, PassagesPart):
         made = 0
         for agent in agents if agent_id is None else (agent_id,):
             for _ in range(_TRIES):
-                done = self._done(session_id, agent, said, at)
+                done = self._build_formation(session_id, agent, said, at)
                 if done is None:
                     break
                 try:
@@ -149,7 +149,7 @@ class ErasingPart(TracingPart, PassagesPart):
                 )
         return made
 
-    def _done(
+    def _build_formation(
         self, session_id: str, agent_id: str, said: dict[Any, Document], at: datetime
     ) -> Formation | None:
         pair = {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
@@ -169,7 +169,7 @@ class ErasingPart(TracingPart, PassagesPart):
             status=FormationStatus.APPLIED,
             trigger=Trigger.FORCED,
             message_ids=tuple(str(document["_id"]) for document in waiting),
-            last_message_at=codec.created(waiting[-1]),
+            last_message_at=codec.read_creation_time(waiting[-1]),
             created_at=at,
             updated_at=at,
             cursor_moves=(),
@@ -230,7 +230,7 @@ class ErasingPart(TracingPart, PassagesPart):
         ):
             is_of_others = (
                 _place(document) > newest
-                and codec.created(document) > formed_until
+                and codec.read_creation_time(document) > formed_until
                 and document.get("role") == "user"
                 and not document.get("trigger")
                 and str(document.get("sender")) not in (accounts or ())
@@ -254,13 +254,16 @@ class ErasingPart(TracingPart, PassagesPart):
         for reflection_id in derived:
             found = self._reflections.find({"_id": object_id(reflection_id)})
             self._erase_reflections("derived reflections", list(found), removed)
-        for filter in (*grouped(traces.scopes, fact_fields), *source_filters(traces.sources)):
+        for filter in (*group_filters(traces.scopes, fact_fields), *source_filters(traces.sources)):
             for page in self._pages(self._facts, filter):
                 self._erase_facts(page, removed)
-        for filter in (*grouped(traces.scopes, owner_fields), *source_filters(traces.sources)):
+        for filter in (
+            *group_filters(traces.scopes, owner_fields),
+            *source_filters(traces.sources),
+        ):
             for page in self._pages(self._reflections, filter):
                 self._erase_reflections("reflections", page, removed)
-        for filter in consolidated_filters(traces.scopes):
+        for filter in build_consolidated_filters(traces.scopes):
             removed["texts"] += self._consolidated.delete_many(filter)
         for part in id_parts(str(policy_id(scope)) for scope in traces.scopes):
             removed["policies"] += self._policies.delete_many({"_id": {"$in": part}})
@@ -302,7 +305,7 @@ class ErasingPart(TracingPart, PassagesPart):
                 by_scope.setdefault(scope, []).extend(both)
         for scope, ids in by_scope.items():
             self._consolidated.update_one(
-                consolidated_key(scope),
+                build_consolidated_key(scope),
                 {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
             )
         self._forget_what_was(documents, removed)
@@ -352,7 +355,7 @@ class ErasingPart(TracingPart, PassagesPart):
 
 
 def _place(document: Document) -> tuple[datetime, str]:
-    return codec.created(document), str(document["_id"])
+    return codec.read_creation_time(document), str(document["_id"])
 
 
 def _homes(owned: Any) -> Iterator[Scope]:

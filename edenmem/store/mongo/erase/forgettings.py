@@ -83,7 +83,7 @@ def _forgetting(document: Document) -> Forgetting:
     return Forgetting(
         id=str(document["_id"]),
         kind=document["kind"],
-        begun_at=codec.required_moment(document, "begun_at"),
+        begun_at=codec.require_moment(document, "begun_at"),
         closed_at=codec.moment(document.get("closed_at")),
         blocks=tuple(sorted(_texts(document.get("blocks")))),
         counts={str(kind): codec.number(number) for kind, number in counts.items()},

@@ -118,7 +118,7 @@ class ColdPart(Connected):
             self._cold.update_many({"_id": {"$in": idle}}, {"$set": {"settled": rules}})
         states = dict(zip(sessions, self._states(list(sessions)), strict=True))
         changed = [
-            UpdateOne({"_id": note["_id"]}, {"$set": _unsettled(*states[note["_id"]])})
+            UpdateOne({"_id": note["_id"]}, {"$set": _build_note(*states[note["_id"]])})
             for note in notes
             if note["_id"] in states and note.get("seen") != states[note["_id"]][0]
         ]
@@ -176,7 +176,7 @@ class ColdPart(Connected):
         swept_at = codec.moment(progress.get("swept_at"))
         share: float = float("inf")
         if swept_at is not None:
-            share = self._sessions.estimated_count() * ((now - swept_at) / _ROUND) // 1
+            share = self._sessions.estimate_count() * ((now - swept_at) / _ROUND) // 1
         last = progress.get("sweeping") or _LOWEST
         while share > 0:
             limit = int(min(share, _SWEEP))
@@ -202,7 +202,7 @@ class ColdPart(Connected):
             for note in self._cold.find({"_id": {"$in": part}}, {"seen": 1}):
                 known[note["_id"]] = note.get("seen")
         changes = [
-            UpdateOne({"_id": key}, {"$set": _unsettled(seen, at)}, upsert=True)
+            UpdateOne({"_id": key}, {"$set": _build_note(seen, at)}, upsert=True)
             for key, (seen, at) in zip(keys, self._states(keys), strict=True)
             if at is not None and (always or known.get(key) != seen)
         ]
@@ -227,7 +227,7 @@ class ColdPart(Connected):
         return self._together([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
 
 
-def _unsettled(seen: str, activity: datetime | None) -> Document:
+def _build_note(seen: str, activity: datetime | None) -> Document:
     # What was seen and that it is unsettled are written together: a note that another run settles
     # between our reading and our writing must not stand beside what only we have seen.
     return {"seen": seen, "activity": activity, "settled": None}
@@ -240,4 +240,4 @@ def _session_keys(message: Document) -> list[Any]:
 
 
 def _age(note: Document) -> tuple[datetime, str]:
-    return codec.required_moment(note, "activity"), str(note["_id"])
+    return codec.require_moment(note, "activity"), str(note["_id"])

@@ -264,7 +264,7 @@ class FormationsPart(ProgressPart):
         session_id = str(found["session_id"])
         same = {**key, "status": found["status"], "message_ids": ids}
         superseded = self._formations.update_one(same, {"$set": fields}) > 0
-        stir(self._cold, session_id, codec.required_moment(found, "last_message_at"))
+        stir(self._cold, session_id, codec.require_moment(found, "last_message_at"))
         return superseded
 
     # -- looking at them ---------------------------------------------------------------------
@@ -351,9 +351,9 @@ def formation_from(document: Document) -> Formation:
         message_ids=tuple(
             id for id in codec.text_ids(document.get("message_ids")) if id != str(document["_id"])
         ),
-        last_message_at=codec.required_moment(document, "last_message_at"),
-        created_at=codec.required_moment(document, "created_at"),
-        updated_at=codec.required_moment(document, "updated_at"),
+        last_message_at=codec.require_moment(document, "last_message_at"),
+        created_at=codec.require_moment(document, "created_at"),
+        updated_at=codec.require_moment(document, "updated_at"),
         worker=codec.optional_text(document.get("worker")),
         lease_until=codec.moment(document.get("lease_until")),
         not_before=codec.moment(document.get("not_before")),

@@ -162,15 +162,13 @@ def _past(document: Document) -> Past:
     return Past(
         agent_id=str(document["agent_id"]),
         status=FormationStatus(document["status"]),
-        end=Place(codec.required_moment(document, "last_message_at"), str(ids[-1]))
-        if ids
-        else None,
+        end=Place(codec.require_moment(document, "last_message_at"), str(ids[-1])) if ids else None,
         moves=moves_of(document),
     )
 
 
 def _place(message: Document) -> Place:
-    return Place(codec.created(message), str(message["_id"]))
+    return Place(codec.read_creation_time(message), str(message["_id"]))
 
 
 def _cursor_of(session: Document) -> str | None:

@@ -15,7 +15,7 @@ from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.core.sums import counted
+from edenmem.store.mongo.core.sums import count_or_zero
 
 
 class UsagePart(Connected):
@@ -63,7 +63,7 @@ def usage_from(document: Document) -> UsageEntry:
     """The entry that a document holds."""
     return UsageEntry(
         id=str(document["_id"]),
-        at=codec.required_moment(document, "at"),
+        at=codec.require_moment(document, "at"),
         agent_id=str(document["agent_id"]),
         work=codec.text(document.get("work")),
         calls=msgspec.convert(tuple(document.get("calls") or ()), tuple[CallUsage, ...]),
@@ -80,9 +80,9 @@ def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:
             "$group": {
                 "_id": f"${calls}.model",
                 "calls": {"$sum": 1},
-                "input_tokens": {"$sum": counted(f"${calls}.input_tokens")},
-                "output_tokens": {"$sum": counted(f"${calls}.output_tokens")},
-                "cost": {"$sum": counted(f"${calls}.cost")},
+                "input_tokens": {"$sum": count_or_zero(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
+                "cost": {"$sum": count_or_zero(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
             }
         },

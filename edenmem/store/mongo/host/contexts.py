@@ -33,8 +33,8 @@ class ContextsPart(ChangesPart, HostPart):
         }
         return {scope: found.get(policy_id(scope), 0) for scope in scopes}
 
-    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        """See `edenmem.store.protocol.store.Store.cached_context`."""
+    def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+        """See `edenmem.store.protocol.store.Store.find_context`."""
         document = self._sessions.find_one(
             {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OURS: 1}
         )

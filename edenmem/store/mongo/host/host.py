@@ -88,7 +88,7 @@ class HostPart(MigratingPart):
                 case Agent():
                     codec.agent_document(record)
                 case Session():
-                    codec.session_document(self._owned(record))
+                    codec.session_document(self._assign_owner(record))
                 case Message():
                     return _oversize(record)
                 case _:
@@ -97,7 +97,7 @@ class HostPart(MigratingPart):
             return error.message
         return ""
 
-    def _owned(self, session: Session) -> Session:
+    def _assign_owner(self, session: Session) -> Session:
         """The session with an owner, if there is anybody to be it."""
         owner = owner_of(session, ())
         if owner is None and session.agents:
@@ -167,7 +167,7 @@ class HostPart(MigratingPart):
         known = self._sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
         if not known:
             try:
-                self._sessions.insert_one(codec.session_document(self._owned(session)))
+                self._sessions.insert_one(codec.session_document(self._assign_owner(session)))
             except DuplicateKeyError:
                 pass
             else:

@@ -58,7 +58,7 @@ def agent_document(agent: Agent) -> Document:
     """
     if agent.owner is None:
         raise UsageError(f"agent has no owner: {agent.label}", hint=OWNER_HINT)
-    return _dated(
+    return _stamp(
         {
             "_id": object_id(agent.id),
             "type": "agent",
@@ -95,7 +95,7 @@ def stored_user_from(document: Document) -> StoredUser:
 
 def user_document(user: User) -> Document:
     """A new account's document."""
-    return _dated(
+    return _stamp(
         {
             "_id": object_id(user.id),
             "type": "user",
@@ -173,7 +173,7 @@ def session_document(session: Session) -> Document:
         document["group_id"] = session.group_id
     if session.name is not None:
         document["name"] = session.name
-    return _dated(document, session.created_at)
+    return _stamp(document, session.created_at)
 
 
 def message_from(document: Document, session_id: str) -> Message:
@@ -200,7 +200,7 @@ def message_from(document: Document, session_id: str) -> Message:
 def message_document(message: Message) -> Document:
     """Make a new message's document."""
     calls = enumerate(message.tool_calls)
-    return _dated(
+    return _stamp(
         {
             "_id": object_id(message.id),
             "session": [object_id(message.session_id)],
@@ -243,6 +243,6 @@ def _call_document(call: ToolCall, message_id: str, place: int) -> Document:
     }
 
 
-def _dated(document: Document, created_at: datetime | None) -> Document:
+def _stamp(document: Document, created_at: datetime | None) -> Document:
     now = utc_now()
     return {**document, "createdAt": created_at or now, "updatedAt": now}

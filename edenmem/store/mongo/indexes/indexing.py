@@ -28,7 +28,7 @@ from edenmem.store.mongo.indexes.schema import (
     is_unique,
     key_note,
 )
-from edenmem.store.mongo.indexes.search_definitions import served_by, state_of
+from edenmem.store.mongo.indexes.search_definitions import describe_service, state_of
 from edenmem.store.mongo.indexes.trial import Trial
 from edenmem.store.mongo.search.slots import SlotPart
 from edenmem.store.mongo.walk.records import readable_fact
@@ -54,7 +54,7 @@ class IndexPart(SlotPart, SchemaPart):
             self._build(ordinary)
             return
         wanted = self._search_index(name, wish)
-        if self._found(wanted) is None:
+        if self._find_index(wanted) is None:
             self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
@@ -65,7 +65,7 @@ class IndexPart(SlotPart, SchemaPart):
             return
         self._demand_own(name)
         wanted = self._search_index(name, wish)
-        found = self._found(wanted)
+        found = self._find_index(wanted)
         if found is None:
             raise _no_such(name)
         if str(found.get("type") or "search") != wanted.type:
@@ -164,9 +164,9 @@ class IndexPart(SlotPart, SchemaPart):
                 state = _fact_key_state(state, fact_keys(there), there)
             elif is_unique(there, index):
                 note = {"replaces": (index.name,), "note": USERNAME_NOTE}
-                state = _replaced(state, status="outdated", differences=(), **note)
+                state = msgspec.structs.replace(state, status="outdated", differences=(), **note)
             if state.status == "missing" and (problem := self._shard_problem(index)):
-                state = _replaced(state, status="unavailable", note=problem)
+                state = msgspec.structs.replace(state, status="unavailable", note=problem)
             yield state
         for name in fact_keys(existing[names.FACTS]).other:
             found = existing[names.FACTS][name]
@@ -177,7 +177,7 @@ class IndexPart(SlotPart, SchemaPart):
                 status="foreign",
                 queryable=True,
                 unique=True,
-                found=_described(found["key"], True, found.get("partialFilterExpression")),
+                found=_describe_key(found["key"], True, found.get("partialFilterExpression")),
                 note=foreign_note(name),
             )
 
@@ -210,17 +210,19 @@ class IndexPart(SlotPart, SchemaPart):
             found = there.pop(wanted.name, None)
             state = state_of(wanted, found)
             if not answers:
-                yield _replaced(state, status="unavailable", wanted=None, note=NO_SEARCH)
+                yield msgspec.structs.replace(
+                    state, status="unavailable", wanted=None, note=NO_SEARCH
+                )
                 continue
             if found is not None and self._is_foreign(wanted.name):
                 # What such an index cannot filter by is told, and is no fault of it.
                 enough = self._wish_for(wanted.type, wish, PLATFORM_FILTERS)
                 least = state_of(enough, found, fatal_only=True)
-                note = "; ".join(filter(None, (served_by(found), least.note)))
-                state = _replaced(least, wanted=None, note=note)
+                note = "; ".join(filter(None, (describe_service(found), least.note)))
+                state = msgspec.structs.replace(least, wanted=None, note=note)
             elif found is None and not is_needed:
                 note = f"not needed while the settings name another; {_CREATES_OWN}"
-                state = _replaced(state, status="unwanted", note=note)
+                state = msgspec.structs.replace(state, status="unwanted", note=note)
             if (
                 wanted.type == "vectorSearch"
                 and wish.dimensions is None
@@ -229,7 +231,9 @@ class IndexPart(SlotPart, SchemaPart):
                 # Without a model nothing is known of what it should be.
                 status = "unwanted" if state.found is None or state.differences else state.status
                 note = "there is no embedding model"
-                state = _replaced(state, status=status, wanted=None, differences=(), note=note)
+                state = msgspec.structs.replace(
+                    state, status=status, wanted=None, differences=(), note=note
+                )
             yield state
         for found in there.values():
             yield IndexState(
@@ -239,7 +243,7 @@ class IndexPart(SlotPart, SchemaPart):
                 status="foreign",
                 queryable=found.get("queryable") is True,
                 found=found.get("latestDefinition"),
-                note=f"not used by edenmem; {served_by(found)}",
+                note=f"not used by edenmem; {describe_service(found)}",
             )
 
     def _search_wishes(self, wish: IndexWish, answers: bool) -> Iterator[tuple[SearchIndex, bool]]:
@@ -307,7 +311,7 @@ class IndexPart(SlotPart, SchemaPart):
             return None
         return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
 
-    def _found(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
+    def _find_index(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
         for index in self._facts.search_indexes():
             if index.get("name") == wanted.name:
                 return index
@@ -328,10 +332,6 @@ def _no_such(name: str) -> NotFoundError:
     return NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
 
 
-def _replaced(state: IndexState, **fields: Any) -> IndexState:
-    return msgspec.structs.replace(state, **fields)
-
-
 def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
     """The state of `FACT_KEY`, with the older indexes that it replaces."""
     temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
@@ -339,11 +339,11 @@ def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, An
     if not replaces:
         return state
     found = existing[replaces[0]]
-    return _replaced(
+    return msgspec.structs.replace(
         state,
         status="conflicting" if keys.narrow else "outdated",
         queryable=True,
-        found=_described(found["key"], bool(found.get("unique")), None),
+        found=_describe_key(found["key"], bool(found.get("unique")), None),
         differences=(),
         replaces=replaces,
         note=key_note(keys),
@@ -357,14 +357,16 @@ def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
         collection=index.collection,
         status="missing",
         unique=index.unique,
-        wanted=_described(index.keys, index.unique, index.partial),
+        wanted=_describe_key(index.keys, index.unique, index.partial),
     )
     found = existing.get(index.name)
     if found is None:
         if not has_keys(existing, index):
             return state
-        return _replaced(state, status="ready", queryable=True, note="under another name")
-    there = _described(
+        return msgspec.structs.replace(
+            state, status="ready", queryable=True, note="under another name"
+        )
+    there = _describe_key(
         found["key"], bool(found.get("unique")), found.get("partialFilterExpression")
     )
     wanted = state.wanted or {}
@@ -373,7 +375,7 @@ def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
         for field in wanted
         if there[field] != wanted[field]
     )
-    return _replaced(
+    return msgspec.structs.replace(
         state,
         status="different" if differences else "ready",
         queryable=True,
@@ -382,6 +384,6 @@ def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
     )
 
 
-def _described(keys: Any, unique: bool, partial: Any) -> dict[str, Any]:
+def _describe_key(keys: Any, unique: bool, partial: Any) -> dict[str, Any]:
     shown = {field: int(order) for field, order in keys}
     return {"keys": shown, "unique": unique, "partial": dict(partial) if partial else None}

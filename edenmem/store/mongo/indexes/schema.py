@@ -12,7 +12,7 @@ from edenmem.models.indexes import INDEX_STEP, Preparation
 from edenmem.store.common import migrations
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
-from edenmem.store.mongo.core.errors import mapped
+from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.indexes.fact_key import (
     REPLACE,
     FactKeyPart,
@@ -30,7 +30,7 @@ class SchemaPart(FactKeyPart):
 
     def info(self) -> StoreInfo:
         """See `edenmem.store.protocol.store.Store.info`."""
-        with mapped(self.location):
+        with translate_errors(self.location):
             version = str(self._database.client.server_info().get("version", ""))
         return StoreInfo(
             kind="mongodb",
@@ -57,8 +57,8 @@ class SchemaPart(FactKeyPart):
         }
         return {
             "agents": agents,
-            "users": max(0, self._users.estimated_count() - agents),
-            **{name: collection.estimated_count() for name, collection in counted.items()},
+            "users": max(0, self._users.estimate_count() - agents),
+            **{name: collection.estimate_count() for name, collection in counted.items()},
         }
 
     def _size(self) -> int | None:
@@ -87,7 +87,7 @@ class SchemaPart(FactKeyPart):
             collection = self._collection(index.collection)
             try:
                 collection.create_index(index.keys, **index.options())
-                said.append(_made(index))
+                said.append(_describe_index(index))
             except DuplicateKeyError:
                 obstacles.append(obstacle(collection, index))
             except ConflictError:
@@ -105,7 +105,7 @@ class SchemaPart(FactKeyPart):
         problems: list[str] = []
         for index in self._missing_indexes():
             problem = self._shard_problem(index)
-            (problems if problem else steps).append(problem or _made(index))
+            (problems if problem else steps).append(problem or _describe_index(index))
         warnings = [*problems, *self._key_warnings()]
         return Preparation(
             steps=tuple(steps), warnings=tuple(warnings), notes=tuple(self._database_notes())
@@ -123,7 +123,7 @@ class SchemaPart(FactKeyPart):
         name = self._database.name
         if self._whole_location != self.location:
             yield f"the URI does not name the database; using {name}"
-        with mapped(self.location):
+        with translate_errors(self.location):
             there = self._database.list_collection_names()
         if self._settings.users_collection not in there:
             yield (
@@ -160,7 +160,7 @@ class SchemaPart(FactKeyPart):
     def _first_steps(self) -> Sequence[str]:
         """The schema's steps, for a database that edenmem was never in. In one that others use
         already they are taken by a command of their own."""
-        if self._taken() or self._was_here():
+        if self._read_applied() or self._was_here():
             return ()
         return [step.name for step in migrations.pending({})]
 
@@ -204,5 +204,5 @@ def is_unique(existing: Mapping[str, Any], index: Index) -> bool:
     return not index.unique and bool(existing.get(index.name, {}).get("unique"))
 
 
-def _made(index: Index) -> str:
+def _describe_index(index: Index) -> str:
     return f"{index.collection}{INDEX_STEP}{index.name}"

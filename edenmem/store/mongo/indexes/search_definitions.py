@@ -105,7 +105,7 @@ def vector_field(definition: Mapping[str, Any], path: str) -> Mapping[str, Any] 
 def _text_differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
     for path, mapping in wanted["mappings"]["fields"].items():
         there = _types_of(found, path)
-        for place, one in enumerate(_listed(mapping)):
+        for place, one in enumerate(_to_list(mapping)):
             if one["type"] not in there:
                 # Ids are ObjectIds on the platform; only old documents have them as text.
                 fatal = place == 0
@@ -149,11 +149,11 @@ def filter_paths(found: Document) -> frozenset[str]:
     return frozenset(
         path
         for path, mapping in TEXT_FILTERS.items()
-        if _listed(mapping)[0]["type"] in _types_of(definition, path)
+        if _to_list(mapping)[0]["type"] in _types_of(definition, path)
     )
 
 
-def served_by(found: Document) -> str:
+def describe_service(found: Document) -> str:
     """What a search index serves and what it does not, by the fields that it can filter by."""
     paths = filter_paths(found)
     serves = [words for words, needed in _SERVED if needed <= paths]
@@ -169,13 +169,15 @@ def served_by(found: Document) -> str:
 def _types_of(definition: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
     """Type → mapping, of one path of a text index."""
     mappings = definition.get("mappings") or {}
-    there = {str(one.get("type")): one for one in _listed((mappings.get("fields") or {}).get(path))}
+    there = {
+        str(one.get("type")): one for one in _to_list((mappings.get("fields") or {}).get(path))
+    }
     if not there and mappings.get("dynamic"):
         return {name: {} for name in _DYNAMIC}
     return there
 
 
-def _listed(mapping: Any) -> list[Mapping[str, Any]]:
+def _to_list(mapping: Any) -> list[Mapping[str, Any]]:
     if mapping is None:
         return []
     return list(mapping) if isinstance(mapping, list) else [mapping]

@@ -54,15 +54,15 @@ class Trial:
         self._made = True
         self._dimensions = wish.dimensions or 1
         self._collection.create()
-        for index in self._wanted(wish):
+        for index in self._define_indexes(wish):
             self._collection.create_search_index(index.name, index.type, index.definition)
 
     def states(self, wish: IndexWish) -> list[IndexState]:
         """See `SearchTrial.states`."""
         there = {index.get("name"): index for index in self._collection.search_indexes()}
-        return [state_of(index, there.get(index.name)) for index in self._wanted(wish)]
+        return [state_of(index, there.get(index.name)) for index in self._define_indexes(wish)]
 
-    def _wanted(self, wish: IndexWish) -> tuple[names.SearchIndex, names.SearchIndex]:
+    def _define_indexes(self, wish: IndexWish) -> tuple[names.SearchIndex, names.SearchIndex]:
         return (
             names.vector_index(
                 dimensions=wish.dimensions or 1,

@@ -22,8 +22,8 @@ from edenmem.store.mongo.apply.ledger import LedgerPart, Run, result
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
-    consolidated_filters,
-    consolidated_key,
+    build_consolidated_filters,
+    build_consolidated_key,
     id_parts,
     object_id,
     object_ids,
@@ -46,7 +46,7 @@ class BuffersPart(LedgerPart):
         for change in changes:
             if not change.reflection.absorbed:
                 waiting.setdefault(change.reflection.home, []).append(change)
-        for document in self._find_all(self._consolidated, consolidated_filters(waiting)):
+        for document in self._find_all(self._consolidated, build_consolidated_filters(waiting)):
             self._mend_buffer(document)
         operations = [
             _buffer_update(scope, members, utc_now()) for scope, members in waiting.items()
@@ -62,7 +62,7 @@ class BuffersPart(LedgerPart):
     def _sort_buffer(self, scope: Scope) -> None:
         """Put a buffer in order of time. One that changes meanwhile stays as it is: the order is
         for other readers, ours sort."""
-        document = self._consolidated.find_one(consolidated_key(scope))
+        document = self._consolidated.find_one(build_consolidated_key(scope))
         if document is not None:
             key = {"_id": document["_id"], BUFFER: document[BUFFER]}
             ordered = self._in_time_order(document[BUFFER])
@@ -80,7 +80,7 @@ class BuffersPart(LedgerPart):
 
     def _buffer(self, scope: Scope) -> Document | None:
         """The scope's consolidated document, with its flags and its buffer in order."""
-        document = self._consolidated.find_one(consolidated_key(scope))
+        document = self._consolidated.find_one(build_consolidated_key(scope))
         if document is not None:
             self._mend_buffer(document)
         return document
@@ -134,7 +134,7 @@ class BuffersPart(LedgerPart):
         now = utc_now()
         made = {"consolidated_content": "", "word_limit": 0, "createdAt": now, BUFFER: []}
         update = {"$setOnInsert": made, "$set": {"updatedAt": now}}
-        operation = UpdateOne(consolidated_key(scope), update, upsert=True)
+        operation = UpdateOne(build_consolidated_key(scope), update, upsert=True)
         while self._consolidated.bulk([operation])[1]:  # two at once: the other's is there now
             continue
         found = self._buffer(scope)
@@ -145,7 +145,7 @@ class BuffersPart(LedgerPart):
 def _buffer_update(scope: Scope, changes: Sequence[Addition], now: datetime) -> UpdateOne:
     ids = object_ids(change.reflection.id for change in changes)
     return UpdateOne(
-        consolidated_key(scope),
+        build_consolidated_key(scope),
         {
             "$addToSet": {BUFFER: {"$each": ids}},
             "$setOnInsert": {

@@ -19,7 +19,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
     Filter,
-    consolidated_key,
+    build_consolidated_key,
     id_parts,
     object_id,
     object_ids,
@@ -58,7 +58,7 @@ class Kept(msgspec.Struct, frozen=True):
         return self.entry.version, self.life, self.is_tombstone
 
 
-def kept(life: int, **fields: Any) -> Kept:
+def make_version(life: int, **fields: Any) -> Kept:
     """A version with an id of its own, so that writing it twice is writing it once."""
     parts = (fields["target_type"], fields["target_id"], str(fields["version"]), str(life))
     end = (DELETED,) if fields["action"] == DELETED else ()
@@ -100,7 +100,7 @@ def history_from(document: Document) -> Kept:
         scope=_scope_from(document),
         version=codec.number(document.get("version")),
         content=codec.text(document.get("content")),
-        at=codec.required_moment(document, "at"),
+        at=codec.require_moment(document, "at"),
         action=codec.text(document.get("action")),
         actor=codec.text(document.get("actor")),
         change_id=codec.text_id(document.get("change_id")),
@@ -137,7 +137,7 @@ def audit_from(document: Document) -> AuditEntry:
     return AuditEntry(
         id=str(document["_id"]),
         change_set_id=str(document["change_set_id"]),
-        at=codec.required_moment(document, "at"),
+        at=codec.require_moment(document, "at"),
         actor=msgspec.convert(document.get("actor"), Actor),
         action=codec.text(document.get("action")),
         target_type=codec.text(document.get("target_type")),
@@ -196,9 +196,9 @@ class HistoryPart(OverviewPart):
         if target_type == "fact":
             found = self._facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
             return None if found is None else fact_version(found)
-        filter = consolidated_key(scope) if scope else {"_id": object_id(target_id)}
+        filter = build_consolidated_key(scope) if scope else {"_id": object_id(target_id)}
         found = self._consolidated.find_one(filter)
-        if found is None or codec.stored_version(found) == 0:
+        if found is None or codec.read_version(found) == 0:
             return None
         return text_version(found)
 
@@ -285,8 +285,8 @@ def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
 def fact_version(document: Document) -> Kept:
     """The version that a fact's document holds, as history would have it."""
     fact = codec.fact_from(document)
-    made = codec.made_by(document, fact.version)
-    return kept(
+    made = codec.read_last_version(document, fact.version)
+    return make_version(
         codec.number(document.get("life")),
         target_type="fact",
         target_id=fact.id,
@@ -303,15 +303,17 @@ def fact_version(document: Document) -> Kept:
 def text_version(document: Document) -> Kept:
     """The version that a consolidated document holds, as history would have it."""
     text = codec.consolidation_from(document)
-    made = codec.made_by(document, text.version)
-    return kept(
+    made = codec.read_last_version(document, text.version)
+    return make_version(
         0,
         target_type="consolidation",
         target_id=text.id,
         scope=text.home,
         version=text.version,
         content=text.consolidated_content,
-        at=codec.moment(made.get("at")) or text.last_consolidated_at or codec.created(document),
+        at=codec.moment(made.get("at"))
+        or text.last_consolidated_at
+        or codec.read_creation_time(document),
         action=codec.text(made.get("action")) or "consolidate",
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),

@@ -17,11 +17,11 @@ from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
     Filter,
     at_or_after,
-    consolidated_filters,
-    consolidated_key,
+    build_consolidated_filters,
+    build_consolidated_key,
     fact_fields,
     fact_filters,
-    grouped,
+    group_filters,
     id_parts,
     object_id,
     owner_fields,
@@ -60,7 +60,7 @@ class MemoryPart(AbsorbingPart):
             return []
         calls = [
             partial(walk, owner, since, limit)
-            for owner in grouped(scopes, fact_fields)
+            for owner in group_filters(scopes, fact_fields)
             for walk in (self._newest_corrected, self._newest_formed)
         ]
         walks = (iter(facts) for facts in self._together(calls))
@@ -111,7 +111,7 @@ class MemoryPart(AbsorbingPart):
         filters = [
             {"_id": {"$in": part}, **owner}
             for part in id_parts(fact_ids)
-            for owner in grouped(scopes, fact_fields)
+            for owner in group_filters(scopes, fact_fields)
         ]
         found = self._find_all(self._facts, filters, None if with_vectors else codec.NO_VECTOR)
         facts = (codec.fact_from(document, with_vector=with_vectors) for document in found)
@@ -142,7 +142,7 @@ class MemoryPart(AbsorbingPart):
         time: Filter = {} if before is None else {"formed_at": {"$lt": before}}
         walks = [
             self._reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
-            for owner in grouped(scopes)
+            for owner in group_filters(scopes)
             for flag in flags
         ]
         merged = newest_first(
@@ -159,7 +159,7 @@ class MemoryPart(AbsorbingPart):
 
     def pending(self, scope: Scope) -> list[Reflection]:
         """See `edenmem.store.protocol.store.Store.pending`."""
-        document = self._consolidated.find_one(consolidated_key(scope))
+        document = self._consolidated.find_one(build_consolidated_key(scope))
         if document is None:
             return []
         self._finish_absorbing(document)
@@ -173,7 +173,7 @@ class MemoryPart(AbsorbingPart):
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
         """See `edenmem.store.protocol.store.Store.consolidations`."""
         wanted = frozenset(scopes)
-        documents = self._find_all(self._consolidated, consolidated_filters(scopes))
+        documents = self._find_all(self._consolidated, build_consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
         for document in documents:
             self._finish_absorbing(document)

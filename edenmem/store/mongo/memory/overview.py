@@ -14,7 +14,13 @@ from edenmem.models.memory import ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.filters import Filter, fact_fields, grouped, object_id, object_ids
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    fact_fields,
+    group_filters,
+    object_id,
+    object_ids,
+)
 from edenmem.store.mongo.memory.memory import MemoryPart
 from edenmem.text import word_count
 
@@ -58,11 +64,11 @@ class OverviewPart(MemoryPart):
             match: Filter = {"agent_id": object_id(agent_id), "scope": kind.value}
             if user_ids is not None:
                 match["user_id"] = {"$in": object_ids(user_ids)}
-            for row in self._counted(self._facts, match, kind):
+            for row in self._count_owners(self._facts, match, kind):
                 if kind is ScopeKind.SESSION:
                     row["session_id"] = row["group_id"]  # see `fact_fields`
                 _add(found, row, facts=row["count"])
-            for row in self._counted(self._reflections, match, kind):
+            for row in self._count_owners(self._reflections, match, kind):
                 _add(found, row)
             for document in self._consolidated.find(match):
                 text = codec.consolidation_from(document)
@@ -80,7 +86,7 @@ class OverviewPart(MemoryPart):
                     _add(found, document, active=policy.active, at=policy.updated_at)
         return found
 
-    def _counted(
+    def _count_owners(
         self, collection: Collection, match: Filter, kind: ScopeKind
     ) -> Iterator[Document]:
         """A row for each owner, with the fields of the scope, a count and the latest time."""
@@ -108,7 +114,7 @@ class OverviewPart(MemoryPart):
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """See `edenmem.store.protocol.store.Store.vector_models`."""
         counts: dict[str, int] = {}
-        for owner in [{}] if scopes is None else grouped(scopes, fact_fields):
+        for owner in [{}] if scopes is None else group_filters(scopes, fact_fields):
             for model in {*self._facts.distinct("embedding_model", owner), None}:
                 of_model = {**owner, "embedding_model": model}
                 total = self._facts.count(of_model)

@@ -6,7 +6,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.connection import Connected
-from edenmem.store.mongo.core.filters import consolidated_key
+from edenmem.store.mongo.core.filters import build_consolidated_key
 
 #: The field; `text_changes` adds to it in the very update that writes a version.
 UNPROPAGATED = "unpropagated_versions"
@@ -15,8 +15,8 @@ UNPROPAGATED = "unpropagated_versions"
 class PropagationPart(Connected):
     """Finds and settles them."""
 
-    def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        """See `edenmem.store.protocol.store.Store.unpropagated`."""
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        """See `edenmem.store.protocol.store.Store.find_unpropagated`."""
         # Few at any time, so that the agent is looked for among what the index gave.
         texts = map(codec.consolidation_from, self._consolidated.find({UNPROPAGATED: {"$gte": 1}}))
         return sorted(
@@ -27,4 +27,4 @@ class PropagationPart(Connected):
     def settle_propagation(self, scope: Scope, version: int) -> None:
         """See `edenmem.store.protocol.store.Store.settle_propagation`."""
         update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
-        self._consolidated.update_one(consolidated_key(scope), update)
+        self._consolidated.update_one(build_consolidated_key(scope), update)

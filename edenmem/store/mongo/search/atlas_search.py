@@ -38,7 +38,7 @@ from edenmem.text import clean
 _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
 
 
-def _named(filter: FactFilter) -> list[Filter]:
+def _build_owner_filters(filter: FactFilter) -> list[Filter]:
     return [
         {field: value for field, value in owner.items() if value is not None}
         for owner in fact_filters(filter)
@@ -49,7 +49,7 @@ def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN)
     """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes. None: of
     any model."""
     of_model: Filter = {} if model is None else {slot.model: model}
-    owners = _named(filter)
+    owners = _build_owner_filters(filter)
     if len(owners) == 1:
         return {**owners[0], **of_model}
     return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
@@ -81,7 +81,10 @@ def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
 
 def text_filter(filter: FactFilter) -> list[Filter]:
     """The clauses under ``compound.filter`` of ``$search``."""
-    owners = [[_clause(path, value) for path, value in one.items()] for one in _named(filter)]
+    owners = [
+        [_clause(path, value) for path, value in one.items()]
+        for one in _build_owner_filters(filter)
+    ]
     if len(owners) == 1:
         return owners[0]
     any_of = [{"compound": {"filter": clauses}} for clauses in owners]
@@ -220,7 +223,7 @@ class AtlasSearch:
             stage["exact"] = True
         else:
             stage["numCandidates"] = min(limit * _OVERSAMPLING, _MOST)
-        return self._asked([{"$vectorSearch": stage}], "vectorSearchScore")
+        return self._run_pipeline([{"$vectorSearch": stage}], "vectorSearchScore")
 
     # -- text --------------------------------------------------------------------------------
 
@@ -251,13 +254,13 @@ class AtlasSearch:
             return []
         matching = {"text": {"query": words, "path": "content", "fuzzy": self._fuzzy}}
         compound = {"must": [matching], "filter": list(clauses)}
-        return self._searched(index, compound, limit)
+        return self._run_text_search(index, compound, limit)
 
-    def _searched(self, index: str, compound: Document, limit: int) -> list[Candidate]:
+    def _run_text_search(self, index: str, compound: Document, limit: int) -> list[Candidate]:
         stage = {"index": index, "compound": compound}
-        return self._asked([{"$search": stage}, {"$limit": limit}], "searchScore")
+        return self._run_pipeline([{"$search": stage}, {"$limit": limit}], "searchScore")
 
-    def _asked(self, pipeline: list[Document], score: str) -> list[Candidate]:
+    def _run_pipeline(self, pipeline: list[Document], score: str) -> list[Candidate]:
         """Ids and scores, best first; the server promises no order of equal ones."""
         project = {"$project": {"_id": 1, "score": {"$meta": score}}}
         found = self._facts.aggregate([*pipeline, project], max_seconds=self._max_seconds)
@@ -270,7 +273,7 @@ class AtlasSearch:
         """Whether both indexes have the fact as it is now: they follow a little later."""
         clauses = text_filter(_moment_of(fact, self._text_index == names.TEXT_INDEX))
         index = self._index_for_text(clauses)
-        by_text = self._searched(index, as_it_is(fact, clauses), _MOST)
+        by_text = self._run_text_search(index, as_it_is(fact, clauses), _MOST)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:

@@ -96,15 +96,15 @@ class Corpus:
         """The texts that have any of the query's words, best first, equal scores by id."""
         scores: defaultdict[str, float] = defaultdict(float)
         for word in query_words(query):
-            for meant in self._meant_by(word):
+            for meant in self._match_word(word):
                 postings = self._postings[meant]
                 weight = self._weight(len(postings))
                 for key, count in postings:
-                    scores[key] += weight * self._saturated(count, self._lengths[key])
+                    scores[key] += weight * self._saturate(count, self._lengths[key])
         ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
         return ranked[:limit]
 
-    def _meant_by(self, word: str) -> Sequence[str]:
+    def _match_word(self, word: str) -> Sequence[str]:
         if word in self._postings:
             return (word,)
         if len(word) < _FUZZY_LENGTH:
@@ -114,7 +114,7 @@ class Corpus:
     def _weight(self, documents: int) -> float:
         return log(1 + (len(self._lengths) - documents + 0.5) / (documents + 0.5))
 
-    def _saturated(self, count: int, length: int) -> float:
+    def _saturate(self, count: int, length: int) -> float:
         return count / (count + _K1 * (1 - _B + _B * length / self._mean_length))
 
 
@@ -243,7 +243,7 @@ class _Nearest:
     def __init__(self, vectors: Sequence[bytes], limit: int) -> None:
         import numpy as np
 
-        self._queries = _normalised(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
+        self._queries = _normalise(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
         self._limit = limit
         self._heaps: list[list[tuple[float, _Reversed]]] = [[] for _ in vectors]
         self.length = self._queries.shape[1]
@@ -270,7 +270,7 @@ class _Nearest:
 
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(keys), self.length)
         # Even doubles differ in their last bits by the place of a vector in the batch.
-        scores = np.round((1.0 + self._queries @ _normalised(matrix).T) / 2.0, SCORE_DECIMALS)
+        scores = np.round((1.0 + self._queries @ _normalise(matrix).T) / 2.0, SCORE_DECIMALS)
         self.compared += len(keys)
         for heap, row in zip(self._heaps, scores.tolist(), strict=True):
             for key, score in zip(keys, row, strict=True):
@@ -306,7 +306,7 @@ class _Reversed:
         return hash(self.text)
 
 
-def _normalised(matrix: NDArray[Any]) -> NDArray[np.float64]:
+def _normalise(matrix: NDArray[Any]) -> NDArray[np.float64]:
     import numpy as np
 
     wide = matrix.astype(np.float64)

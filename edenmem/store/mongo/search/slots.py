@@ -75,7 +75,7 @@ class SlotPart(Connected):
         unset = {**OWN_FIELDS, **BESIDE_FIELDS}
         fields = codec.vector_fields(vector, model, self._storage() if vector else "array")
         if fields:
-            fields = placed(fields, digest, self._switch())
+            fields = place_vector(fields, digest, self._switch())
         return fields, {name: "" for name in unset if name not in fields}
 
     def _storage(self) -> Literal["array", "bindata"]:
@@ -136,7 +136,7 @@ class SlotPart(Connected):
         return False
 
 
-def placed(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
+def place_vector(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
     """The fields of a vector, which are given as those of the fact's own, where they belong now."""
     model = own.get(OWN.model)
     if switch is None or not isinstance(model, str) or not switch.is_beside(model):
@@ -190,6 +190,6 @@ def _switch_from(document: Document) -> VectorSwitch:
     }
     return VectorSwitch(
         **fields,
-        begun_at=codec.required_moment(document, "begun_at"),
+        begun_at=codec.require_moment(document, "begun_at"),
         switched_at=codec.moment(document.get("switched_at")),
     )

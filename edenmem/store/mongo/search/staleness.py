@@ -12,7 +12,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core.collection import BATCH, Document
 from edenmem.store.mongo.core.collections import BESIDE
-from edenmem.store.mongo.core.filters import Filter, fact_fields, grouped, object_id
+from edenmem.store.mongo.core.filters import Filter, fact_fields, group_filters, object_id
 from edenmem.store.mongo.memory.overview import OverviewPart
 from edenmem.store.mongo.search.slots import SlotPart, not_of_this_text, of_this_text, slot_of
 from edenmem.store.protocol.store import VectorCount
@@ -33,7 +33,7 @@ class StalenessPart(OverviewPart, SlotPart):
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
         """See `edenmem.store.protocol.store.Store.vector_model_names`."""
         found: set[str] = set()
-        for owner in grouped(scopes, fact_fields):
+        for owner in group_filters(scopes, fact_fields):
             names = self._facts.distinct("embedding_model", owner)
             for name in {name for name in names if isinstance(name, str) and name} - found:
                 of_model = {**owner, "embedding_model": name}
@@ -99,7 +99,7 @@ class StalenessPart(OverviewPart, SlotPart):
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `edenmem.store.protocol.store.Store.unsearchable`."""
-        owners = grouped(scopes, fact_fields)
+        owners = group_filters(scopes, fact_fields)
         if slot_of(self._switch(), model) is BESIDE:
             parts = [part for owner in owners for part in _parts(owner, model, is_beside=True)]
             return sum(map(self._facts.count, parts))

@@ -14,7 +14,7 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.indexes import IndexState
-from edenmem.models.switch import SwitchPhase, VectorSwitch, continued
+from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -55,7 +55,7 @@ class SwitchPart(SearchPart, StalenessPart):
             there = self.vector_switch()
             if there is None:  # it was ended at this moment
                 return self.begin_switch(switch)
-            switch = continued(there, switch)
+            switch = continue_switch(there, switch)
         self._known_switch = None
         self._make_index(switch)
         return switch
@@ -171,7 +171,7 @@ class SwitchPart(SearchPart, StalenessPart):
         for of_model in self._all_models(but=switch.model):
             documents = self._pages_by_id({**of_model, **of_this_text(switch.model)}, _VECTORS)
             for page in batched(documents, _PAGE):
-                yield self._facts.bulk([_settled(document) for document in page])[0]
+                yield self._facts.bulk([_settle_vector(document) for document in page])[0]
                 self._last_written[OWN.index] = [page[-1]["_id"]]
 
     def clear_beside(self) -> Iterator[int]:
@@ -197,7 +197,7 @@ def _index_of(switch: VectorSwitch) -> SearchIndex:
     return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
 
 
-def _settled(document: Document) -> UpdateOne:
+def _settle_vector(document: Document) -> UpdateOne:
     """The vector beside, in the place of the fact's own, unless the text was changed meanwhile."""
     same: dict[str, Any] = {"hash": document["hash"], BESIDE_HASH: document["hash"]}
     vector = {OWN.field: document[BESIDE.field], OWN.model: document[BESIDE.model]}

@@ -67,14 +67,14 @@ class DumpingPart(HistoryPart):
     ) -> Iterator[Record | Unreadable]:
         match kind:
             case RecordKind.MESSAGE:
-                return self._dumped_messages(wanted)
+                return self._dump_messages(wanted)
             case RecordKind.HISTORY:
-                return self._dumped_history(wanted)
+                return self._dump_history(wanted)
             case RecordKind.POLICY:  # whose documents have ids of their own, as they keep revisions
-                return iter(sorted(self._dumped(kind, self._policies, wanted), key=_scope_key))
+                return iter(sorted(self._dump_kind(kind, self._policies, wanted), key=_scope_key))
             case RecordKind.FACT if not with_vectors:
-                return self._dumped(kind, self._facts, wanted, codec.NO_VECTOR)
-        return self._dumped(kind, self._source(kind), wanted)
+                return self._dump_kind(kind, self._facts, wanted, codec.NO_VECTOR)
+        return self._dump_kind(kind, self._source(kind), wanted)
 
     def _source(self, kind: RecordKind) -> Collection:
         return {
@@ -90,7 +90,7 @@ class DumpingPart(HistoryPart):
             RecordKind.AUDIT: self._audit,
         }[kind]
 
-    def _dumped(
+    def _dump_kind(
         self,
         kind: RecordKind,
         source: Collection,
@@ -108,7 +108,7 @@ class DumpingPart(HistoryPart):
             if record is not None and _is_since(record, wanted.since):
                 yield record
 
-    def _dumped_messages(self, wanted: Selection) -> Iterator[Record | Unreadable]:
+    def _dump_messages(self, wanted: Selection) -> Iterator[Record | Unreadable]:
         """Session by session, each of which has a message that is in several."""
         sessions = {**_EACH, **_filter(RecordKind.SESSION, wanted)}
         for session in self._sessions.find(sessions, {"_id": 1}, sort=_BY_ID):
@@ -120,7 +120,7 @@ class DumpingPart(HistoryPart):
 
     # -- history -----------------------------------------------------------------------------
 
-    def _dumped_history(self, wanted: Selection) -> Iterator[Record | Unreadable]:
+    def _dump_history(self, wanted: Selection) -> Iterator[Record | Unreadable]:
         """What is written of each target, and the version that its document holds."""
         for target_type, source, projection, current in (
             ("consolidation", self._consolidated, None, _text_now),
@@ -166,7 +166,7 @@ def _versions(
 
 
 def _text_now(document: Document) -> Kept | None:
-    return text_version(document) if codec.stored_version(document) else None
+    return text_version(document) if codec.read_version(document) else None
 
 
 # -- filters -------------------------------------------------------------------------------------

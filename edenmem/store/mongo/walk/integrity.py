@@ -19,8 +19,8 @@ from edenmem.store.mongo.core.collections import FACT_KEY, FORMATIONS, MEMORY_IN
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
     Filter,
-    consolidated_filters,
-    consolidated_key,
+    build_consolidated_filters,
+    build_consolidated_key,
     id_parts,
     object_id,
 )
@@ -114,7 +114,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         """See `edenmem.store.protocol.integrity.Integrity.buffers`."""
         wanted = frozenset(scopes)
         found: dict[Scope, tuple[str, ...]] = {}
-        for document in self._find_all(self._consolidated, consolidated_filters(scopes)):
+        for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
             home = codec.consolidation_from(document).home
             if home in wanted:
                 taken = document.get("absorbed_ids") if document.get(MARK) else ()
@@ -122,8 +122,8 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 found[home] = (*ids, *codec.text_ids(taken))
         return found
 
-    def kept_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
-        """See `edenmem.store.protocol.integrity.Integrity.kept_versions`."""
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
+        """See `edenmem.store.protocol.integrity.Integrity.list_versions`."""
         found: dict[str, set[int]] = {}
         filters = [
             {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
@@ -174,8 +174,8 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                     related=(facts[0].id,),
                 )
 
-    def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.protocol.integrity.Integrity.shared_messages`."""
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `edenmem.store.protocol.integrity.Integrity.find_shared_messages`."""
         if has_keys(self._collection(FORMATIONS).indexes(), _MESSAGES_KEY):
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
@@ -197,8 +197,8 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 related=formations,
             )
 
-    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `edenmem.store.protocol.integrity.Integrity.lost_progress`."""
+    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `edenmem.store.protocol.integrity.Integrity.find_lost_progress`."""
         told: set[Any] = set()
         fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
         formations = self._formations.find(EVERYTHING, fields, sort=[("_id", 1)])
@@ -210,13 +210,13 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 self._sessions, [{"_id": {"$in": part}} for part in id_parts(keys)], seen
             )
             sessions = {session["_id"]: session for session in found}
-            reached = self._reached(sessions.values())
+            reached = self._read_cursor_times(sessions.values())
             for formation in applied:
                 key, agent = formation["session_id"], str(formation["agent_id"])
                 if key in told or key not in sessions or agent_id not in (None, agent):
                     continue
                 first = codec.text_ids(sessions[key].get("agents"))[:1] == (agent,)
-                if first and reached[key] < codec.required_moment(formation, "last_message_at"):
+                if first and reached[key] < codec.require_moment(formation, "last_message_at"):
                     told.add(key)
                     yield Finding(
                         target_type="session",
@@ -226,7 +226,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                         related=(str(formation["_id"]),),
                     )
 
-    def _reached(self, sessions: Iterable[Document]) -> dict[Any, datetime]:
+    def _read_cursor_times(self, sessions: Iterable[Document]) -> dict[Any, datetime]:
         """The time of the message to which the platform has come in each session."""
         cursors = {
             session["_id"]: sub_document(session.get("memory_context")).get(
@@ -238,16 +238,16 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
             {"_id": {"$in": part}} for part in id_parts(str(key) for key in cursors.values() if key)
         ]
         found = self._find_all(self._messages, filters, {"createdAt": 1})
-        times = {message["_id"]: codec.created(message) for message in found}
+        times = {message["_id"]: codec.read_creation_time(message) for message in found}
         return {
-            key: times.get(cursor) or codec.created({"_id": cursor})
+            key: times.get(cursor) or codec.read_creation_time({"_id": cursor})
             for key, cursor in cursors.items()
         }
 
-    def unfinished_changes(
+    def find_unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:
-        """See `edenmem.store.protocol.integrity.Integrity.unfinished_changes`."""
+        """See `edenmem.store.protocol.integrity.Integrity.find_unfinished_changes`."""
         begun: Filter = {"status": PENDING, "at": {"$lt": before}}
         for document in self._audit.find(begun):
             owner = codec.text_id(document.get("agent_id")) or ""
@@ -275,7 +275,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
 
     def finish_absorbing(self, scope: Scope) -> int:
         """See `edenmem.store.protocol.integrity.Integrity.finish_absorbing`."""
-        document = self._consolidated.find_one(consolidated_key(scope))
+        document = self._consolidated.find_one(build_consolidated_key(scope))
         text = None if document is None else codec.consolidation_from(document)
         if text is None:
             return 0

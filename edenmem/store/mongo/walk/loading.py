@@ -22,7 +22,7 @@ from edenmem.models.backup import (
     StoredSession,
     StoredUser,
     StoredVersion,
-    compared,
+    compare_records,
     version_id,
 )
 from edenmem.models.changes import AddReflection, AuditEntry, HistoryEntry
@@ -35,8 +35,8 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY
 from edenmem.store.mongo.core.filters import (
-    consolidated_filters,
-    consolidated_key,
+    build_consolidated_filters,
+    build_consolidated_key,
     id_parts,
     object_id,
     object_ids,
@@ -73,7 +73,7 @@ SAME = Loaded(status=LoadStatus.SAME)
 Answers = dict[int, Loaded]
 
 
-def refused(detail: str) -> Loaded:
+def refuse(detail: str) -> Loaded:
     """The store cannot have it."""
     return Loaded(status=LoadStatus.REFUSED, detail=detail)
 
@@ -103,7 +103,7 @@ class LoadingPart(DumpingPart, FormationsPart):
         fit: Callable[[Any], Loaded | None] = lambda record: None,
     ) -> Answers:
         """Insert what is new by its id; ``fit`` may have an answer of its own to a new record."""
-        answers = self._compared(kind, collection, records, read)
+        answers = self._compare_stored(kind, collection, records, read)
         for place, record in enumerate(records):
             if place not in answers and (found := fit(record)):
                 answers[place] = found
@@ -112,10 +112,10 @@ class LoadingPart(DumpingPart, FormationsPart):
         if not dry_run:
             taken = collection.insert_new([write(records[place]) for place in places])
         for order, place in enumerate(places):
-            answers[place] = refused(why_not) if order in taken else ADDED
+            answers[place] = refuse(why_not) if order in taken else ADDED
         return answers
 
-    def _compared(
+    def _compare_stored(
         self,
         kind: RecordKind,
         collection: Collection,
@@ -128,7 +128,7 @@ class LoadingPart(DumpingPart, FormationsPart):
         documents = self._find_all(collection, filters, projection)
         stored = {str(document["_id"]): document for document in documents}
         return {
-            place: compared(kind, read(stored[record.id]), record)
+            place: compare_records(kind, read(stored[record.id]), record)
             for place, record in enumerate(records)
             if record.id in stored
         }
@@ -162,10 +162,10 @@ class LoadingPart(DumpingPart, FormationsPart):
 
         def fit(account: StoredAgent | StoredUser) -> Loaded | None:
             if reason := self.refusal(account):
-                return refused(reason)
+                return refuse(reason)
             key = {"type": kind.value, "username": account.username}
             if account.username in named or self._users.find_one(key, {"_id": 1}):
-                return refused(taken)
+                return refuse(taken)
             named.add(account.username)
             return None
 
@@ -179,10 +179,10 @@ class LoadingPart(DumpingPart, FormationsPart):
             self._sessions,
             records,
             dry_run,
-            write=lambda session: _session_document(self._owned(session)),
+            write=lambda session: _session_document(self._assign_owner(session)),
             read=session_record,
             why_not="another session has this id",
-            fit=lambda session: refused(reason) if (reason := self.refusal(session)) else None,
+            fit=lambda session: refuse(reason) if (reason := self.refusal(session)) else None,
         )
         if not dry_run:  # the cold run is to look at them, old as they may be
             self._cold.bulk(
@@ -205,17 +205,17 @@ class LoadingPart(DumpingPart, FormationsPart):
         """A message that is there for another session only joins this one too."""
         filters = [{"_id": {"$in": part}} for part in id_parts(message.id for message in records)]
         stored = {str(one["_id"]): one for one in self._find_all(self._messages, filters)}
-        known = set() if dry_run else self._known_sessions(records)
+        known = set() if dry_run else self._find_session_ids(records)
         answers: Answers = {}
         new: dict[str, int] = {}
         for place, message in enumerate(records):
             document = stored.get(message.id)
             if document is not None:
-                answers[place] = self._joined(document, message, dry_run)
+                answers[place] = self._join_message(document, message, dry_run)
             elif not dry_run and message.session_id not in known:
-                answers[place] = refused(f"there is no session {message.session_id}")
+                answers[place] = refuse(f"there is no session {message.session_id}")
             elif reason := self.refusal(message):
-                answers[place] = refused(reason)
+                answers[place] = refuse(reason)
             elif message.id in new:  # twice in one batch: of two sessions
                 answers[place] = ADDED
             else:
@@ -225,7 +225,7 @@ class LoadingPart(DumpingPart, FormationsPart):
             documents = [host_codec.message_document(records[place]) for place in places]
             taken = self._messages.insert_new(documents)
             answers |= {
-                place: refused("another message has this id") if order in taken else ADDED
+                place: refuse("another message has this id") if order in taken else ADDED
                 for order, place in enumerate(places)
             }
             for place, message in enumerate(records):
@@ -233,14 +233,14 @@ class LoadingPart(DumpingPart, FormationsPart):
                     self._join(message)
         return {**answers, **dict.fromkeys(set(new.values()) - answers.keys(), ADDED)}
 
-    def _known_sessions(self, messages: Iterable[Message]) -> set[str]:
+    def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
         ids = id_parts(message.session_id for message in messages)
         filters = [{"_id": {"$in": part}} for part in ids]
         return {str(one["_id"]) for one in self._find_all(self._sessions, filters, {"_id": 1})}
 
-    def _joined(self, document: Document, message: Message, dry_run: bool) -> Loaded:
+    def _join_message(self, document: Document, message: Message, dry_run: bool) -> Loaded:
         stored = host_codec.message_from(document, message.session_id)
-        answer = compared(RecordKind.MESSAGE, stored, message)
+        answer = compare_records(RecordKind.MESSAGE, stored, message)
         if answer.status is not LoadStatus.SAME:
             return answer
         if message.session_id in codec.text_ids(document.get("session")):
@@ -260,28 +260,28 @@ class LoadingPart(DumpingPart, FormationsPart):
         answers: Answers = {}
         for place, policy in enumerate(records):
             if policy.home in stored:
-                answers[place] = compared(RecordKind.POLICY, stored[policy.home], policy)
+                answers[place] = compare_records(RecordKind.POLICY, stored[policy.home], policy)
         places = [place for place in range(len(records)) if place not in answers]
         failed: set[int] = set()
         if not dry_run:
             _, failed = self._policies.bulk([_policy_update(records[place]) for place in places])
             self._touch({records[place].home for place in places})
         for order, place in enumerate(places):
-            answers[place] = refused("it was written meanwhile") if order in failed else ADDED
+            answers[place] = refuse("it was written meanwhile") if order in failed else ADDED
         return answers
 
     def _load_consolidation(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
         self._demand_keys((CONSOLIDATED_KEY,))
         stored: dict[Scope, Consolidation] = {}
         scopes = [text.home for text in records]
-        for document in self._find_all(self._consolidated, consolidated_filters(scopes)):
+        for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
             text = text_record(document)
             stored[text.home] = text
         answers: Answers = {}
         buffers: list[int] = []
         for place, text in enumerate(records):
             if text.home in stored and (stored[text.home].version or not text.version):
-                answers[place] = compared(RecordKind.CONSOLIDATION, stored[text.home], text)
+                answers[place] = compare_records(RecordKind.CONSOLIDATION, stored[text.home], text)
             elif text.home in stored:
                 buffers.append(place)
         new = [p for p in range(len(records)) if p not in answers and p not in buffers]
@@ -291,7 +291,7 @@ class LoadingPart(DumpingPart, FormationsPart):
             self._consolidated.bulk([_first_text(records[p]) for p in buffers])
             self._touch({records[place].home for place in (*new, *buffers)})
         for order, place in enumerate(new):
-            answers[place] = refused("another text has this id") if order in taken else ADDED
+            answers[place] = refuse("another text has this id") if order in taken else ADDED
         return {**answers, **dict.fromkeys(buffers, ADDED)}
 
     def _load_reflection(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
@@ -314,7 +314,7 @@ class LoadingPart(DumpingPart, FormationsPart):
     def _fill(self, reflections: Iterable[Reflection]) -> None:
         """Put those that are pending and in no buffer into theirs."""
         waiting = [one for one in reflections if not one.absorbed]
-        filters = consolidated_filters({one.home for one in waiting})
+        filters = build_consolidated_filters({one.home for one in waiting})
         placed: set[str] = set()
         for document in self._find_all(self._consolidated, filters):
             for field in ("unabsorbed_ids", "absorbed_ids"):
@@ -430,7 +430,7 @@ def _policy_update(policy: Policy) -> UpdateOne:
 def _text_document(text: Consolidation) -> Document:
     now = utc_now()
     document: Document = {
-        **consolidated_key(text.home),
+        **build_consolidated_key(text.home),
         "_id": object_id(text.id),
         "consolidated_content": "",
         "word_limit": text.word_limit,
@@ -459,9 +459,9 @@ def _text_document(text: Consolidation) -> Document:
 def _first_text(text: Consolidation) -> UpdateOne:
     """The text of a scope whose document holds a buffer only."""
     fields = _text_document(text)
-    kept = {*consolidated_key(text.home), "_id", "unabsorbed_ids", "createdAt"}
+    kept = {*build_consolidated_key(text.home), "_id", "unabsorbed_ids", "createdAt"}
     new = {name: value for name, value in fields.items() if name not in kept}
-    return UpdateOne({**consolidated_key(text.home), "version": None}, {"$set": new})
+    return UpdateOne({**build_consolidated_key(text.home), "version": None}, {"$set": new})
 
 
 _OF_ANOTHER = Loaded(status=LoadStatus.KEPT, detail="what it is a version of is another here")
@@ -508,7 +508,7 @@ class HistoryLoadingPart(LoadingPart):
         filters = [{"_id": {"$in": part}} for part in id_parts(one.target_id for one in records)]
         targets = {}
         for document in self._find_all(collection, filters, codec.NO_VECTOR):
-            if target_type == "fact" or codec.stored_version(document):
+            if target_type == "fact" or codec.read_version(document):
                 targets[str(document["_id"])] = _Target(
                     codec.version_filter(document),
                     read(document),
@@ -530,7 +530,7 @@ class _Load:
         """The answer to one version; what follows from it is noted."""
         known = self._past.get(_id(record))
         if known is not None:
-            return compared(RecordKind.HISTORY, _record(known), record)
+            return compare_records(RecordKind.HISTORY, _record(known), record)
         version = _version(record)
         target = self._targets.get(record.target_id)
         if target is None or _is_past(version, target.current):
@@ -543,7 +543,7 @@ class _Load:
         elif _origin(version) == _origin(target.current):
             return SAME
         elif target.is_marked:
-            return compared(RecordKind.HISTORY, _record(target.current), record)
+            return compare_records(RecordKind.HISTORY, _record(target.current), record)
         self.marks.append(UpdateOne(target.key, {"$set": _mark(version)}))
         target.current, target.is_marked = version, True
         return ADDED

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from edenmem.errors import ScopeError
-from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
+from edenmem.models.forgetting import FORGOTTEN, Passage, list_texts, origin_in
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.common.formation_words import wording_of
@@ -138,20 +138,20 @@ def _of_history(document: Document) -> Iterator[Passage]:
     texts, snapshot = [entry.content], None
     if entry.snapshot is not None:
         snapshot = msgspec.to_builtins(entry.snapshot)
-        texts += written_in(snapshot)
+        texts += list_texts(snapshot)
     text = "\n".join(texts)
     if text and text != FORGOTTEN:
-        yield _kept("history", entry, text, snapshot)
+        yield _build_passage("history", entry, text, snapshot)
 
 
 def _of_audit(document: Document) -> Iterator[Passage]:
     entry = audit_from(document)
-    text = "\n".join((*written_in(entry.before, entry.after), entry.reason)).strip()
+    text = "\n".join((*list_texts(entry.before, entry.after), entry.reason)).strip()
     if text:
-        yield _kept("audit", entry, text, entry.before, entry.after)
+        yield _build_passage("audit", entry, text, entry.before, entry.after)
 
 
-def _kept(place: str, entry: Any, text: str, *documents: dict[str, Any] | None) -> Passage:
+def _build_passage(place: str, entry: Any, text: str, *documents: dict[str, Any] | None) -> Passage:
     session_id, sources = origin_in(*documents)
     return Passage(
         place=place,

@@ -18,7 +18,7 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import (
     Filter,
-    consolidated_key,
+    build_consolidated_key,
     fact_fields,
     object_id,
     owner_fields,
@@ -69,11 +69,11 @@ class _Walk(NamedTuple):
     projection: Filter | None = None
 
 
-def _checked_history(document: Document) -> None:
+def _check_history(document: Document) -> None:
     history_from(document)
 
 
-def _checked_audit(document: Document) -> None:
+def _check_audit(document: Document) -> None:
     entry = audit_from(document)
     if not all(isinstance(kept, dict | None) for kept in (entry.before, entry.after)):
         raise ValueError("what was, or is, is no document")
@@ -94,12 +94,12 @@ _WALKS: dict[RecordKind, _Walk] = {
     "consolidation": _Walk(
         lambda store: store._consolidated,
         codec.consolidation_from,
-        lambda item: consolidated_key(item.home),
+        lambda item: build_consolidated_key(item.home),
     ),
     "policy": _Walk(lambda store: store._policies, codec.policy_from, _session_owner),
     "formation": _Walk(lambda store: store._formations, formation_from, projection={"changes": 0}),
-    "history": _Walk(lambda store: store._history, _checked_history),
-    "audit": _Walk(lambda store: store._audit, _checked_audit),
+    "history": _Walk(lambda store: store._history, _check_history),
+    "audit": _Walk(lambda store: store._audit, _check_audit),
 }
 
 
@@ -165,18 +165,18 @@ def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
         if isinstance(found, list) and value in found:
             continue  # as some old documents have their scope
         if found != value or type(found) is not type(value):
-            yield f"{field} is {_shown(found)}, and is looked for as {_shown(value)}"
+            yield f"{field} is {_format_value(found)}, and is looked for as {_format_value(value)}"
     for field in _TIMES:
         found = document.get(field)
         if found is not None and codec.moment(found) is None:
-            yield f"{field} is no time: {_shown(found)}"
+            yield f"{field} is no time: {_format_value(found)}"
     for field in _LISTS:
         found = document.get(field)
         if not isinstance(found, list | dict | None):  # old documents have a dict for a list
-            yield f"{field} is no list: {_shown(found)}"
+            yield f"{field} is no list: {_format_value(found)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "not there"
     return (

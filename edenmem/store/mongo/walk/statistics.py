@@ -16,7 +16,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.core.sums import counted
+from edenmem.store.mongo.core.sums import count_or_zero
 from edenmem.store.mongo.memory.overview import OverviewPart, scope_of
 
 #: What a model's calls are added up to.
@@ -26,10 +26,10 @@ _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
 class StatisticsPart(OverviewPart):
     """See `edenmem.store.protocol.statistics.Statistics`."""
 
-    def formed_by_day(
+    def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
-        """See `Statistics.formed_by_day`."""
+        """See `Statistics.count_by_day`."""
         counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
         for match in self._agent_kinds(agent_id):
             for name, collection in (("facts", self._facts), ("reflections", self._reflections)):
@@ -94,7 +94,7 @@ class StatisticsPart(OverviewPart):
         facts = never = accesses = repeated = 0
         for agent in self._agents_named(agent_id):
             match: Filter = {"agent_id": object_id(agent)}
-            accessed = counted("$access_count")
+            accessed = count_or_zero("$access_count")
             group = {
                 "_id": None,
                 "facts": {"$sum": 1},
@@ -176,9 +176,9 @@ def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
             "$group": {
                 "_id": {"day": _day(f"${at}"), "model": f"${calls}.model"},
                 "calls": {"$sum": 1},
-                "input_tokens": {"$sum": counted(f"${calls}.input_tokens")},
-                "output_tokens": {"$sum": counted(f"${calls}.output_tokens")},
-                "cost": {"$sum": counted(f"${calls}.cost")},
+                "input_tokens": {"$sum": count_or_zero(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
+                "cost": {"$sum": count_or_zero(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
             }
         },

@@ -13,9 +13,9 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.filters import (
     Filter,
-    consolidated_filters,
+    build_consolidated_filters,
     fact_fields,
-    grouped,
+    group_filters,
     id_parts,
     object_id,
     object_ids,
@@ -65,8 +65,8 @@ class TracingPart(FormationsPart):
 
     # -- who, and where ----------------------------------------------------------------------
 
-    def known_agents(self) -> list[str]:
-        """See `edenmem.store.protocol.erasure.Erasing.known_agents`."""
+    def find_agent_ids(self) -> list[str]:
+        """See `edenmem.store.protocol.erasure.Erasing.find_agent_ids`."""
         ids = {agent.id for agent in self.agents()}
         ids.update(str(value) for value in self._audit.distinct("agent_id") if value)
         for collection in (self._facts, self._reflections, self._policies):
@@ -122,10 +122,12 @@ class TracingPart(FormationsPart):
             names.update(name for each in found if (name := codec.text(each.get("name"))))
         return sorted(names)
 
-    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
-        """See `edenmem.store.protocol.erasure.Erasing.said_by`."""
+    def find_message_ids(
+        self, accounts: Sequence[str], session_ids: Sequence[str]
+    ) -> Iterator[str]:
+        """See `edenmem.store.protocol.erasure.Erasing.find_message_ids`."""
         for session_id in session_ids:
-            yield from map(str, self._said(session_id, accounts))
+            yield from map(str, self._find_said_messages(session_id, accounts))
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
         """See `edenmem.store.protocol.erasure.Erasing.authors`."""
@@ -162,36 +164,36 @@ class TracingPart(FormationsPart):
 
     # -- reflections and texts ---------------------------------------------------------------
 
-    def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
-        """See `edenmem.store.protocol.erasure.Erasing.derived_from`."""
+    def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+        """See `edenmem.store.protocol.erasure.Erasing.find_derived`."""
         filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
         found = map(codec.reflection_from, self._find_all(self._reflections, filters))
         return list({reflection.id: reflection for reflection in found}.values())
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
         """See `edenmem.store.protocol.erasure.Erasing.trace_reflections`."""
-        for document in self._traced(self._reflections, self._reflection_filters(traces)):
+        for document in self._trace(self._reflections, self._reflection_filters(traces)):
             yield codec.reflection_from(document)
 
     def trace_texts(self, traces: Traces) -> Iterator[Passage]:
         """See `edenmem.store.protocol.erasure.Erasing.trace_texts`."""
-        for document in self._traced(self._facts, self._fact_filters(traces)):
+        for document in self._trace(self._facts, self._fact_filters(traces)):
             fact = codec.fact_from(document)
             yield passage("fact", fact.id, fact.content, fact.home)
         for reflection in self.trace_reflections(traces):
             yield passage("reflection", reflection.id, reflection.content, reflection.home)
-        for document in self._traced(self._consolidated, consolidated_filters(traces.scopes)):
+        for document in self._trace(self._consolidated, build_consolidated_filters(traces.scopes)):
             text = codec.consolidation_from(document)
             if text.consolidated_content:
                 yield passage("consolidation", text.id, text.consolidated_content, text.home)
 
     def _fact_filters(self, traces: Traces) -> list[Filter]:
-        return [*grouped(traces.scopes, fact_fields), *source_filters(traces.sources)]
+        return [*group_filters(traces.scopes, fact_fields), *source_filters(traces.sources)]
 
     def _reflection_filters(self, traces: Traces) -> list[Filter]:
-        return [*grouped(traces.scopes, owner_fields), *source_filters(traces.sources)]
+        return [*group_filters(traces.scopes, owner_fields), *source_filters(traces.sources)]
 
-    def _traced(self, collection: Collection, filters: Sequence[Filter]) -> Iterator[Document]:
+    def _trace(self, collection: Collection, filters: Sequence[Filter]) -> Iterator[Document]:
         """What any filter finds, without vectors, each once."""
         seen: set[Any] = set()
         for filter in filters:
@@ -214,11 +216,11 @@ class TracingPart(FormationsPart):
 
         keys = key_filters(traces.scopes)
         policies = id_parts(str(policy_id(scope)) for scope in traces.scopes)
-        texts = self._traced(self._consolidated, consolidated_filters(traces.scopes))
+        texts = self._trace(self._consolidated, build_consolidated_filters(traces.scopes))
         counts = {
             "facts": different(self._facts, self._fact_filters(traces)),
             "reflections": different(self._reflections, self._reflection_filters(traces)),
-            "texts": sum(1 for document in texts if codec.stored_version(document)),
+            "texts": sum(1 for document in texts if codec.read_version(document)),
             "policies": count(
                 self._policies, ({"_id": {"$in": part}, "version": {"$gt": 0}} for part in policies)
             ),
@@ -226,32 +228,34 @@ class TracingPart(FormationsPart):
             "audit entries (emptied)": count(
                 self._audit, ({**key, **FULL} for key in (*keys, *account_filters(traces)))
             ),
-            "formations (emptied)": sum(1 for _ in self._unsettled(traces)),
+            "formations (emptied)": sum(1 for _ in self._find_unsettled(traces)),
             "cached contexts": self._count_contexts(traces.agents),
         }
         return {kind: number for kind, number in counts.items() if number}
 
-    def _unsettled(self, traces: Traces) -> Iterator[Document]:
+    def _find_unsettled(self, traces: Traces) -> Iterator[Document]:
         """The formations that hold something, or may still be gone on with."""
         for session_id in traces.own:
             yield from self._formations.find(
                 {**_of(session_id, traces.agent_id), "$or": UNSETTLED}, {"changes": 0}
             )
         for session_id in traces.shared:
-            said = self._said(session_id, traces.accounts)
+            said = self._find_said_messages(session_id, traces.accounts)
             held = {**_of(session_id, traces.agent_id), "$or": UNSETTLED}
             for document in self._formations.find(held, {"changes": 0}) if said else ():
                 if not said.keys().isdisjoint(ids_of_formation(document)):
                     yield document
 
-    def _said(self, session_id: str, accounts: Sequence[str] | None) -> dict[Any, Document]:
+    def _find_said_messages(
+        self, session_id: str, accounts: Sequence[str] | None
+    ) -> dict[Any, Document]:
         """The messages of a session, or those of the accounts, in order, without contents."""
         filter: Filter = {"session": object_id(session_id)}
         if accounts is not None:
             filter |= {"role": "user", "sender": {"$in": object_ids(accounts)}}
         found = self._messages.find(filter, {"createdAt": 1})
         in_order = sorted(
-            found, key=lambda document: (codec.created(document), str(document["_id"]))
+            found, key=lambda document: (codec.read_creation_time(document), str(document["_id"]))
         )
         return {document["_id"]: document for document in in_order}
 

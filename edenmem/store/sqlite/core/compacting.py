@@ -12,9 +12,9 @@ from __future__ import annotations
 import sqlite3
 
 from edenmem.models.forgetting import Compaction
-from edenmem.store.sqlite.core.faults import translated
+from edenmem.store.sqlite.core.faults import translate_errors
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.core.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import normalise_for_index, scope_word
 
 #: What no command of ours reaches.
 _BEYOND = (
@@ -29,7 +29,7 @@ class Compacting(Part):
 
     def compact(self) -> Compaction:
         self._make_text_index_anew()
-        with translated(self._db.path):
+        with translate_errors(self._db.path):
             return self._rewrite()
 
     def _rewrite(self) -> Compaction:
@@ -53,7 +53,7 @@ class Compacting(Part):
     def _make_text_index_anew(self) -> None:
         with self._db.writing() as connection:
             connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
-            connection.create_function("indexed_form", 1, indexed_form, deterministic=True)
+            connection.create_function("indexed_form", 1, normalise_for_index, deterministic=True)
             connection.create_function("scope_word", 1, scope_word, deterministic=True)
             connection.execute(
                 "INSERT INTO facts_text (rowid, scope, content)"

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from edenmem.errors import StoreError, WriteRefused
-from edenmem.store.sqlite.core.faults import translated
+from edenmem.store.sqlite.core.faults import translate_errors
 from edenmem.store.sqlite.core.schema import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -63,7 +63,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one state of the database for as long as it is held."""
-        with translated(self.path), self._borrowed() as connection:
+        with translate_errors(self.path), self._borrow() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -77,9 +77,9 @@ class Database:
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         with (
-            translated(self.path),
+            translate_errors(self.path),
             self._my_turn(),
-            self._borrowed() as connection,
+            self._borrow() as connection,
             _transaction(connection),
         ):
             yield connection
@@ -90,7 +90,7 @@ class Database:
         process writes. What SQLite raises comes as it is."""
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
-        with self._my_turn(), self._borrowed() as connection:
+        with self._my_turn(), self._borrow() as connection:
             yield connection
 
     @contextmanager
@@ -110,7 +110,7 @@ class Database:
     # -- connections -------------------------------------------------------------------------
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrow(self) -> Iterator[sqlite3.Connection]:
         if self._forked_in_use:
             raise StoreError(
                 f"{self.path} was in use when this process was forked from another",
@@ -234,7 +234,7 @@ class Database:
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         made: list[str] = []
-        with translated(self.path), self._my_turn():
+        with translate_errors(self.path), self._my_turn():
             made += self._make_file()
             if file_state(self.path) is FileState.CURRENT and not made:
                 return made
@@ -249,7 +249,7 @@ class Database:
         try:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
             with _transaction(connection):
-                if upgrading.applied(connection):  # made meanwhile, or older
+                if upgrading.read_applied(connection):  # made meanwhile, or older
                     self._demand_current(connection)
                 taken = upgrading.take_pending(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -267,7 +267,7 @@ class Database:
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         self._demand_file()
-        with translated(self.path), self._my_turn():
+        with translate_errors(self.path), self._my_turn():
             self.close()  # what was prepared for one schema is not used with another
             connection = self._connect(writable=True)
             try:
@@ -281,7 +281,7 @@ class Database:
     def looking(self) -> Iterator[sqlite3.Connection]:
         """A connection that reads, whatever schema the file has."""
         self._demand_file()
-        with translated(self.path):
+        with translate_errors(self.path):
             connection = self._connect_for_reading()
             try:
                 yield connection

@@ -44,7 +44,7 @@ _FAULTS: dict[int, tuple[str, str | None]] = {
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system raise about the file into a `StoreError`.
 
     Text or numbers that no database can hold are an `InputError`. A programming error of ours

@@ -31,7 +31,7 @@ class Migrating(Part):
         had: dict[str, int] = {}
         if file_state(self._db.path) not in (FileState.MISSING, FileState.EMPTY):
             with self._db.looking() as connection:
-                had = upgrading.applied(connection)
+                had = upgrading.read_applied(connection)
         return [
             SchemaStep(
                 number=step.number,

@@ -9,7 +9,7 @@ from edenmem.errors import ConflictError
 from edenmem.store.common import migrations
 
 
-def applied(connection: sqlite3.Connection) -> dict[str, int]:
+def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
     """The migrations that the file has had, and when (in milliseconds)."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchone()
     return dict(connection.execute("SELECT name, applied_at FROM migrations")) if known else {}
@@ -18,7 +18,7 @@ def applied(connection: sqlite3.Connection) -> dict[str, int]:
 def take_pending(connection: sqlite3.Connection) -> list[str]:
     """Take the steps that the file has not had; their names."""
     taken = []
-    for migration in migrations.pending(applied(connection)):
+    for migration in migrations.pending(read_applied(connection)):
         migration.up("sqlite", connection)
         connection.execute(
             "INSERT INTO migrations VALUES (?, ?, ?)",
@@ -35,7 +35,7 @@ def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
     Raises:
         ConflictError: one of them has no way back.
     """
-    had = applied(connection)
+    had = read_applied(connection)
     steps = [each for each in migrations.migrations() if each.number > to and each.name in had]
     for step in steps:
         if reason := step.no_way_back():

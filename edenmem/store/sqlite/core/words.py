@@ -42,7 +42,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     )
 
 
-def indexed_form(text: str) -> str:
+def normalise_for_index(text: str) -> str:
     """The text as it is given to the index. Never changed without a migration: the index can
     only forget a fact if it is given the very words that it was taught."""
     if text.isascii():
@@ -82,7 +82,7 @@ def query_words(query: str) -> list[str]:
     return ([word for word in words if word not in STOP_WORDS] or words)[:MOST_WORDS]
 
 
-def quoted(word: str) -> str:
+def quote(word: str) -> str:
     """A word or phrase as an FTS5 string: whatever is in it is text, never syntax."""
     return '"' + word.replace('"', '""').replace("\0", " ") + '"'
 

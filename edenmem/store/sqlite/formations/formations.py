@@ -97,7 +97,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
             formation.session_id,
             formation.agent_id,
             formation.seq,
-            _stored_status(formation.status),
+            _encode_status(formation.status),
             formation.trigger.value,
             to_ms(formation.last_message_at),
             to_ms(formation.created_at),
@@ -132,7 +132,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     return True
 
 
-def _stored_status(status: FormationStatus) -> str:
+def _encode_status(status: FormationStatus) -> str:
     """A superseded formation is known by its list of messages; the table knows no such status."""
     return (FormationStatus.APPLIED if status is FormationStatus.SUPERSEDED else status).value
 
@@ -191,7 +191,7 @@ class Formations(Part):
         now: datetime,
     ) -> bool:
         with self._db.writing() as connection:
-            found = _claimed(connection, formation_id, worker)
+            found = _find_claimed(connection, formation_id, worker)
             if found is None:
                 return False
             connection.execute(
@@ -224,7 +224,7 @@ class Formations(Part):
         usage: Sequence[CallUsage] = (),
     ) -> bool:
         with self._db.writing() as connection:
-            found = _claimed(connection, formation_id, worker)
+            found = _find_claimed(connection, formation_id, worker)
             if found is None:
                 return False
             connection.execute(
@@ -251,7 +251,7 @@ class Formations(Part):
         usage: Sequence[CallUsage] = (),
     ) -> bool:
         with self._db.writing() as connection:
-            found = _claimed(connection, formation_id, worker)
+            found = _find_claimed(connection, formation_id, worker)
             if found is None:
                 return False
             connection.execute(
@@ -386,7 +386,9 @@ def apply_recorded(
     return results
 
 
-def _claimed(connection: sqlite3.Connection, formation_id: str, worker: str) -> Formation | None:
+def _find_claimed(
+    connection: sqlite3.Connection, formation_id: str, worker: str
+) -> Formation | None:
     """The formation, if it is claimed by this worker."""
     found = find_formation(connection, formation_id)
     if found is None or found.status is not FormationStatus.CLAIMED or found.worker != worker:

@@ -35,7 +35,7 @@ _TOTALS = """
 class Ledger(Part):
     """See `edenmem.store.protocol.store.Store`."""
 
-    def unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))
         with self._db.reading() as connection:
             rows = connection.execute(

@@ -181,7 +181,7 @@ class Messages(Part):
 
     # -- the cached context ------------------------------------------------------------------
 
-    def cached_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+    def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
         with self._db.reading() as connection:
             row = connection.execute(
                 "SELECT xml, fingerprint, built_at FROM cached_contexts"

@@ -12,7 +12,7 @@ import msgspec
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
-from edenmem.store.sqlite.core.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import normalise_for_index, scope_word
 from edenmem.store.sqlite.memory import vectors
 
 
@@ -25,7 +25,7 @@ class StoredFact(msgspec.Struct, frozen=True):
     model_id: int | None
 
 
-def _stored(
+def _read_stored(
     connection: sqlite3.Connection, where: str, values: tuple[object, ...]
 ) -> StoredFact | None:
     select = codec.FACT_WITH_VECTOR.replace(
@@ -37,7 +37,7 @@ def _stored(
 
 def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None:
     """The fact with this id, in whatever scope."""
-    return _stored(connection, "f.id = ?", (fact_id,))
+    return _read_stored(connection, "f.id = ?", (fact_id,))
 
 
 def stored_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
@@ -173,12 +173,12 @@ def put_beside(
 def _index_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
     connection.execute(
         "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
-        (number, scope_word(scope_id), indexed_form(content)),
+        (number, scope_word(scope_id), normalise_for_index(content)),
     )
 
 
 def _forget_text(connection: sqlite3.Connection, old: StoredFact) -> None:
     connection.execute(
         "INSERT INTO facts_text (facts_text, rowid, scope, content) VALUES ('delete', ?, ?, ?)",
-        (old.number, scope_word(old.scope_id), indexed_form(old.fact.content)),
+        (old.number, scope_word(old.scope_id), normalise_for_index(old.fact.content)),
     )

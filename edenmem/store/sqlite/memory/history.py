@@ -151,7 +151,7 @@ class Chronicle(Part):
         then: dict[str, Fact] = {}
         with self._db.reading() as connection:
             for number in scopes.numbers_of(connection, scopes_).values():
-                moved = self._moved_since(connection, number, at)
+                moved = self._find_moved(connection, number, at)
                 standing = connection.execute(
                     f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at <= ?"
                     " ORDER BY f.recent_at DESC, f.id LIMIT ?",
@@ -167,7 +167,7 @@ class Chronicle(Part):
         return _newest_first(then.values())[:limit]
 
     @staticmethod
-    def _moved_since(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:
+    def _find_moved(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:
         """A scope's facts that were there by then and were rewritten, removed or restored later,
         as they are now or as they went."""
         moved = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from edenmem.models.search import Candidate
 from edenmem.store.sqlite.core.part import json_array
-from edenmem.store.sqlite.core.words import query_words, quoted, scope_word
+from edenmem.store.sqlite.core.words import query_words, quote, scope_word
 
 #: More scopes than this are joined instead of being words of the query.
 _MOST_SCOPE_WORDS = 32
@@ -78,10 +78,10 @@ class TextQuery:
 
     def best(self, query: str, limit: int) -> list[Candidate]:
         """The facts that match any of the query's words, best first, equal ones by id."""
-        words = self._known_words(query_words(query))
+        words = self._correct_words(query_words(query))
         if not words:
             return []
-        ranked, values = self._ranked(words)
+        ranked, values = self._build_ranking(words)
         if self._conditions:
             return self._candidates(
                 f"SELECT f.id, ranked.score FROM ({ranked}) ranked JOIN facts f USING (fact_no)"
@@ -108,7 +108,7 @@ class TextQuery:
     def _candidates(self, statement: str, values: tuple[Any, ...]) -> list[Candidate]:
         return [Candidate(*row) for row in self._db.execute(statement, values)]
 
-    def _ranked(self, words: Sequence[str]) -> tuple[str, list[Any]]:
+    def _build_ranking(self, words: Sequence[str]) -> tuple[str, list[Any]]:
         """A statement for ``fact_no`` and ``score`` of what matches, and its values."""
         total = self._total()
         if total is None:
@@ -137,16 +137,16 @@ class TextQuery:
     def _occurrences(self, word: str) -> int:
         count: int = self._db.execute(
             "SELECT count(*) FROM facts_text WHERE facts_text MATCH ?",
-            (f"content : {quoted(word)}",),
+            (f"content : {quote(word)}",),
         ).fetchone()[0]
         return count
 
     def _match(self, words: Sequence[str]) -> str:
-        return f"{self._within}content : ({' OR '.join(map(quoted, words))})"
+        return f"{self._within}content : ({' OR '.join(map(quote, words))})"
 
     # -- misspellings ------------------------------------------------------------------------
 
-    def _known_words(self, words: Sequence[str]) -> list[str]:
+    def _correct_words(self, words: Sequence[str]) -> list[str]:
         """The words, with those that the vocabulary lacks replaced by their neighbours."""
         known: list[str] = []
         unknown: list[str] = []
@@ -165,7 +165,7 @@ class TextQuery:
     def _occurs(self, word: str) -> bool:
         row = self._db.execute(
             "SELECT 1 FROM facts_text WHERE facts_text MATCH ? LIMIT 1",
-            (f"content : {quoted(word)}",),
+            (f"content : {quote(word)}",),
         ).fetchone()
         return row is not None
 

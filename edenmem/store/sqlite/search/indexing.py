@@ -17,7 +17,7 @@ from edenmem.models.integrity import Finding
 from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.core.words import indexed_form, scope_word
+from edenmem.store.sqlite.core.words import normalise_for_index, scope_word
 from edenmem.store.sqlite.memory.vectors import code_of
 
 TEXT, CODES = "facts_text", "vector_codes"
@@ -175,7 +175,10 @@ def _rebuild_text(connection: sqlite3.Connection) -> None:
     rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
     connection.executemany(
         "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
-        ((number, scope_word(scope), indexed_form(content)) for number, scope, content in rows),
+        (
+            (number, scope_word(scope), normalise_for_index(content))
+            for number, scope, content in rows
+        ),
     )
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
 

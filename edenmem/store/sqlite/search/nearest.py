@@ -265,7 +265,7 @@ class Nearest:
         else:
             facts, scores = self._likely(facts, queries, limit, floor)
         return [
-            self._ranked(facts[column >= floor], column[column >= floor], limit)
+            self._rank(facts[column >= floor], column[column >= floor], limit)
             for column in scores.T
         ]
 
@@ -284,7 +284,7 @@ class Nearest:
         depths = [min(max(OVERSAMPLING * limit, FEWEST_EXACT), self.total)] * len(queries)
         leading = [_leading(each, depth) for each, depth in zip(guesses, depths, strict=True)]
         head = max(2 * limit, _FIRST)
-        known = self._compared(facts, queries, [places[:head] for places in leading])
+        known = self._score_exactly(facts, queries, [places[:head] for places in leading])
         going = set(range(len(queries)))
         while going:
             wanted = []
@@ -292,7 +292,7 @@ class Nearest:
                 least = self._least(guesses[number], known, number, limit, floor)
                 places = leading[number]
                 wanted.append(places[guesses[number][places] >= least])
-            known = self._compared(facts, queries, wanted, known)
+            known = self._score_exactly(facts, queries, wanted, known)
             for number in sorted(going):
                 scores = known[1][:, number]
                 if not _goes_deeper(leading[number], known[0], scores, limit, floor, self.total):
@@ -316,7 +316,7 @@ class Nearest:
         astray = float(np.median(guesses[places[best]] - (2 * scores[best] - 1)))
         return 2 * bar - 1 - _MARGIN / math.sqrt(self._dimensions) + min(0.0, astray)
 
-    def _compared(
+    def _score_exactly(
         self,
         facts: Numbers,
         queries: Exact,
@@ -356,7 +356,7 @@ class Nearest:
                 rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
             yield rows
 
-    def _ranked(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
+    def _rank(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
         if len(scores) > limit:  # keep also those that are equal to the last one
             bar = np.partition(scores, len(scores) - limit)[-limit]
             facts, scores = facts[scores >= bar], scores[scores >= bar]

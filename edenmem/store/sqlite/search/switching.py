@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from edenmem.models.indexes import IndexState
-from edenmem.models.switch import SwitchPhase, VectorSwitch, continued, is_beside
+from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch, is_beside
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
@@ -39,7 +39,7 @@ class Switching(Part):
         with self._db.writing() as connection:
             there = switch_of(connection)
             if there is not None:
-                return continued(there, switch)
+                return continue_switch(there, switch)
             connection.execute(
                 "INSERT INTO vector_switch VALUES (1, ?, ?, ?, ?, ?, NULL)",
                 (

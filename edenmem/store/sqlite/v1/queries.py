@@ -73,7 +73,7 @@ class V1Questions:
         """The agent's shards."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
         found = list(self._documents(query, (agent_id, SHARDS)))
-        return sorted(found, key=lambda each: (_created(each), each.id))
+        return sorted(found, key=lambda each: (_read_created_at(each), each.id))
 
     def user_texts(self, agent_id: str) -> Iterator[V1Staged]:
         """The texts of users."""
@@ -98,7 +98,7 @@ class V1Questions:
             " WHERE u.agent = ? AND u.role = 'fact' ORDER BY u.scope, u.text, u.at, u.id",
             (agent_id,),
         ):
-            yield scope, times, spread, _staged(row)
+            yield scope, times, spread, _decode_staged(row)
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
         """Scopes and the documents whose lists they have."""
@@ -119,9 +119,9 @@ class V1Questions:
             " WHERE u.lister = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.place",
             (lister, scope),
         ):
-            yield times, spread, _staged(row)
+            yield times, spread, _decode_staged(row)
 
-    def absorbed_scopes(self, agent_id: str) -> list[str]:
+    def list_absorbed_scopes(self, agent_id: str) -> list[str]:
         """Scopes with absorbed ones."""
         query = (
             "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND fate = 'absorbed' ORDER BY 1"
@@ -139,7 +139,7 @@ class V1Questions:
         ).fetchone()
         return _moment(row[0])
 
-    def absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
+    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
         """Absorbed ones of one scope."""
         return self._documents(
             "JOIN leftovers l ON l.number = d.number"
@@ -147,7 +147,7 @@ class V1Questions:
             (agent_id, scope),
         )
 
-    def refused(self, lister: int) -> Iterator[tuple[str, str]]:
+    def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
         """What a document lists in vain."""
         yield from self._db.execute(
             "SELECT id, verdict FROM refused WHERE lister = ? ORDER BY role, place", (lister,)
@@ -166,7 +166,7 @@ class V1Questions:
             " WHERE l.agent = ? ORDER BY l.collection, l.id, l.number",
             (agent_id,),
         ):
-            yield fate, _staged(row)
+            yield fate, _decode_staged(row)
 
     def last_activity(self, agent_id: str, scope: str) -> datetime | None:
         """When something was last written."""
@@ -177,10 +177,10 @@ class V1Questions:
             f"SELECT {_STAGED} FROM documents d JOIN bodies b ON b.number = d.number {query}",
             values,
         ):
-            yield _staged(row)
+            yield _decode_staged(row)
 
 
-def _staged(row: Sequence[Any]) -> V1Staged:
+def _decode_staged(row: Sequence[Any]) -> V1Staged:
     number, collection, document_id, digest, body, notes = row
     return V1Staged(
         number=number,
@@ -192,7 +192,7 @@ def _staged(row: Sequence[Any]) -> V1Staged:
     )
 
 
-def _created(staged: V1Staged) -> datetime:
+def _read_created_at(staged: V1Staged) -> datetime:
     assert staged.document is not None
     return staged.document.created_at
 

@@ -77,7 +77,7 @@ class SqliteV1Stage(V1Questions):
         self._fields: Counter[str] = Counter()
         self._number = 0
         self._folder = folder or Path(tempfile.gettempdir())
-        with self._told():
+        with self._translate_errors():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(prefix="edenmem-v1-", suffix=".db", dir=self._folder)
             os.close(handle)
@@ -92,7 +92,7 @@ class SqliteV1Stage(V1Questions):
                 Path(name).unlink()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Say where there was no room, or what else kept the file from being used."""
         try:
             yield
@@ -107,7 +107,7 @@ class SqliteV1Stage(V1Questions):
     def add_accounts(self, accounts: Iterable[V1Account]) -> None:
         """Lay out users and agents; of two with one id the first counts."""
         encode = self._encoder.encode
-        with self._told():
+        with self._translate_errors():
             self._db.execute("BEGIN")
             self._db.executemany(
                 "INSERT OR IGNORE INTO accounts VALUES (?, ?, ?, ?)",
@@ -128,7 +128,7 @@ class SqliteV1Stage(V1Questions):
         documents: list[tuple[Any, ...]] = []
         bodies: list[tuple[Any, ...]] = []
         size = 0
-        with self._told():
+        with self._translate_errors():
             self._db.execute("BEGIN")
             for read in reads:
                 self._number += 1
@@ -174,7 +174,7 @@ class SqliteV1Stage(V1Questions):
 
     def settle(self, *, merge: bool) -> None:
         """Judge all lists."""
-        with self._told():
+        with self._translate_errors():
             v1_settling.settle(self._db, merge=merge)
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ class _Reader:
         if self._since is not None:
             where.add("c.updated_at >= ?", self._since)
         rows = self._rows(codec.CONSOLIDATION, where, "c.id")
-        return (_stamped(codec.consolidation_from(row, ())) for row in rows)
+        return (_stamp(codec.consolidation_from(row, ())) for row in rows)
 
     def _reflection(self) -> Iterator[Record]:
         where = self._of_scopes()
@@ -224,20 +224,22 @@ class _Reader:
         return map(audit_from, self._rows(AUDIT, where, "a.id"))
 
     def _history(self) -> Iterator[Record]:
-        texts = self._kept("consolidation")
+        texts = self._read_versions("consolidation")
         facts = heapq.merge(
-            self._kept("fact"), self._never_changed(), key=lambda version: version.target_id
+            self._read_versions("fact"),
+            self._never_changed(),
+            key=lambda version: version.target_id,
         )
         for versions in (texts, facts):
             for version in versions:
                 if self._selection.since is None or version.at >= self._selection.since:
                     yield version
 
-    def _kept(self, target_type: str) -> Iterator[StoredVersion]:
+    def _read_versions(self, target_type: str) -> Iterator[StoredVersion]:
         where = self._of_scopes().add("h.target_type = ?", target_type)
         rows = self._rows(HISTORY, where, "h.target_id, h.history_no")
         for _, entries in groupby(map(history_from, rows), key=lambda entry: entry.target_id):
-            yield from placed(entries)
+            yield from place_versions(entries)
 
     def _never_changed(self) -> Iterator[StoredVersion]:
         """The one version of each fact of which history has nothing written down."""
@@ -246,13 +248,13 @@ class _Reader:
             " WHERE h.target_id = f.id AND h.target_type = 'fact')"
         )
         for fact in map(codec.fact_from, self._rows(codec.FACT, where, "f.id")):
-            yield from placed([only_version(self._db, fact)])
+            yield from place_versions([only_version(self._db, fact)])
 
     def _rows(self, select: str, where: Where, order: str) -> Iterator[Any]:
         return self._db.execute(f"{select} WHERE {where.text} ORDER BY {order}", where.values)
 
 
-def placed(entries: Any) -> Iterator[StoredVersion]:
+def place_versions(entries: Any) -> Iterator[StoredVersion]:
     """Versions of one target, in order, each with its place and the id that goes with it."""
     life, ended = 0, False
     entry: HistoryEntry
@@ -263,7 +265,7 @@ def placed(entries: Any) -> Iterator[StoredVersion]:
         yield msgspec.structs.replace(version, id=id)
 
 
-def _stamped(text: Consolidation) -> Consolidation:
+def _stamp(text: Consolidation) -> Consolidation:
     """A document that holds a buffer only has no time of its own."""
     return text if text.version else msgspec.structs.replace(text, updated_at=None)
 

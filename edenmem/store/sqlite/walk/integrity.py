@@ -123,7 +123,7 @@ class IntegrityChecks(Records):
                 for scope, number in scopes.numbers_of(connection, scopes_).items()
             }
 
-    def kept_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
         found: dict[str, set[int]] = {}
         with self._db.reading() as connection:
             for target_id, version in connection.execute(
@@ -142,13 +142,13 @@ class IntegrityChecks(Records):
     def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
 
-    def shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
 
-    def lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())  # no platform writes here
 
-    def unfinished_changes(
+    def find_unfinished_changes(
         self, *, before: datetime, agent_id: str | None = None
     ) -> Iterator[Finding]:
         return iter(())

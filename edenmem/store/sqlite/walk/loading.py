@@ -20,7 +20,7 @@ from edenmem.models.backup import (
     StoredSession,
     StoredUser,
     StoredVersion,
-    compared,
+    compare_records,
 )
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Formation, UsageEntry
@@ -53,13 +53,13 @@ from edenmem.store.sqlite.memory.history import (
     only_version,
 )
 from edenmem.store.sqlite.memory.memory import policy_of
-from edenmem.store.sqlite.walk.dumping import placed
+from edenmem.store.sqlite.walk.dumping import place_versions
 
 _ADDED = Loaded(status=LoadStatus.ADDED)
 _SAME = Loaded(status=LoadStatus.SAME)
 
 
-def _refused(detail: str) -> Loaded:
+def _refuse(detail: str) -> Loaded:
     return Loaded(status=LoadStatus.REFUSED, detail=detail)
 
 
@@ -93,9 +93,9 @@ class _Loader:
         row = self._by_id(AGENT.replace(" FROM ", ", deleted FROM ", 1), "id", agent.id)
         if row is not None:
             stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
-            return compared(RecordKind.AGENT, stored, agent)
+            return compare_records(RecordKind.AGENT, stored, agent)
         if self._is_taken("agents", agent.username):
-            return _refused(f"another agent is called {agent.username!r}")
+            return _refuse(f"another agent is called {agent.username!r}")
         if not self._dry_run:
             insert_agent(self._db, agent)
             self._mark_deleted("agents", agent.id, agent.deleted)
@@ -105,9 +105,9 @@ class _Loader:
         row = self._by_id(STORED_USER, "id", user.id)
         if row is not None:
             stored = stored_user_from(row)
-            return compared(RecordKind.USER, stored, user)
+            return compare_records(RecordKind.USER, stored, user)
         if self._is_taken("users", user.username):
-            return _refused(f"another user is called {user.username!r}")
+            return _refuse(f"another user is called {user.username!r}")
         if not self._dry_run:
             insert_user(self._db, user)
             self._mark_deleted("users", user.id, user.deleted)
@@ -125,7 +125,7 @@ class _Loader:
         row = self._by_id(SESSION, "s.id", session.id)
         if row is not None:
             stored = StoredSession(**msgspec.structs.asdict(session_from(self._db, row)))
-            return compared(RecordKind.SESSION, stored, session)
+            return compare_records(RecordKind.SESSION, stored, session)
         if not self._dry_run:
             insert_session(self._db, session)
             self._db.execute(
@@ -137,11 +137,11 @@ class _Loader:
     def _message(self, message: Message) -> Loaded:
         row = self._by_id(MESSAGE, "m.id", message.id)
         if row is not None:
-            return compared(RecordKind.MESSAGE, message_from(row), message)
+            return compare_records(RecordKind.MESSAGE, message_from(row), message)
         if not self._dry_run:
             known = self._db.execute("SELECT 1 FROM sessions WHERE id = ?", (message.session_id,))
             if known.fetchone() is None:
-                return _refused(f"there is no session {message.session_id}")
+                return _refuse(f"there is no session {message.session_id}")
             self._db.execute(
                 "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 message_row(message.session_id, message),
@@ -154,9 +154,9 @@ class _Loader:
         number = scopes.number_of(self._db, policy.home)
         stored = None if number is None else policy_of(self._db, number)
         if stored is not None:
-            return compared(RecordKind.POLICY, stored, policy)
+            return compare_records(RecordKind.POLICY, stored, policy)
         if self._is_elsewhere("policies", policy.id):
-            return _refused("another policy has this id")
+            return _refuse("another policy has this id")
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, policy.home)
             put_policy(self._db, policy, scope_id)
@@ -170,11 +170,11 @@ class _Loader:
         row = None if number is None else self._by_id(codec.CONSOLIDATION, "c.scope_id", number)
         stored = None if row is None else codec.consolidation_from(row, ())
         if stored is not None and (stored.version or not text.version):
-            return compared(RecordKind.CONSOLIDATION, stored, text)
+            return compare_records(RecordKind.CONSOLIDATION, stored, text)
         if self._is_elsewhere("consolidations", text.id) and (
             stored is None or stored.id != text.id
         ):
-            return _refused("another text has this id")
+            return _refuse("another text has this id")
         if not self._dry_run:
             # The document that a buffer has before there is a text gives way to the text's own.
             self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
@@ -202,7 +202,7 @@ class _Loader:
     def _reflection(self, reflection: Reflection) -> Loaded:
         row = self._by_id(codec.REFLECTION, "r.id", reflection.id)
         if row is not None:
-            return compared(RecordKind.REFLECTION, codec.reflection_from(row), reflection)
+            return compare_records(RecordKind.REFLECTION, codec.reflection_from(row), reflection)
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, reflection.home)
             insert_reflection(self._db, reflection, scope_id)
@@ -220,7 +220,7 @@ class _Loader:
     def _fact(self, fact: Fact) -> Loaded:
         row = self._by_id(codec.FACT, "f.id", fact.id)
         if row is not None:
-            return compared(RecordKind.FACT, codec.fact_from(row), fact)
+            return compare_records(RecordKind.FACT, codec.fact_from(row), fact)
         scope = fact.home
         number = scopes.number_of(self._db, scope)
         if number is not None:
@@ -237,7 +237,7 @@ class _Loader:
             elif fact.embedding is not None:
                 vectors.check_vector(fact.embedding)
         except InputError as error:  # of the vector, before anything is written of the fact
-            return _refused(error.message)
+            return _refuse(error.message)
         return _ADDED
 
     def _is_elsewhere(self, table: str, id: str) -> bool:
@@ -249,9 +249,9 @@ class _Loader:
     def _formation(self, formation: Formation) -> Loaded:
         stored = find_formation(self._db, formation.id)
         if stored is not None:
-            return compared(RecordKind.FORMATION, stored, formation)
+            return compare_records(RecordKind.FORMATION, stored, formation)
         if not self._dry_run and not insert_formation(self._db, formation):
-            return _refused("another formation has its place in the session, or its messages")
+            return _refuse("another formation has its place in the session, or its messages")
         return _ADDED
 
     def _usage(self, entry: UsageEntry) -> Loaded:
@@ -274,7 +274,7 @@ class _Loader:
     def _audit(self, entry: AuditEntry) -> Loaded:
         row = self._by_id(AUDIT, "a.id", entry.id)
         if row is not None:
-            return compared(RecordKind.AUDIT, audit_from(row), entry)
+            return compare_records(RecordKind.AUDIT, audit_from(row), entry)
         if not self._dry_run:
             scope_id = None if entry.scope is None else scopes.make_number(self._db, entry.scope)
             log.add_entries(self._db, [(entry, scope_id)])
@@ -286,7 +286,7 @@ class _Loader:
         stored = self._versions(version)
         for known in stored:
             if known.place == version.place:
-                return compared(RecordKind.HISTORY, known, version)
+                return compare_records(RecordKind.HISTORY, known, version)
         if stored and stored[-1].place > version.place:
             return Loaded(status=LoadStatus.KEPT, detail="its target has another history here")
         if not self._dry_run:
@@ -313,11 +313,11 @@ class _Loader:
             (version.target_id, version.target_type),
         ).fetchall()
         if rows or version.target_type != "fact":
-            return list(placed(map(history_from, rows)))
+            return list(place_versions(map(history_from, rows)))
         row = self._by_id(codec.FACT, "f.id", version.target_id)
         if row is None:
             return []
-        (only,) = placed([only_version(self._db, codec.fact_from(row))])
+        (only,) = place_versions([only_version(self._db, codec.fact_from(row))])
         return [only] if only == msgspec.structs.replace(version, id=only.id) else []
 
     def _by_id(self, select: str, column: str, value: str | int) -> codec.Row | None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from edenmem.models.changes import ChangeSet
-from edenmem.models.forgetting import FORGOTTEN, Passage, origin_in, written_in
+from edenmem.models.forgetting import FORGOTTEN, Passage, list_texts, origin_in
 from edenmem.models.formation import Decision
 from edenmem.store.common.formation_words import wording_of
 from edenmem.store.sqlite.core import codec, scopes
@@ -70,7 +70,7 @@ class Passages(Part):
             text, snapshot = row[7], None
             if row[8] is not None:
                 snapshot = msgspec.json.decode(row[8])
-                text = "\n".join((text, *written_in(snapshot)))
+                text = "\n".join((text, *list_texts(snapshot)))
             if text and text != FORGOTTEN:
                 yield Passage(
                     place="history",
@@ -88,7 +88,7 @@ class Passages(Part):
         source = "audit a LEFT JOIN scopes s USING (scope_id)"
         for row in self._rows_of(columns, source, "a.audit_no"):
             documents = [msgspec.json.decode(part) if part else None for part in row[7:9]]
-            text = "\n".join((*written_in(*documents), row[9])).strip()
+            text = "\n".join((*list_texts(*documents), row[9])).strip()
             if text:
                 yield Passage(
                     place="audit",

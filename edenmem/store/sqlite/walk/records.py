@@ -86,30 +86,34 @@ def _check_ids(ids: tuple[Any, ...]) -> None:
         raise ValueError("a list of ids has something else in it")
 
 
-def _begun(select: str, columns: str) -> str:
+def _prefix_columns(select: str, columns: str) -> str:
     return select.replace("SELECT ", f"SELECT {columns}, ", 1)
 
 
 _WALKS: dict[RecordKind, _Walk] = {
     "fact": _Walk(
-        _begun(codec.FACT, "f.fact_no, f.id, s.agent_id"), "f.fact_no", "s.agent_id", 0, _fact
+        _prefix_columns(codec.FACT, "f.fact_no, f.id, s.agent_id"),
+        "f.fact_no",
+        "s.agent_id",
+        0,
+        _fact,
     ),
     "reflection": _Walk(
-        _begun(codec.REFLECTION, "r.reflection_no, r.id, s.agent_id"),
+        _prefix_columns(codec.REFLECTION, "r.reflection_no, r.id, s.agent_id"),
         "r.reflection_no",
         "s.agent_id",
         0,
         _reflection,
     ),
     "consolidation": _Walk(
-        _begun(codec.CONSOLIDATION, "c.scope_id, c.id, s.agent_id"),
+        _prefix_columns(codec.CONSOLIDATION, "c.scope_id, c.id, s.agent_id"),
         "c.scope_id",
         "s.agent_id",
         0,
         _consolidation,
     ),
     "policy": _Walk(
-        _begun(codec.POLICY, "p.scope_id, p.id, s.agent_id"),
+        _prefix_columns(codec.POLICY, "p.scope_id, p.id, s.agent_id"),
         "p.scope_id",
         "s.agent_id",
         0,
@@ -119,14 +123,18 @@ _WALKS: dict[RecordKind, _Walk] = {
         f"SELECT id, id, agent_id, {FORMATION} FROM formations", "id", "agent_id", "", _formation
     ),
     "history": _Walk(
-        _begun(HISTORY, "h.history_no, h.id, s.agent_id"),
+        _prefix_columns(HISTORY, "h.history_no, h.id, s.agent_id"),
         "h.history_no",
         "s.agent_id",
         0,
         _history,
     ),
     "audit": _Walk(
-        _begun(AUDIT, "a.audit_no, a.id, a.agent_id"), "a.audit_no", "a.agent_id", 0, _audit
+        _prefix_columns(AUDIT, "a.audit_no, a.id, a.agent_id"),
+        "a.audit_no",
+        "a.agent_id",
+        0,
+        _audit,
     ),
 }
 

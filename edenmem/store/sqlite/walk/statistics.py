@@ -42,12 +42,12 @@ _USAGE = f"""
 class StatisticsPart(Part):
     """See `edenmem.store.protocol.statistics.Statistics`."""
 
-    def formed_by_day(
+    def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
         counts: dict[str, dict[str, int]] = {}
         for table in ("facts", "reflections"):
-            rows = self._counted(
+            rows = self._count_rows(
                 f"SELECT {_DAY.format(column='formed_at')} AS day, count(*) FROM {table}",
                 "formed_at >= ?1",
                 agent_id,
@@ -93,7 +93,7 @@ class StatisticsPart(Part):
         ]
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        rows = self._counted(
+        rows = self._count_rows(
             "SELECT s.kind, s.agent_id, s.owner, count(*), min(formed_at) AS oldest"
             " FROM reflections",
             "absorbed = 0 AND formed_at >= ?1",
@@ -109,13 +109,13 @@ class StatisticsPart(Part):
         ]
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        ((facts, never, accesses),) = self._counted(
+        ((facts, never, accesses),) = self._count_rows(
             "SELECT count(*), total(access_count = 0), total(access_count) FROM facts",
             "formed_at >= ?1",
             agent_id,
             _EVER,
         )
-        ((repeated,),) = self._counted(
+        ((repeated,),) = self._count_rows(
             "SELECT total(n) FROM (SELECT count(*) AS n FROM facts",
             "formed_at >= ?1",
             agent_id,
@@ -135,7 +135,7 @@ class StatisticsPart(Part):
             ).fetchall()
         return [codec.fact_from(row) for row in rows]
 
-    def _counted(
+    def _count_rows(
         self, select: str, condition: str, agent_id: str | None, since: int, rest: str = ""
     ) -> list[Any]:
         agent = "" if agent_id is None else " AND s.agent_id = ?2"

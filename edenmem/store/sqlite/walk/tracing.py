@@ -49,7 +49,7 @@ def of_agent(traces: Traces) -> tuple[str, list[Any]]:
 class Tracing(Host, Part):
     """See `edenmem.store.protocol.erasure.Erasing`."""
 
-    def known_agents(self) -> list[str]:
+    def find_agent_ids(self) -> list[str]:
         with self._db.reading() as connection:
             rows = connection.execute(
                 "SELECT id FROM agents UNION SELECT agent_id FROM scopes"
@@ -91,7 +91,9 @@ class Tracing(Host, Part):
             ).fetchall()
         return [name for (name,) in rows]
 
-    def said_by(self, accounts: Sequence[str], session_ids: Sequence[str]) -> Iterator[str]:
+    def find_message_ids(
+        self, accounts: Sequence[str], session_ids: Sequence[str]
+    ) -> Iterator[str]:
         for session_id in session_ids:
             with self._db.reading() as connection:
                 rows = connection.execute(
@@ -130,7 +132,7 @@ class Tracing(Host, Part):
             }
         return {kind: number for kind, number in counts.items() if number}
 
-    def derived_from(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+    def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         with self._db.reading() as connection:
             rows = connection.execute(
                 f"{codec.REFLECTION} WHERE r.propagated_from IS NOT NULL AND EXISTS (SELECT 1"
@@ -140,11 +142,11 @@ class Tracing(Host, Part):
         return [codec.reflection_from(row) for row in rows]
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        for row in self._traced(codec.REFLECTION, "r", "reflection_no", traces):
+        for row in self._trace(codec.REFLECTION, "r", "reflection_no", traces):
             yield codec.reflection_from(row)
 
     def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        for row in self._traced(codec.FACT, "f", "fact_no", traces):
+        for row in self._trace(codec.FACT, "f", "fact_no", traces):
             fact = codec.fact_from(row)
             yield _passage("fact", fact.id, fact.content, fact.home)
         for reflection in self.trace_reflections(traces):
@@ -158,7 +160,7 @@ class Tracing(Host, Part):
             text = codec.consolidation_from(row, ())
             yield _passage("consolidation", text.id, text.consolidated_content, text.home)
 
-    def _traced(self, select: str, table: str, key: str, traces: Traces) -> Iterator[codec.Row]:
+    def _trace(self, select: str, table: str, key: str, traces: Traces) -> Iterator[codec.Row]:
         """Rows in these scopes, then those elsewhere that come from these sessions."""
         with self._db.reading() as connection:
             whole = json_array(numbers(connection, traces))
