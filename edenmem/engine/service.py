@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
@@ -73,8 +73,6 @@ class SearchOptions(TypedDict, total=False):
     vector_model: str | None
 
 
-#: Longer than anybody is at work on one set of changes.
-_AT_WORK = timedelta(minutes=10)
 #: Outcomes of a formation after which there may be something new in memory.
 _CHANGED = frozenset({"applied", "resumed"})
 #: Outcomes of a formation that had nothing to do.
@@ -430,17 +428,6 @@ class MemoryService:
         """
         return await self._consolidator.consolidate(scope, force=force, dry_run=dry_run)
 
-    async def finish_changes(self) -> int:
-        """Settle what processes that died left of their changes; how many there were.
-
-        On a store with transactions there is never any.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        before = self._clock() - _AT_WORK
-        return await in_thread(self._store.finish_changes, before=before)
-
     async def consolidate_all(
         self,
         *,
@@ -451,8 +438,6 @@ class MemoryService:
         dry_run: bool = False,
     ) -> list[ConsolidationReport]:
         """`consolidate` for every scope that is due, several at once.
-
-        Before that, what a process that died left of its changes is settled.
 
         Args:
             agent_id: Only of this agent; None: of all.
@@ -465,8 +450,6 @@ class MemoryService:
             One report for each scope that was due (with ``force``: that had anything pending). A
             scope that failed keeps no other from being done.
         """
-        if not dry_run:
-            await self.finish_changes()
         scopes = await in_thread(
             lookups.waiting_scopes,
             self._store,

@@ -1,19 +1,21 @@
-"""A MongoStore whose writing commands pass a switchboard, one by one."""
+"""A MongoStore whose writing commands pass a switchboard, one by one, commits among them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pymongo.errors import AutoReconnect
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core.collection import Collection
 from tests.faults.points import Switchboard
+from tests.store.mongo.faults import WrappedDatabase
 
 _WRITES = frozenset(
     {
         "bulk_write",
+        "commit",
         "delete_many",
         "delete_one",
         "find_one_and_update",
@@ -25,29 +27,6 @@ _WRITES = frozenset(
 )
 
 
-class _Collection:
-    """A driver's collection behind a switchboard."""
-
-    def __init__(self, raw: Any, name: str, board: Switchboard) -> None:
-        self._raw = raw
-        self._name = name
-        self._board = board
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._raw, name)
-        if name not in _WRITES:
-            return method
-
-        def command(*args: Any, **options: Any) -> Any:
-            return self._board.call(
-                f"{name} {self._name}",
-                lambda: method(*args, **options),
-                lambda: AutoReconnect("the connection broke off"),
-            )
-
-        return command
-
-
 class BreakableMongo(MongoStore):
     """See the module."""
 
@@ -55,5 +34,11 @@ class BreakableMongo(MongoStore):
         super().__init__(uri, settings)
         self._board = board
 
-    def _collection(self, name: str) -> Collection:
-        return Collection(_Collection(self._database[name], name, self._board), "test")
+    @property
+    def _database(self) -> Any:
+        return WrappedDatabase(super()._database, self._passed)
+
+    def _passed(self, name: str, work: Callable[[], Any]) -> Any:
+        if name.partition(" ")[0] not in _WRITES:
+            return work()
+        return self._board.call(name, work, lambda: AutoReconnect("the connection broke off"))

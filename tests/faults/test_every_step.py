@@ -162,7 +162,6 @@ UNTIDY = {
     "the second record": ([_fault("record", Mode.KILL_BEFORE)], "record", 1),
     "what was recorded only": ([_fault("apply_formation", Mode.KILL_BEFORE)], "apply_formation", 1),
     "what was applied unheard": ([_fault("apply_formation", Mode.KILL_AFTER)], "apply", 1),
-    "settling": ([_fault("apply", Mode.KILL_AFTER)], "finish_changes", 1),
 }
 
 

@@ -98,6 +98,8 @@ class MongoWorld:
         return self._store
 
     def again(self) -> MongoStore:
+        # What a killed process had open; the server itself waits for a minute.
+        self._client.admin.command("killAllSessions", [])
         return self._store
 
     def progress(self) -> str:

@@ -436,15 +436,6 @@ def the_platform_wrote_an_older_progress_back(ward: MongoWard) -> Expected:
     return {"progress": {str(formation["session_id"])}}
 
 
-@damage("mongo", mended=True)
-def changes_were_begun_and_not_finished(ward: MongoWard) -> Expected:
-    audit = ward.database["memory2_audit"]
-    key = {"target_id": ObjectId(ward.ids.lives)}
-    (entry,) = audit.find(key)
-    audit.update_one(key, {"$set": {"status": "pending", "at": NOW}})
-    return {"changes": {str(entry["_id"])}}
-
-
 @damage()
 def a_version_that_never_was_is_to_be_propagated(ward: SqliteWard | MongoWard) -> Expected:
     field = "unpropagated" if isinstance(ward, SqliteWard) else "unpropagated_versions"

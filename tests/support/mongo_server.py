@@ -125,12 +125,34 @@ def _watch() -> list[Databases]:
     dispatch = server.dispatch
 
     def watched(command: dict[str, Any], context: Any) -> Any:
+        if refusal := _refusal(command):
+            return refusal
         for databases in told:
             databases.watch(context.db_name, command)
         return dispatch(command, context)
 
     server.dispatch = watched
     return told
+
+
+#: All that is done in a transaction. `mongod` takes some more, and the server of tests nearly all:
+#: indexes, counts from metadata, collections that are not there.
+_IN_TRANSACTIONS = {"find", "getMore", "killCursors", "insert", "update", "delete"}
+_IN_TRANSACTIONS |= {"commitTransaction", "abortTransaction"}
+
+
+def _refusal(command: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer of a stricter server to a command that belongs in no transaction."""
+    name = next(iter(command))
+    if command.get("autocommit") is not False or name in _IN_TRANSACTIONS:
+        return None
+    reason = f"Cannot run '{name}' in a multi-document transaction."
+    return {
+        "ok": 0.0,
+        "errmsg": reason,
+        "code": 263,
+        "codeName": "OperationNotSupportedInTransaction",
+    }
 
 
 def mongomock_client() -> Any:

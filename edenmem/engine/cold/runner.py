@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -210,10 +209,6 @@ class ColdRunner:
         )
         started_at, began = self._clock(), time.monotonic()
         options = options or ColdOptions()
-        if not options.dry_run:
-            # A database that is down is met again, and reported, by the first worker.
-            with suppress(StoreError):
-                await service.finish_changes()
         run = _Run(self._store, self._settings, service, self._clock, options, self._progress)
         await run.work(stop or asyncio.Event())
         return run.tally.report(

@@ -310,15 +310,6 @@ CATALOGUE: dict[str, Check] = {
             "edenmem forget again, if something was forgotten; otherwise edenmem form SESSION",
         ),
         Check(
-            "changes",
-            _WORK,
-            "every change that was begun was finished",
-            _WARNING,
-            "A process died at work; the next run of cold finishes or takes back what it began.",
-            f"edenmem cold run, or {_FIX}",
-            fixable=True,
-        ),
-        Check(
             "propagation",
             _WORK,
             "propagation is done",

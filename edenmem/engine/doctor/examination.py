@@ -80,7 +80,6 @@ EXAMINATIONS = (
     ),
     Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
     Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
-    Examination("unfinished changes", frozenset({"changes"}), memory.find_unfinished_changes),
     Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from edenmem.engine.doctor.context import BATCH, CLOCKS, DoctorContext, Owned, about
@@ -135,10 +135,6 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-#: Longer than anybody is at work on one set of changes.
-AT_WORK = timedelta(minutes=10)
-
-
 def formations(context: DoctorContext) -> Iterator[Seen]:
     """All formations."""
     count = 0
@@ -194,13 +190,6 @@ def find_lost_progress(context: DoctorContext) -> Iterator[Seen]:
     """Yield sessions whose platform progress is before what was formed."""
     for finding in context.store.find_lost_progress(agent_id=context.agent_id):
         yield Seen("progress", finding)
-
-
-def find_unfinished_changes(context: DoctorContext) -> Iterator[Seen]:
-    """Changes that a process died at, long enough ago that nobody is still at work on them."""
-    before = context.now - AT_WORK
-    for finding in context.store.find_unfinished_changes(before=before, agent_id=context.agent_id):
-        yield Seen("changes", finding)
 
 
 def records(context: DoctorContext) -> Iterator[Seen]:

@@ -19,7 +19,6 @@ import msgspec
 from edenmem.engine.doctor import surroundings
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.examination import Doctor, describe_error
-from edenmem.engine.doctor.memory import AT_WORK
 from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.formation.claims import worker_id
@@ -60,7 +59,6 @@ class Repairs:
         # out are made, and before hashes, which would otherwise meet with them.
         self._mends: dict[str, tuple[str, Mend]] = {
             "file": ("make missing triggers", self._triggers),
-            "changes": ("finish or take back", self._changes),
             "recorded": ("apply what was recorded", self._finish_recorded),
             "claims": ("release for the next run", self._claims),
             "duplicates": ("keep the oldest, the others go to history", self._duplicates),
@@ -192,9 +190,6 @@ class Repairs:
         return Outcome(len(findings) if not outcome.refused else 0, outcome.refused)
 
     # -- work --------------------------------------------------------------------------------
-
-    def _changes(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(self._store.finish_changes(before=self._context.now - AT_WORK))
 
     def _finish_recorded(self, findings: Sequence[Finding]) -> Outcome:
         return self._take_over(

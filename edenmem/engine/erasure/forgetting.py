@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.erasure.mentions import Names
@@ -41,8 +41,6 @@ from edenmem.models.records import AuditEntry
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
-#: Longer than anybody is at work on one set of changes.
-_AT_WORK = timedelta(minutes=10)
 #: Passages that are emptied in one step.
 _AT_ONCE = 500
 #: Places of copies: what is emptied together with the text that it is a copy of.
@@ -118,7 +116,6 @@ class Forgetter:
         begun = await in_thread(self._begin, plan)
         at = self._clock()
         removed: Counter[str] = Counter()
-        await in_thread(self._store.finish_changes, before=at - _AT_WORK)
         settled = await in_thread(self._store.settle_formations, plan.traces, at=at)
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]

@@ -269,13 +269,8 @@ class Undoer:
         return chains
 
     def _finished(self, ids: Sequence[str]) -> dict[str, AuditEntry]:
-        """Those of these entries that there are. One that was cut off is settled first."""
-        found = self._store.audit_entries(ids)
-        pending = [entry.at for entry in found.values() if entry.status != "done"]
-        if pending:
-            self._store.finish_changes(before=max(pending) + timedelta(milliseconds=1))
-            found = self._store.audit_entries(ids)
-        return found
+        """Those of these entries that there are."""
+        return self._store.audit_entries(ids)
 
     def _later(self, task: _Task) -> tuple[tuple[AuditEntry, ...], int]:
         """The entries that stand in the way, newest first, and how many more there are. Of those

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edenmem.store.mongo.apply.unfinished import UnfinishedPart
 from edenmem.store.mongo.erase.erasing import ErasingPart
+from edenmem.store.mongo.erase.forgettings import ForgettingsPart
 from edenmem.store.mongo.formations.cold import ColdPart
 from edenmem.store.mongo.formations.usage import UsagePart
 from edenmem.store.mongo.indexes.indexing import IndexPart
@@ -16,6 +16,7 @@ from edenmem.store.mongo.walk.statistics import StatisticsPart
 
 
 class MongoStore(
+    ForgettingsPart,
     ErasingPart,
     IntegrityPart,
     StatisticsPart,
@@ -24,12 +25,11 @@ class MongoStore(
     ColdPart,
     PropagationPart,
     UsagePart,
-    UnfinishedPart,
     IndexPart,
     AuditPart,
 ):
     """Memory in MongoDB; implements `edenmem.store.protocol.store.Store`.
 
     Safe to share between threads. Documents keep the platform's names and types, so that it can
-    be pointed at a live database; it needs no transactions, and so no replica set.
+    be pointed at a live database. Writing takes transactions, and so a replica set.
     """

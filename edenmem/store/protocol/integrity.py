@@ -9,7 +9,6 @@ mended here, but by `edenmem.models.changes`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from edenmem.models.integrity import Finding, PresenceKind, Record, RecordKind
@@ -53,12 +52,6 @@ class Integrity(Protocol):
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Sessions in which the platform's progress is before messages that were formed for its
         first agent, or forgotten: the platform wrote an older copy of the session back."""
-
-    def find_unfinished_changes(
-        self, *, before: datetime, agent_id: str | None = None
-    ) -> Iterator[Finding]:
-        """Audit entries of changes that were begun before then and neither finished nor taken
-        back; never any on a store with transactions."""
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Facts that name a model and have no usable vector: none, zeros, numbers that are not

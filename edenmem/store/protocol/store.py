@@ -262,17 +262,9 @@ class Store(
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         """Apply each change, in order; see `edenmem.models.changes` for what each one means.
 
-        On SQLite the whole set is one transaction. On MongoDB each change is idempotent and its
-        audit entry is written first, so that a set that was interrupted is completed by applying
-        it again. In both cases a change that was applied before is answered with ALREADY.
-        """
-
-    def finish_changes(self, *, before: datetime) -> int:
-        """Settle the audit entries of changes that were begun before ``before`` and cut off: what
-        came to pass is completed, what did not is withdrawn. How many there were.
-
-        Never anything on a store with transactions. ``before`` is so long ago that nobody is still
-        at work on them; should somebody be, no change is lost by it.
+        On SQLite the whole set is one transaction. On MongoDB a set that is too large for one is
+        several, and one that was interrupted is completed by applying it again. In both cases a
+        change that was applied before is answered with ALREADY.
         """
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:

@@ -152,9 +152,6 @@ class SqliteStore(
         with self._db.reading() as connection:
             return load_state(connection, needs, at)
 
-    def finish_changes(self, *, before: datetime) -> int:
-        return 0  # what is cut off here never was
-
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         if not fact_ids:
             return

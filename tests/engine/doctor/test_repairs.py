@@ -27,7 +27,6 @@ WRITES = (
     "drop_contexts",
     "drop_vectors",
     "finish_absorbing",
-    "finish_changes",
     "mend_schema",
     "reclaim",
     "recount",
@@ -51,7 +50,6 @@ def hurt(ward: Any) -> None:
         damage.a_fact_is_there_twice_since_its_key_was_dropped(ward)
         damage.a_buffer_has_ids_of_nothing_of_others_and_twice(ward)
         damage.what_went_into_the_text_is_marked_as_waiting(ward)
-        damage.changes_were_begun_and_not_finished(ward)
 
 
 def test_everything_is_mended_in_one_run(on_sqlite: SqliteWard) -> None:

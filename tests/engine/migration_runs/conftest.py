@@ -14,11 +14,12 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan
 from tests.support.builders import FixedClock, make_actor, make_agent, make_user
+from tests.support.stores import SECANTUS_TOO
 
 Migrate = Callable[..., MigrationReport]
 
 
-@pytest.fixture(params=["sqlite", "mongomock"])
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
     """An empty store of each kind; a server over a socket is left to the proofs."""
     return open_store(request.param)

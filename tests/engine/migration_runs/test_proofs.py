@@ -19,15 +19,12 @@ from edenmem.engine.migration.rollback import roll_back
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import Disposition, V1Item, V1Options
-from edenmem.settings.schema import Settings, StoreSettings
-from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core.collection import Collection
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.conftest import migrator
 from tests.engine.migration_runs.databases import databases, options
 from tests.support import stores
 from tests.support.builders import FixedClock, make_actor
-from tests.support.mongo_server import mongomock_client
 from tests.support.v1_files import Database, write_dump
 
 pytestmark = pytest.mark.slow
@@ -162,80 +159,6 @@ def test_into_a_server(secantus_uri: str, database: Database, wanted: dict[str, 
 
 
 # -- killed anywhere -----------------------------------------------------------------------------
-
-
-class Dying:
-    """A driver's collection in a process that dies at one of its writes, before or after it."""
-
-    def __init__(self, raw: Any, next_write: Callable[[], int], at: int, *, late: bool) -> None:
-        self._raw, self._next, self._at, self._late = raw, next_write, at, late
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._raw, name)
-        writes = ("insert_", "update_", "delete_", "bulk_", "find_one_and_")
-        if not name.startswith(writes):
-            return method
-
-        def command(*args: Any, **named: Any) -> Any:
-            dies = self._next() == self._at
-            if dies and not self._late:
-                raise Killed
-            found = method(*args, **named)
-            if dies:
-                raise Killed
-            return found
-
-        return command
-
-
-class MortalMongo(MongoStore):
-    """A store in such a process; ``at`` 0: it lives."""
-
-    at = 0
-    late = False
-
-    def begin(self, at: int, *, late: bool) -> None:
-        self._count = itertools.count(1)
-        self.at, self.late = at, late
-
-    def _collection(self, name: str) -> Collection:
-        raw = self._database[name]
-        if not self.at:
-            return Collection(raw, "test")
-        dying = Dying(raw, lambda: next(self._count), self.at, late=self.late)
-        return Collection(dying, "test")
-
-
-@given(
-    database=databases(),
-    wanted=options(),
-    deaths=st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=3),
-)
-@settings(max_examples=12)
-def test_killed_at_any_write_of_a_server_it_ends_the_same(
-    database: Database, wanted: dict[str, Any], deaths: list[tuple[int, bool]]
-) -> None:
-    clock = FixedClock()
-    with dumped(database, wanted) as plan:
-        with stores.mongomock_store() as whole:
-            expected = migrator(whole, clock)(plan).run.counts
-            unbroken = memory(whole)
-        store = MortalMongo("mongodb://mock", StoreSettings(), client=mongomock_client())
-        store.initialise()
-        for at, late in deaths:
-            store.begin(at, late=late)
-            try:
-                migrator(store, clock)(plan)
-            except Killed:
-                clock.advance(minutes=5)
-        store.begin(0, late=False)
-        report = migrator(store, clock)(plan)
-        assert report.verification is not None
-        assert report.verification.complete
-        assert memory(store) == unbroken
-        if len(store.migration_runs()) == 1 and report.run.resumed:
-            assert report.run.counts == expected
-        store.close()
 
 
 @given(

@@ -35,6 +35,7 @@ from tests.support.builders import (
     make_fact,
     make_reflection,
 )
+from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 
@@ -211,7 +212,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
 def test_a_rollback_that_was_killed_is_repeated(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
 )
+from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 COUNTS = {"migrated": 10, "merged": 2, "left_behind": 1, "bad": 1}
@@ -173,7 +174,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("store", ["sqlite", "mongomock"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
 def test_killed_anywhere_it_goes_on_and_counts_right(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """An empty store; a server over a socket is for the one test that does the whole of it."""
     return open_store(request.param)
 
 

@@ -17,13 +17,13 @@ from edenmem.engine.erasure.reports import (
     MentionDecision,
     MentionMode,
 )
-from edenmem.errors import ConflictError, StoreError
+from edenmem.errors import StoreError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AddFact
 from edenmem.models.forgetting import Compaction
-from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
-from tests.store.mongo.faults import Breaker, BreakingStore
+from tests.store.mongo.faults import Breaker, BreakingStore, Template
 from tests.support.builders import NOW, change_set, make_fact, make_formation
 from tests.support.forgetting import (
     Town,
@@ -36,7 +36,6 @@ from tests.support.forgetting import (
 )
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, consolidate
-from tests.support.mongo_server import mongomock_client
 
 pytestmark = pytest.mark.slow
 
@@ -175,32 +174,25 @@ class _WriteBreaker(Breaker):
             super().reach(what)
 
 
-def _mongo(breaker: Breaker | None) -> BreakingStore:
-    store = BreakingStore(
-        "mongodb://mongomock", StoreSettings(database="town"), client=mongomock_client()
-    )
-    store.breaker = Breaker()
-    store.initialise()
-    _prepared(make_town(store))
-    store.breaker = breaker or _WriteBreaker()
-    return store
+def test_cut_off_at_any_write_to_mongodb(open_store: Callable[[str], MongoStore]) -> None:
+    mongo = open_store("secantus")
+    _prepared(make_town(mongo))
+    template = Template(mongo._database)
 
+    def opened(breaker: Breaker) -> BreakingStore:
+        store = BreakingStore(mongo._uri, mongo._settings, client=mongo._client)
+        store.breaker = breaker
+        return store
 
-def test_cut_off_at_any_write_to_mongodb() -> None:
-    store = _mongo(None)
+    store = opened(_WriteBreaker())
     assert _forget(store).complete
     points = store.breaker.points
     _nothing_left(store)
     assert points > 60
-    for at in range(0, points, 7):  # before one write, after another: both come about
-        store = _mongo(_WriteBreaker(at))
+    for at in range(5, points, 24):  # before one write, after another: both come about
+        template.restore()
         with pytest.raises(StoreError):
-            _forget(store)
-        store.breaker = Breaker()
-        try:
-            report = _forget(store)
-        except ConflictError:  # a change was cut off: it is seen, and settled when it is old
-            store.finish_changes(before=NOW.replace(year=2100))
-            report = _forget(store)
+            _forget(opened(_WriteBreaker(at)))
+        report = _forget(mongo)
         assert report.complete, report
-        _nothing_left(store)
+        _nothing_left(mongo)

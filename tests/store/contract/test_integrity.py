@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from edenmem.models.changes import WriteConsolidation
@@ -155,7 +153,6 @@ def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert not list(store.file_faults())
     assert not list(store.twins())
     assert not list(store.find_shared_messages())
-    assert not list(store.find_unfinished_changes(before=NOW + timedelta(days=1)))
     assert not list(store.vector_faults())
     assert not list(store.stray_contexts())
     assert not list(store.miscounts())

@@ -1,5 +1,5 @@
-"""A set that was cut off at any command is completed by applying it again: nothing is lost, and
-nothing is there twice."""
+"""A set that was cut off at any command was made whole or not at all, and is completed by applying
+it again: nothing is lost, and nothing is there twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from pymongo import MongoClient
 
 from edenmem.errors import StoreError
 from edenmem.models.changes import (
@@ -18,7 +17,6 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     Change,
-    ChangeSet,
     ChangeStatus,
     RemoveAgent,
     RemoveFact,
@@ -37,10 +35,9 @@ from edenmem.models.changes import (
 from edenmem.models.formation import FormationStatus
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.protocol.store import Store
-from tests.store.mongo.faults import Breaker, BreakingStore
+from tests.store.mongo.faults import Breaker, BreakingStore, Template
 from tests.support.builders import (
     NOW,
     change_set,
@@ -54,7 +51,6 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.memory import facts_of
-from tests.support.mongo_server import mongomock_client
 from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
@@ -104,7 +100,6 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ),
         ReviseFact(fact_id=FACTS[1].id, expected_version=1, content="fact 2", **SAME),
     ),
-    "removal": (RemoveFact(fact_id=FACTS[3].id, expected_version=1, **SAME),),
     "removal and restoration": (
         RemoveFact(fact_id=FACTS[3].id, expected_version=1, **SAME),
         AddFact(fact=FACTS[3]),
@@ -131,11 +126,11 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     ),
     "consolidation taken back": (
         RevertConsolidation(
-            expected_version=1,
-            content="",
+            expected_version=2,
+            content="One.",
             word_limit=300,
-            released_ids=(REFLECTIONS[0].id,),
-            reverted_versions=(1,),
+            released_ids=(REFLECTIONS[3].id, REFLECTIONS[4].id),
+            reverted_versions=(2,),
             **SAME,
         ),
     ),
@@ -145,7 +140,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
             reflection=msgspec.structs.replace(REFLECTIONS[6], version=2), word_limit=300
         ),
     ),
-    "policy removed": (RemovePolicy(scope=SCOPE, expected_version=1, at=LATER),),
+    "policy removed": (RemovePolicy(scope=SCOPE, expected_version=2, at=LATER),),
     "accounts": (
         AddUser(user=USER),
         AddAgent(agent=OTHER),
@@ -205,171 +200,91 @@ def _state(store: Store) -> dict[str, Any]:
     }
 
 
-Opener = Callable[[type[MongoStore], str], MongoStore]
-
-
-@pytest.fixture
-def open_mock() -> Opener:
-    client = mongomock_client()
-    return lambda kind, name: kind("mongodb://mock", StoreSettings(database=name), client=client)
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_set_that_broke_off_anywhere_is_completed(open_mock: Opener, name: str) -> None:
-    """Known failures 16 and 9, at every command of every kind of change."""
-    _break_everywhere(open_mock, change_set(*CHANGES[name], at=LATER), step=1)
-
-
-def test_the_same_over_a_socket(secantus_uri: str) -> None:
-    changes = change_set(*(change for name in SET_OVER_SOCKET for change in CHANGES[name]))
-    made: list[str] = []
-    with MongoClient(secantus_uri, tz_aware=True) as client:
-
-        def opener(kind: type[MongoStore], name: str) -> MongoStore:
-            made.append(f"faults_{name}")
-            return kind(secantus_uri, StoreSettings(database=made[-1]), client=client)
-
-        _break_everywhere(opener, changes, step=19)
-        for database in set(made):
-            client.drop_database(database)
-
-
-SET_OVER_SOCKET = (
-    "additions",
-    "revisions",
-    "removal",
-    "reflections",
-    "consolidation",
-    "reflection restored",
-    "settings",
-    "accounts",
+#: All of them, with one that is refused; none gets in the way of another.
+EVERYTHING = change_set(
+    *(change for changes in CHANGES.values() for change in changes),
+    RemoveFact(fact_id=new_id(), expected_version=1, **SAME),
+    at=LATER,
 )
 
 
-def _break_everywhere(opener: Opener, changes: ChangeSet, *, step: int) -> None:
-    whole = opener(BreakingStore, "whole")
-    _prepare(whole)
-    counting = Breaker()
-    whole.breaker = counting  # type: ignore[attr-defined]
-    expected = [result.status for result in whole.apply(changes)]
-    points = counting.points
-    wanted = _state(whole)
-    assert points > 10
+Opener = Callable[[int | None], BreakingStore]
 
-    for point in range(0, points, step):
-        store = opener(BreakingStore, f"at{point}")
-        _prepare(store)
-        store.breaker = Breaker(at=point)  # type: ignore[attr-defined]
+
+@pytest.fixture
+def breaking(secantus_uri: str, mongo: MongoStore) -> Opener:
+    """A function that opens the prepared memory anew, to break at a point."""
+    _prepare(mongo)
+
+    def open_one(at: int | None) -> BreakingStore:
+        store = BreakingStore(secantus_uri, mongo._settings, client=mongo._client)
+        store.breaker = Breaker(at=at)
+        return store
+
+    return open_one
+
+
+def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
+    mongo: MongoStore, breaking: Opener
+) -> None:
+    """Known failures 16 and 9, for every kind of change: a crash left things half done."""
+    template, before = Template(mongo._database), _state(mongo)
+    store = breaking(None)
+    expected = [result.ok for result in store.apply(EVERYTHING)]
+    points, wanted = store.breaker.points, _state(mongo)
+    assert expected == [True] * (len(expected) - 1) + [False]
+    assert points > 30
+    for point in {*range(0, points, 9), points - 2, points - 1}:
+        template.restore()
+        store = breaking(point)
         with pytest.raises(StoreError):
-            store.apply(changes)
-        where = store.breaker.log[-1]  # type: ignore[attr-defined]
-        results = store.apply(changes)
-        assert [result.ok for result in results] == [s not in _REFUSED for s in expected], where
-        assert _state(store) == wanted, where
-        again = store.apply(changes)
-        assert _state(store) == wanted, where
-        assert {r.status for r in again} <= {ChangeStatus.ALREADY, ChangeStatus.DUPLICATE}, where
+            store.apply(EVERYTHING)
+        where = store.breaker.log[-1]
+        assert _state(mongo) == (wanted if where == "after commit" else before), where
+        assert [result.ok for result in store.apply(EVERYTHING)] == expected, where
+        assert _state(mongo) == wanted, where
+    again = mongo.apply(EVERYTHING)
+    assert _state(mongo) == wanted
+    assert {r.status for r in again if r.ok} <= {ChangeStatus.ALREADY, ChangeStatus.DUPLICATE}
 
 
-_REFUSED = (ChangeStatus.CONFLICT, ChangeStatus.MISSING)
-
-
-def test_a_formation_that_broke_off_anywhere_is_applied_once(open_mock: Opener) -> None:
+def test_a_formation_that_broke_off_anywhere_is_applied_once(
+    mongo: MongoStore, breaking: Opener
+) -> None:
     """Known failures 12 and 13: messages were marked done before their memories were there."""
     session = make_session([AGENT])
     messages = make_messages(session, 4)
+    mongo.put_session(session)
+    mongo.add_messages(session.id, messages)
+    formation = make_formation(session, messages)
+    assert mongo.claim(formation)
     changes = change_set(
         AddFact(fact=make_fact(SCOPE, "formed")),
         AddReflection(reflection=make_reflection(SCOPE, "formed"), word_limit=300),
     )
-
-    def recorded(name: str) -> tuple[BreakingStore, str]:
-        store = opener(BreakingStore, name)
-        _prepare(store)
-        store.put_session(session)
-        store.add_messages(session.id, messages)
-        formation = make_formation(session, messages)
-        assert store.claim(formation)
-        assert store.record(
-            formation.id,
-            worker="worker-1",
-            changes=changes,
-            decisions=(),
-            usage=(),
-            counts={"facts": 1},
-            now=NOW,
-        )
-        return store, formation.id
-
-    opener: Any = open_mock
-    store, formation_id = recorded("whole")
-    store.breaker = Breaker()
-    store.apply_formation(formation_id, now=LATER)
-    points, wanted = store.breaker.points, _state(store)
-    for point in range(points):
-        store, formation_id = recorded(f"at{point}")
-        store.breaker = Breaker(at=point)
+    assert mongo.record(
+        formation.id,
+        worker="worker-1",
+        changes=changes,
+        decisions=(),
+        usage=(),
+        counts={"facts": 1},
+        now=NOW,
+    )
+    template, store = Template(mongo._database), breaking(None)
+    store.apply_formation(formation.id, now=LATER)
+    points, log, wanted = store.breaker.points, store.breaker.log, _state(mongo)
+    for point in range(log.index("before commit"), points):
+        template.restore()
         with pytest.raises(StoreError):
-            store.apply_formation(formation_id, now=LATER)
-        store.apply_formation(formation_id, now=LATER)
-        formation = store.formation(formation_id)
-        assert formation is not None
-        assert formation.status is FormationStatus.APPLIED
-        assert formation.changes is None
-        assert _state(store) == wanted, store.breaker.log[-1]
-        progress = store._database["sessions"].find_one()["memory_context"]
+            breaking(point).apply_formation(formation.id, now=LATER)
+        mongo.apply_formation(formation.id, now=LATER)
+        found = mongo.formation(formation.id)
+        assert found is not None
+        assert found.status is FormationStatus.APPLIED
+        assert found.changes is None
+        assert _state(mongo) == wanted, log[point]
+        progress = mongo._database["sessions"].find_one()["memory_context"]
         assert str(progress["last_memory_message_id"]) == messages[-1].id
         assert progress["messages_since_memory_formation"] == 0
-        assert store.backlog(session.id, AGENT.id, limit=9).total == 0
-
-
-def test_flags_that_a_crash_left_behind_are_set_by_the_next_who_look(open_mock: Opener) -> None:
-    """Known failure 16: a crash left absorbed reflections "recent" for ever. Here the set is never
-    applied again."""
-    (change,) = CHANGES["consolidation"]
-    whole = open_mock(BreakingStore, "whole")
-    _prepare(whole)
-    whole.breaker = Breaker()  # type: ignore[attr-defined]
-    whole.apply(change_set(change))
-    log = whole.breaker.log  # type: ignore[attr-defined]
-    point = log.index("before update_many memory2_reflections")
-    looks: list[Callable[[MongoStore], object]] = [
-        lambda store: store.pending(SCOPE),
-        lambda store: store.consolidations([SCOPE]),
-        lambda store: store.apply(change_set(CHANGES["additions"][3])),
-    ]
-    for number, look in enumerate(looks):
-        store = open_mock(BreakingStore, f"look{number}")
-        _prepare(store)
-        store.breaker = Breaker(at=point)  # type: ignore[attr-defined]
-        with pytest.raises(StoreError):
-            store.apply(change_set(change))
-        behind = {r.id for r in store.reflections([SCOPE], absorbed=False)}
-        assert behind >= {REFLECTIONS[3].id, REFLECTIONS[4].id}
-        look(store)
-        waiting = {r.id for r in store.reflections([SCOPE], absorbed=False)}
-        assert waiting.isdisjoint({REFLECTIONS[3].id, REFLECTIONS[4].id})
-        assert {r.id for r in store.pending(SCOPE)} == waiting
-
-
-def test_a_removal_that_never_came_to_pass_leaves_no_tombstone(open_mock: Opener) -> None:
-    (change,) = CHANGES["removal"]
-    store = open_mock(BreakingStore, "removal")
-    _prepare(store)
-    store.breaker = Breaker()  # type: ignore[attr-defined]
-    whole = open_mock(BreakingStore, "whole")
-    _prepare(whole)
-    whole.breaker = Breaker()  # type: ignore[attr-defined]
-    whole.apply(change_set(change))
-    point = whole.breaker.log.index("before delete_one memory2_facts")  # type: ignore[attr-defined]
-    store.breaker = Breaker(at=point)  # type: ignore[attr-defined]
-    with pytest.raises(StoreError):
-        store.apply(change_set(change))
-    assert [e.action for e in store.history("fact", FACTS[3].id)] == ["add"]
-    (result,) = store.apply(
-        change_set(ReviseFact(fact_id=FACTS[3].id, expected_version=1, content="kept", **SAME))
-    )
-    assert result.status is ChangeStatus.APPLIED
-    history = store.history("fact", FACTS[3].id)
-    assert [(e.version, e.content) for e in history] == [(1, "fact 3"), (2, "kept")]
-    assert [f.id for f in store.facts_at([SCOPE], LATER, limit=99)].count(FACTS[3].id) == 1
+        assert mongo.backlog(session.id, AGENT.id, limit=9).total == 0

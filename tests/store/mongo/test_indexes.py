@@ -69,7 +69,7 @@ LATER = NOW + timedelta(hours=1)
 #: ``explain`` names an index only if it covers the whole filter, though like MongoDB it uses one
 #: that covers a part; so these, and no others, are left out if the whole filter is not covered.
 RESIDUAL = {
-    "users3": {"deleted", "eden_user_id"},
+    "users3": {"deleted", "eden_user_id", "owner"},
     "sessions": {"deleted", "users", "group_id", "memory_context.cached_memory_context"},
     "messages": {"sender", "role", "trigger"},
     "memory2_facts": {
@@ -87,7 +87,7 @@ RESIDUAL = {
     },
     "memory2_reflections": {"absorbed", "formed_at", "user_id", "group_id", "shard", "session_id"},
     "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
-    "memory2_policies": {"user_id"},
+    "memory2_policies": {"user_id", "version"},
     "memory2_history": {"action", "agent_id", "scope", "owner"},
     "memory2_audit": {"agent_id", "action", "actor.command", "status", "$or"},
     "memory2_formations": {"status", "agent_id", "$or"},
@@ -170,6 +170,11 @@ def _is_served(
         field: {"$gte": ""} if isinstance(value, dict) and "$regex" in value else value
         for field, value in filter.items()
     }
+    # MongoDB seeks each of several agents in an index that begins with the agent; ``explain`` of
+    # the tests' server does not.
+    agents = filter.get("agent_id")
+    if isinstance(agents, dict) and len(agents.get("$in", ())) > 0:
+        filter["agent_id"] = agents["$in"][0]
     if _explained(database, collection, filter, sort):
         return True
     known = RESIDUAL.get(collection, set())
@@ -400,7 +405,6 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     list(
         store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[new_id()], min_pending=1)
     )
-    store.finish_changes(before=LATER)
     entries = list(store.audit())
     list(store.audit(agent_id=agent_id, limit=1))
     list(store.audit(agent_id=agent_id, target_id=ids[0]))
@@ -474,7 +478,6 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
             store.find_lost_progress,
         ):
             list(look(**named))
-        list(store.find_unfinished_changes(before=LATER, **named))
     for kind in get_args(PresenceKind):
         store.present(kind, [new_id(), *fact_ids])
     store.people_of([session.id for session in store.sessions()])

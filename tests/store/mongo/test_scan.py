@@ -13,7 +13,6 @@ from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
 from edenmem.store.mongo.core.collection import Collection
@@ -27,7 +26,6 @@ from edenmem.store.mongo.search.scan import (
 )
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_facts
-from tests.support.mongo_server import mongomock_client
 from tests.support.vectors import random_unit
 
 SCOPE = Scope.user(new_id(), new_id())
@@ -35,12 +33,9 @@ ALL = FactFilter(scopes=(SCOPE,))
 
 
 @pytest.fixture
-def small() -> MongoStore:
+def small(mongo: MongoStore) -> MongoStore:
     """A store that reads at most ten facts in a search."""
-    settings = StoreSettings(database="scan")
-    store = MongoStore("mongodb://mock", settings, client=mongomock_client(), scan_limit=10)
-    store.initialise()
-    return store
+    return MongoStore(mongo._uri, mongo._settings, client=mongo._client, scan_limit=10)
 
 
 def _fill(store: MongoStore, count: int) -> None:

@@ -1,5 +1,4 @@
 """Applying change sets in MongoDB.
 
-May import: mongo.core, mongo.erase, mongo.host, mongo.indexes, mongo.memory, mongo.search,
-protocol.
+May import: mongo.core, mongo.host, mongo.memory, mongo.search, protocol.
 """

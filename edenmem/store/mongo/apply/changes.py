@@ -1,150 +1,105 @@
-"""Applying a set of changes: many additions at once, everything else one by one, in order."""
+"""Applying a set of changes: read, judged by the rules of `edenmem.memory`, and written, in
+transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 from pymongo import UpdateOne
+from pymongo import errors as driver
 
-from edenmem.models.changes import (
-    AddAgent,
-    AddFact,
-    AddReflection,
-    AddUser,
-    Change,
-    ChangeResult,
-    ChangeSet,
-    ChangeStatus,
-    RemoveAgent,
-    RemoveFact,
-    RemovePolicy,
-    RemoveReflection,
-    RemoveUser,
-    RepairBuffer,
-    RestoreReflection,
-    RevertConsolidation,
-    ReviseFact,
-    ReviseReflection,
-    SetAgentToggles,
-    SetPrivacy,
-    WriteConsolidation,
-    WritePolicy,
-)
-from edenmem.models.forgetting import keys_of_change
+from edenmem.errors import ConflictError, StoreError
+from edenmem.memory import Effect, Needs, State, needs, plan_all
+from edenmem.models.changes import AddFact, AddReflection, Change, ChangeResult, ChangeSet
 from edenmem.models.switch import is_beside
-from edenmem.store.mongo.apply.account_changes import AccountChangesPart
-from edenmem.store.mongo.apply.fact_additions import Addition
-from edenmem.store.mongo.apply.fact_changes import FactChangesPart
-from edenmem.store.mongo.apply.ledger import Run, result
-from edenmem.store.mongo.apply.setting_changes import SettingChangesPart
-from edenmem.store.mongo.apply.text_changes import TextChangesPart
+from edenmem.store.mongo.apply.state import Loader
+from edenmem.store.mongo.apply.writer import Stale, Writer
 from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import BESIDE, OWN
-from edenmem.store.mongo.core.filters import id_parts, object_id
+from edenmem.store.mongo.core.errors import TransactionTooLarge, index_in
+from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
 from edenmem.store.mongo.core.prepared import PreparedPart, keys_for
-from edenmem.store.mongo.erase.forgettings import ForgettingsPart
-from edenmem.store.mongo.search.slots import place_vector
+from edenmem.store.mongo.core.transactions import Transaction, TransactionsPart
+from edenmem.store.mongo.memory.history import HistoryPart
+from edenmem.store.mongo.search.slots import SlotPart, place_vector
 from edenmem.store.protocol.store import batched
 
-#: Additions that are written together.
-_ADDITIONS = 1000
+#: Documents, and bytes of them, that one transaction may write; a change is never divided.
+_DOCUMENTS = 1000
+_BYTES = 8 * 1024 * 1024
+#: Vectors that are written together.
+_VECTORS = 1000
+#: How often a batch is planned again because a unique index refused it.
+_TRIES = 3
+_DUPLICATE_KEY = 11000
 
 
-class ChangesPart(
-    FactChangesPart,
-    TextChangesPart,
-    SettingChangesPart,
-    AccountChangesPart,
-    PreparedPart,
-    ForgettingsPart,
-):
+class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
     """Alters memory: `apply`, and the two kinds of upkeep that are no changes."""
+
+    def load_state(self, needs: Needs, *, at: datetime) -> State:
+        """See `edenmem.store.protocol.planning.Planning.load_state`."""
+        return Loader(_Outside(self._collection), self._settings).load(needs, at)
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         """See `edenmem.store.protocol.store.Store.apply`."""
-        run = Run(changes, self._known_entries(change.id for change in changes.changes))
-        results: dict[str, ChangeResult] = {}
-        todo: list[Change] = []
-        for change in changes.changes:
-            if run.answers(change):
-                results[change.id] = run.answer(change)
-            else:
-                todo.append(change)
-        for found in self._refused_as_forgotten(run, todo):
-            results[found.change_id] = found
-        todo = [change for change in todo if change.id not in results]
-        self._demand_keys(keys_for(todo))
-        for found in self._made(run, todo):
-            results[found.change_id] = found
-        self._finish(run)
-        if run.refusal is not None:
-            raise run.refusal
-        return [results[change.id] for change in changes.changes]
+        self._demand_transactions()
+        self._demand_keys(keys_for(changes.changes))
+        self._switch()  # read before a transaction rather than in it
+        results: list[ChangeResult] = []
+        for portion in portions(changes.changes):
+            results += self._apply_part(changes, portion)
+        return results
 
-    def _refused_as_forgotten(self, run: Run, changes: Sequence[Change]) -> list[ChangeResult]:
-        """The answers to changes that would bring back what is, or was, being forgotten."""
-        blocked = self._blocked(changes, run.set.at)
-        refused = [c for c in changes if not blocked.isdisjoint(keys_of_change(c))]
-        self._withdraw(run, (change.id for change in refused))
-        detail = "whose it is was forgotten meanwhile"
-        return [result(change, ChangeStatus.CONFLICT, "", detail) for change in refused]
+    def _apply_part(self, context: ChangeSet, changes: Sequence[Change]) -> list[ChangeResult]:
+        """Apply some changes of a set in one transaction, or in several if that is too large."""
+        try:
+            return [effect.result for effect in self._plan_and_write(context, changes)]
+        except TransactionTooLarge:
+            if len(changes) < 2:
+                raise
+        half = len(changes) // 2
+        first = self._apply_part(context, changes[:half])
+        return first + self._apply_part(context, changes[half:])
 
-    def _made(self, run: Run, changes: Sequence[Change]) -> Iterator[ChangeResult]:
-        for kind, alike in groupby(changes, key=type):
-            for batch in batched(alike, _ADDITIONS):
-                if kind is AddFact:
-                    additions = [Addition(change, change.fact) for change in batch]
-                    yield from self._add_facts(run, additions)
-                elif kind in (AddReflection, RestoreReflection):
-                    yield from self._add_reflections(run, batch)
-                else:
-                    yield from (self._judged(run, change) for change in batch)
+    def _plan_and_write(self, context: ChangeSet, changes: Sequence[Change]) -> list[Effect]:
+        """Plan on what is there now, and write that. Where a unique index refuses a document,
+        whoever was quicker is seen by the next try."""
+        wanted = needs(changes)
 
-    def _judged(self, run: Run, change: Change) -> ChangeResult:
-        """Make one change. One that cannot be made is looked at again if another run of the same
-        set began it meanwhile: it may have been made there."""
-        found = self._make(run, change)
-        if found.status not in (ChangeStatus.CONFLICT, ChangeStatus.MISSING):
-            return found
-        if self._begun_elsewhere(run, change):
-            return run.answer(change) if run.answers(change) else self._judged(run, change)
-        if change.id in run.resumed:
-            self._withdraw(run, [change.id])
-        return found
+        def body(transaction: Transaction) -> list[Effect]:
+            loader = Loader(transaction, self._settings)
+            effects = plan_all(context, loader.load(wanted, context.at), changes)
+            writer = Writer(transaction, loader.stored, self._settings, self._vector_update)
+            writer.write(effects)
+            return effects
 
-    def _make(self, run: Run, change: Change) -> ChangeResult:
-        match change:
-            case ReviseFact():
-                return self._revise_fact(run, change)
-            case RemoveFact():
-                return self._remove_fact(run, change)
-            case SetPrivacy():
-                return self._set_privacy(run, change)
-            case ReviseReflection():
-                return self._revise_reflection(run, change)
-            case RemoveReflection():
-                return self._remove_reflection(run, change)
-            case WriteConsolidation():
-                return self._write_consolidation(run, change)
-            case RevertConsolidation():
-                return self._revert_consolidation(run, change)
-            case RepairBuffer():
-                return self._repair_buffer(run, change)
-            case WritePolicy():
-                return self._write_policy(run, change)
-            case RemovePolicy():
-                return self._remove_policy(run, change)
-            case SetAgentToggles():
-                return self._set_toggles(run, change)
-            case AddAgent() | AddUser():
-                return self._add_account_of(run, change)
-            case RemoveAgent() | RemoveUser():
-                return self._remove_account(run, change)
-            case AddFact() | AddReflection() | RestoreReflection():
-                raise TypeError("additions are made together")
+        index = ""
+        for _ in range(_TRIES):
+            try:
+                return self._transact(body)
+            except Stale:
+                continue
+            except driver.DuplicateKeyError as error:
+                index = index_in(error.details or {})
+            except driver.BulkWriteError as error:
+                index = index_in(self._duplicate_in(error))
+        raise self._refusing_index(index) or ConflictError(
+            f"gave up after {_TRIES} conflicting writes" + (f" on {index}" if index else ""),
+            hint="run the command again",
+        )
+
+    def _duplicate_in(self, error: driver.BulkWriteError) -> Mapping[str, Any]:
+        """The refusal by a unique index that ended a bulk write; any other is raised."""
+        (failure,) = error.details.get("writeErrors") or [{}]
+        if failure.get("code") != _DUPLICATE_KEY:
+            raise StoreError(
+                f"MongoDB at {self.location} refused a document: {failure.get('errmsg', '')}"
+            ) from error
+        return dict(failure)
 
     # -- upkeep ------------------------------------------------------------------------------
 
@@ -161,7 +116,7 @@ class ChangesPart(
     ) -> int:
         """See `edenmem.store.protocol.store.Store.set_vectors`."""
         written = 0
-        for batch in batched(vectors.items(), _ADDITIONS):
+        for batch in batched(vectors.items(), _VECTORS):
             switch = self.vector_switch()
             slot = BESIDE if is_beside(switch, model, must=beside) else OWN
             operations = [
@@ -178,3 +133,54 @@ class ChangesPart(
 
     def _vector_fields(self, vector: bytes, model: str) -> dict[str, Any]:
         return codec.vector_fields(vector, model, self._storage())
+
+
+class _Outside:
+    """Finds documents outside of a transaction."""
+
+    def __init__(self, collection: Callable[[str], Collection]) -> None:
+        self._collection = collection
+
+    def find(
+        self,
+        collection: str,
+        filter: Filter,
+        projection: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 0,
+    ) -> Iterator[Document]:
+        """See `edenmem.store.mongo.apply.state.Finder`."""
+        return self._collection(collection).find(filter, projection, limit=limit)
+
+
+def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Cut a set into parts that one transaction each can write."""
+    start = documents = size = 0
+    for place, change in enumerate(changes):
+        number, length = _documents(change), _size(change)
+        if place > start and (documents + number > _DOCUMENTS or size + length > _BYTES):
+            yield changes[start:place]
+            start, documents, size = place, 0, 0
+        documents, size = documents + number, size + length
+    if changes:
+        yield changes[start:]
+
+
+def _documents(change: Change) -> int:
+    """At most how many documents a change writes, beside those that guard its scopes."""
+    flags = (getattr(change, name, ()) for name in ("absorbed_ids", "released_ids"))
+    return (2 if isinstance(change, AddFact | AddReflection) else 4) + sum(map(len, flags))
+
+
+def _size(change: Change) -> int:
+    """About how many bytes a change writes: texts stand in a document, in history and, before and
+    after, in the log; an array takes 14 bytes for each number of a vector."""
+    texts = vectors = 0
+    for each in (change, *(getattr(change, name, None) for name in _ADDED)):
+        texts += len(getattr(each, "content", None) or "")
+        vectors += len(getattr(each, "embedding", None) or b"")
+    return 2000 + 16 * texts + 4 * vectors
+
+
+#: The fields of changes that hold what they add.
+_ADDED = ("fact", "or_add", "reflection")

@@ -184,7 +184,6 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     Index(AUDIT, "edenmem_audit_actor", (("actor.name", 1), ("at", -1), ("_id", -1))),
     Index(AUDIT, "edenmem_audit_home", (("scope_key", 1), ("at", -1), ("_id", -1))),
     Index(AUDIT, "edenmem_audit_scope", _asc("scope_key", "action", "at")),
-    Index(AUDIT, "edenmem_audit_pending", _asc("status", "at"), partial={"status": "pending"}),
     Index(FORMATIONS, "edenmem_formation_seq", _asc("session_id", "agent_id", "seq"), unique=True),
     # A multikey unique index holds between documents: no message is in two formations.
     Index(

@@ -25,7 +25,14 @@ INDEX_CONFLICTS = frozenset({85, 86})
 INDEX_NOT_FOUND = 27
 _CANNOT_CREATE_INDEX = 67
 _INDEX_IN = re.compile(r" index: (\S+) dup key")
+#: TransactionTooOld, TransactionTooLarge, TransactionTooLargeForCache.
+_TOO_LARGE = frozenset({225, 257, 388})
+_WRITE_CONFLICT = 112
 _NOT_PRIMARY = frozenset({189, 10107, 11600, 11602, 13435, 13436})
+
+
+class TransactionTooLarge(StoreError):
+    """A transaction writes more than the server takes in one."""
 
 
 def location_of(uri: str) -> str:
@@ -75,6 +82,12 @@ def _translate(error: Exception, location: str) -> StoreError:
             )
         case driver.NotPrimaryError():
             return _not_primary(location)
+        case driver.NetworkTimeout() if _is_conflict(error.__cause__):
+            return StoreError(
+                f"gave up on a transaction at {location}: other clients keep changing the same "
+                "documents",
+                hint="try again later",
+            )
         case driver.ExecutionTimeout() | driver.NetworkTimeout() | driver.WTimeoutError():
             return StoreError(
                 f"MongoDB at {location} did not answer in time", hint="try again later"
@@ -95,12 +108,21 @@ def _translate(error: Exception, location: str) -> StoreError:
             )
         case driver.OperationFailure(code=code) if code in _NOT_PRIMARY:
             return _not_primary(location)
+        case driver.OperationFailure(code=code) if code in _TOO_LARGE:
+            return TransactionTooLarge(
+                f"MongoDB at {location} cannot take so much in one transaction: {reason_of(error)}",
+                hint="write fewer or shorter items at once",
+            )
         case driver.OperationFailure():
             return StoreError(
                 f"MongoDB at {location} refused: {reason_of(error)}", hint=_hint_for(error)
             )
         case _:
             return StoreError(f"MongoDB at {location} failed: {type(error).__name__}")
+
+
+def _is_conflict(error: BaseException | None) -> bool:
+    return isinstance(error, driver.OperationFailure) and error.code == _WRITE_CONFLICT
 
 
 def reason_of(error: driver.OperationFailure) -> str:

@@ -33,8 +33,6 @@ from edenmem.store.mongo.core.filters import Filter, id_parts
 _SCHEMA, _DATA = "schema", "data"
 #: A process that takes steps shows often that it lives, and is given up for dead after this.
 _SCHEMA_LEASE = timedelta(minutes=2)
-#: Longer than adding one account takes.
-_NAME_LEASE = timedelta(minutes=1)
 
 
 def _all(prefix: str) -> Filter:
@@ -158,21 +156,6 @@ class MigratingPart(Connected):
             found = self._ledger.find_one({"_id": key})
             return str(found["holder"]) if found else "somebody who has just finished"
         return None
-
-    @contextmanager
-    def _name_held(self, kind: str, username: str, holder: str) -> Iterator[bool]:
-        """Keep others from adding an account of this kind and name meanwhile; whether it worked.
-
-        The platform allows two accounts with one name, so no unique index may stand for this.
-        """
-        name = f"name/{kind}/{username}"
-        until = utc_now() + _NAME_LEASE
-        held = self._take_lease(name, holder, utc_now(), until) is None
-        try:
-            yield held
-        finally:
-            if held:
-                self._end_lease(name, holder)
 
     def _end_lease(self, name: str, holder: str) -> None:
         self._ledger.delete_one({"_id": f"lease/{name}", "holder": holder})

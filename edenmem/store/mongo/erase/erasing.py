@@ -249,7 +249,6 @@ class ErasingPart(TracingPart, PassagesPart):
         Raises:
             ConflictError: somebody is changing the same memory at this moment.
         """
-        self._demand_nobody_writes(traces)
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             found = self._reflections.find({"_id": object_id(reflection_id)})
@@ -274,15 +273,6 @@ class ErasingPart(TracingPart, PassagesPart):
             removed[ENTRIES] += self._empty_audit(key)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
-
-    def _demand_nobody_writes(self, traces: Traces) -> None:
-        for key in key_filters(traces.scopes):
-            if self._audit.count({**key, "status": "pending"}, limit=1):
-                raise ConflictError(
-                    "a change of what is to be forgotten is under way, or was cut off",
-                    hint="run the same command again; one that was cut off is settled after ten"
-                    " minutes",
-                )
 
     def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
         """What is left, until nothing is."""

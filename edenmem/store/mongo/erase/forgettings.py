@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from edenmem.models.forgetting import Forgetting, keys_of_change
+from pymongo import UpdateOne
+
+from edenmem.models.forgetting import Forgetting
 from edenmem.models.ids import utc_now
 from edenmem.models.records import AuditEntry
 from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter, object_id
+from edenmem.store.mongo.core.transactions import Transaction, TransactionsPart
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.protocol.store import batched
 
 #: Every document, by the index of ids.
 ALL: Filter = {"_id": {"$ne": None}}
 
-#: Keys in one ``$in``.
-_KEYS = 500
 
-
-class ForgettingsPart(Connected):
+class ForgettingsPart(TransactionsPart):
     """Keeps forgettings: hashes, times and counts."""
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
         """See `edenmem.store.protocol.erasure.Erasing.begin_forgetting`."""
         key, now = {"_id": object_id(forgetting.id)}, utc_now()
-        known = self._forgettings.find_one(key)
-        is_open = known is not None and known.get("closed_at") is None
         new = {"begun_at": forgetting.begun_at, "counts": forgetting.counts}
-        begun = {} if is_open else new
-        found = self._forgettings.find_and_update(
-            key,
-            {
-                "$set": {"kind": forgetting.kind, "closed_at": None, "updatedAt": now, **begun},
-                "$addToSet": {"blocks": {"$each": list(forgetting.blocks)}},
-                "$setOnInsert": {"createdAt": now},
-            },
-            upsert=True,
-        )
-        assert found is not None
-        return _forgetting(found)
+
+        def begin(transaction: Transaction) -> Forgetting:
+            # Exclusive: what is applied from now on is refused, and the rest is there to be erased.
+            transaction.guard(exclusive=True)
+            is_open = any(transaction.find(names.FORGETTINGS, {**key, "closed_at": None}))
+            begun = {} if is_open else new
+            update = UpdateOne(
+                key,
+                {
+                    "$set": {"kind": forgetting.kind, "closed_at": None, "updatedAt": now, **begun},
+                    "$addToSet": {"blocks": {"$each": list(forgetting.blocks)}},
+                    "$setOnInsert": {"createdAt": now},
+                },
+                upsert=True,
+            )
+            transaction.write(names.FORGETTINGS, [update])
+            return _forgetting(transaction.find(names.FORGETTINGS, key)[0])
+
+        return self._transact(begin)
 
     def forgettings(self) -> list[Forgetting]:
         """See `edenmem.store.protocol.erasure.Erasing.forgettings`."""
@@ -61,17 +65,6 @@ class ForgettingsPart(Connected):
             {"_id": object_id(forgetting_id), "closed_at": None},
             {"$set": {"closed_at": at, "counts": counts, "updatedAt": utc_now()}},
         )
-
-    def _blocked(self, changes: Sequence[Any], at: datetime) -> set[str]:
-        """The keys among those of the changes that nothing decided at ``at`` may touch."""
-        keys = {key for change in changes for key in keys_of_change(change)}
-        blocked: set[str] = set()
-        for part in batched(sorted(keys), _KEYS):
-            for found in self._forgettings.find({"blocks": {"$in": part}}):
-                closed_at = codec.moment(found.get("closed_at"))
-                if closed_at is None or closed_at >= at:
-                    blocked.update(keys.intersection(_texts(found.get("blocks"))))
-        return blocked
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -12,16 +12,17 @@ import msgspec
 from bson import ObjectId
 from bson.errors import InvalidDocument, InvalidStringData
 from msgspec import structs
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from edenmem.errors import InputError, UsageError
 from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, User, owner_of
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import utc_now
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id, object_ids
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.migrating import MigratingPart
+from edenmem.store.mongo.core.transactions import Transaction, TransactionsPart
 from edenmem.store.mongo.formations.cold import stir
 from edenmem.store.mongo.host import host_codec as codec
 from edenmem.store.protocol.store import batched
@@ -39,7 +40,7 @@ BY_PEOPLE: Filter = {"role": "user", "trigger": {"$in": [None, False, 0, "", {}]
 _SMALL = LARGEST // 16
 
 
-class HostPart(MigratingPart):
+class HostPart(TransactionsPart, MigratingPart):
     """Reads and, carefully, writes the platform's documents: only ever the fields it is about."""
 
     # -- agents and users --------------------------------------------------------------------
@@ -117,15 +118,22 @@ class HostPart(MigratingPart):
         return self._add_account(codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
+        """Insert an account. The platform allows two with one name, so that no unique index may
+        stand for what is looked up here."""
+        users = self._settings.users_collection
         key = {"type": document["type"], "username": document["username"]}
-        with self._name_held(key["type"], key["username"], new_id()) as held:
-            if not held or self._users.find_one(key, {"_id": 1}) is not None:
+
+        def add(transaction: Transaction) -> bool:
+            transaction.guard(accounts=True)
+            if transaction.find(users, key, {"_id": 1}, limit=1):
                 return False
-            try:
-                self._users.insert_one(document)
-            except DuplicateKeyError:
-                return False
+            transaction.insert(users, [document])
             return True
+
+        try:
+            return self._transact(add)
+        except (DuplicateKeyError, BulkWriteError):
+            return False
 
     # -- sessions ----------------------------------------------------------------------------
 

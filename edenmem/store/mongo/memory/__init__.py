@@ -1,4 +1,4 @@
 """Reading facts, reflections, texts, history and audit in MongoDB.
 
-May import: common, mongo.apply, mongo.core, protocol.
+May import: common, mongo.core, protocol.
 """

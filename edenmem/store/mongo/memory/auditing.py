@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
+from edenmem.memory.outcome import VOID
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.memory.history import VOID, audit_from
+from edenmem.store.mongo.memory.history import audit_from
 from edenmem.store.protocol.audit import AuditKey, command_beginnings
 
 _NEWEST = (("at", -1), ("_id", -1))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from bson.binary import Binary
 
+from edenmem.memory.outcome import version_id
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
-from edenmem.models.ids import derived_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -31,11 +31,6 @@ from edenmem.store.mongo.memory.overview import OverviewPart
 DELETED = "delete"
 #: The action of a fact that was removed and is there again.
 RESTORED = "restore"
-
-#: The status of an entry that is not shown: a change that met with a duplicate, whose id is
-#: ``target_id``. It is kept, so that applying the set again gives the same answer when the
-#: duplicate has changed.
-VOID = "void"
 
 _TYPES = {"fact", "consolidation"}
 
@@ -60,9 +55,10 @@ class Kept(msgspec.Struct, frozen=True):
 
 def make_version(life: int, **fields: Any) -> Kept:
     """A version with an id of its own, so that writing it twice is writing it once."""
-    parts = (fields["target_type"], fields["target_id"], str(fields["version"]), str(life))
-    end = (DELETED,) if fields["action"] == DELETED else ()
-    return Kept(HistoryEntry(id=derived_id("history", *parts, *end), **fields), life)
+    key = version_id(
+        fields["target_type"], fields["target_id"], fields["version"], fields["change_id"]
+    )
+    return Kept(HistoryEntry(id=key, **fields), life)
 
 
 def history_document(version: Kept) -> Document:
@@ -150,13 +146,6 @@ def audit_from(document: Document) -> AuditEntry:
         status=codec.text(document.get("status")),
         undoes=codec.text_id(document.get("undoes")),
     )
-
-
-def plain(model: Any) -> dict[str, Any]:
-    """A whole model as an audit entry keeps it: stored field names, JSON values, no vector."""
-    document: dict[str, Any] = msgspec.to_builtins(model)
-    document.pop("embedding", None)
-    return document
 
 
 def _scope_fields(scope: Scope) -> Document:

@@ -10,9 +10,9 @@ from itertools import islice
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.store.mongo.apply.absorbing import AbsorbingPart
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document, Sort
+from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
     Filter,
@@ -35,7 +35,7 @@ _BY_ID = (("_id", 1),)
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
 
 
-class MemoryPart(AbsorbingPart):
+class MemoryPart(Connected):
     """Reads what is remembered, always for exact scopes."""
 
     # -- facts -------------------------------------------------------------------------------
@@ -162,7 +162,6 @@ class MemoryPart(AbsorbingPart):
         document = self._consolidated.find_one(build_consolidated_key(scope))
         if document is None:
             return []
-        self._finish_absorbing(document)
         ids = codec.text_ids(document.get("unabsorbed_ids"))
         filters = [{"_id": {"$in": part}, **owner_fields(scope)} for part in id_parts(ids)]
         found = map(codec.reflection_from, self._find_all(self._reflections, filters))
@@ -176,7 +175,6 @@ class MemoryPart(AbsorbingPart):
         documents = self._find_all(self._consolidated, build_consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
         for document in documents:
-            self._finish_absorbing(document)
             text = codec.consolidation_from(document)
             if text.home in wanted:
                 found[text.home] = text

@@ -25,7 +25,6 @@ from edenmem.models.backup import (
 from edenmem.models.host import Message
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import ScopeKind
-from edenmem.store.mongo.apply.ledger import DONE
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.filters import Filter, object_ids
@@ -98,8 +97,6 @@ class DumpingPart(HistoryPart):
         projection: Mapping[str, Any] | None = None,
     ) -> Iterator[Record | Unreadable]:
         for document in source.find({**_EACH, **_filter(kind, wanted)}, projection, sort=_BY_ID):
-            if kind is RecordKind.CONSOLIDATION:
-                self._finish_absorbing(document)  # so that the reflections that follow agree
             try:
                 record = _READERS[kind](document)
             except _BROKEN as error:
@@ -187,7 +184,7 @@ def _filter(kind: RecordKind, wanted: Selection) -> Filter:
                 **({"users": {"$in": members}} if members else {}),
             }
         case RecordKind.AUDIT:
-            return {"status": DONE, **_of_history(wanted)}
+            return {"status": "done", **_of_history(wanted)}
         case RecordKind.FORMATION | RecordKind.USAGE:
             return {"agent_id": {"$in": agents}} if agents else {}
     filter: Filter = {"agent_id": {"$in": agents}} if agents else {}

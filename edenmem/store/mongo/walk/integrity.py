@@ -11,8 +11,6 @@ from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.mongo.apply.absorbing import MARK
-from edenmem.store.mongo.apply.ledger import PENDING
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import FACT_KEY, FORMATIONS, MEMORY_INDEXES
@@ -117,9 +115,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
             home = codec.consolidation_from(document).home
             if home in wanted:
-                taken = document.get("absorbed_ids") if document.get(MARK) else ()
-                ids = codec.text_ids(document.get("unabsorbed_ids"))
-                found[home] = (*ids, *codec.text_ids(taken))
+                found[home] = codec.text_ids(document.get("unabsorbed_ids"))
         return found
 
     def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
@@ -243,22 +239,6 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
             key: times.get(cursor) or codec.read_creation_time({"_id": cursor})
             for key, cursor in cursors.items()
         }
-
-    def find_unfinished_changes(
-        self, *, before: datetime, agent_id: str | None = None
-    ) -> Iterator[Finding]:
-        """See `edenmem.store.protocol.integrity.Integrity.find_unfinished_changes`."""
-        begun: Filter = {"status": PENDING, "at": {"$lt": before}}
-        for document in self._audit.find(begun):
-            owner = codec.text_id(document.get("agent_id")) or ""
-            if agent_id in (None, owner):
-                target = f"{document.get('target_type')} {document.get('target_id')}"
-                yield Finding(
-                    target_type="audit",
-                    target_id=str(document["_id"]),
-                    detail=f"{document.get('action')} of {target} was begun and not finished",
-                    agent_id=owner,
-                )
 
     # -- what is derived ---------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from edenmem.models.backup import (
     compare_records,
     version_id,
 )
-from edenmem.models.changes import AddReflection, AuditEntry, HistoryEntry
+from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import UsageEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
@@ -52,6 +52,7 @@ from edenmem.store.mongo.formations.formations import (
 )
 from edenmem.store.mongo.formations.usage import usage_document, usage_from
 from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.memory.buffers import BuffersPart
 from edenmem.store.mongo.memory.history import (
     Kept,
     audit_document,
@@ -78,7 +79,7 @@ def refuse(detail: str) -> Loaded:
     return Loaded(status=LoadStatus.REFUSED, detail=detail)
 
 
-class LoadingPart(DumpingPart, FormationsPart):
+class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
     """See `edenmem.store.protocol.backup.Backups`. Each kind has a method of its name, which gives
     an answer for the place of each record."""
 
@@ -319,9 +320,7 @@ class LoadingPart(DumpingPart, FormationsPart):
         for document in self._find_all(self._consolidated, filters):
             for field in ("unabsorbed_ids", "absorbed_ids"):
                 placed.update(codec.text_ids(document.get(field)))
-        self._fill_buffers(
-            [AddReflection(reflection=one, word_limit=0) for one in waiting if one.id not in placed]
-        )
+        self._fill_buffers([one for one in waiting if one.id not in placed])
 
     def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
         self._demand_fact_key()
@@ -496,10 +495,15 @@ class HistoryLoadingPart(LoadingPart):
         return {**dict.fromkeys(range(len(records)), _OF_ANOTHER), **answers}
 
     def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
-        """What history has of these versions, by the ids that go with their places."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(map(_id, records))]
+        """What history has of these targets, by the ids that go with places: an entry of an older
+        edenmem has another than one that was made since."""
+        filters = [
+            {"target_type": kind, "target_id": {"$in": part}}
+            for kind in sorted({record.target_type for record in records})
+            for part in id_parts(r.target_id for r in records if r.target_type == kind)
+        ]
         found = map(history_from, self._find_all(self._history, filters))
-        return {version.entry.id: version for version in found}
+        return {_id(_record(version)): version for version in found}
 
     def _targets(
         self, collection: Collection, target_type: str, records: Sequence[StoredVersion]

@@ -12,10 +12,10 @@ from edenmem.models.forgetting import FORGOTTEN, Passage, list_texts, origin_in
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.common.formation_words import wording_of
-from edenmem.store.mongo.apply.ledger import LedgerPart
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document
 from edenmem.store.mongo.core.filters import Filter, id_parts
+from edenmem.store.mongo.core.transactions import TransactionsPart
 from edenmem.store.mongo.erase.forgettings import ALL
 from edenmem.store.mongo.formations.formations import formation_from
 from edenmem.store.mongo.host.host_codec import sub_document
@@ -25,7 +25,7 @@ from edenmem.store.mongo.memory.history import audit_from, history_from
 CONTEXT_FIELDS = ("cached_memory_context", "memory_context_timestamp", "edenmem_fingerprint")
 
 
-class PassagesPart(LedgerPart):
+class PassagesPart(TransactionsPart):
     """Reads all texts and empties those that name somebody."""
 
     def passages(self) -> Iterator[Passage]:

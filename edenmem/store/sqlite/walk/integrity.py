@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from edenmem.errors import InputError
 from edenmem.models.integrity import Finding, PresenceKind
@@ -147,11 +146,6 @@ class IntegrityChecks(Records):
 
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())  # no platform writes here
-
-    def find_unfinished_changes(
-        self, *, before: datetime, agent_id: str | None = None
-    ) -> Iterator[Finding]:
-        return iter(())
 
     # -- what is derived ---------------------------------------------------------------------
 

@@ -1,0 +1,294 @@
+"""Reading what changes are judged by: a query for each kind of need, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from edenmem.errors import ConflictError
+from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
+from edenmem.memory.outcome import VOID, plain
+from edenmem.memory.texts import new_text
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import (
+    IN_LIMIT,
+    Filter,
+    build_consolidated_filters,
+    fact_fields,
+    group_filters,
+    id_parts,
+    object_id,
+    policy_id,
+)
+from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.memory.buffers import BUFFER
+from edenmem.store.mongo.memory.history import (
+    Kept,
+    fact_version,
+    history_from,
+    in_order,
+    text_version,
+)
+from edenmem.store.protocol.store import batched
+
+_LIVING: Filter = {"deleted": {"$ne": True}}
+_ID = {"_id": 1}
+#: Documents of an account that are counted; it is known to be used long before.
+_COUNTED = 20_000
+#: Flags of reflections that wait; old documents lack theirs.
+WAITING: Filter = {"$in": [False, None]}
+
+
+class Finder(Protocol):
+    """Finds documents, inside a transaction or outside."""
+
+    def find(
+        self,
+        collection: str,
+        filter: Filter,
+        projection: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 0,
+    ) -> Iterable[Document]:
+        """Find documents of a collection."""
+
+
+class Loader:
+    """One reading.
+
+    Attributes:
+        stored: The documents that were found, without vectors, by kind and id; those of policies
+            by the key of their scope.
+    """
+
+    def __init__(self, finder: Finder, settings: StoreSettings) -> None:
+        self._find = finder.find
+        self._settings = settings
+        self.stored: dict[tuple[str, str], Document] = {}
+
+    def load(self, needs: Needs, at: datetime) -> State:
+        """See `edenmem.store.protocol.planning.Planning.load_state`."""
+        state = State(
+            answers=self._answers(needs.answers),
+            blocks=self._blocks(needs.blocks, at),
+            reflections=self._reflections(needs.reflections),
+            owners=self._owners(needs.owners),
+            texts=self._texts(needs.texts | needs.buffers | needs.repairs),
+            buffers=self._buffers(needs.buffers),
+            policies=self._policies(needs.policies),
+        )
+        self._facts(state, needs.facts)
+        self._accounts(state, needs)
+        texts = (state.texts.get(scope) for scope in needs.buffers)
+        self._heads(state, needs.heads | {("consolidation", each.id) for each in texts if each})
+        state.repairs = {scope: self._disorder(state, scope) for scope in needs.repairs}
+        return state
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _by_id(self, collection: str, ids: Iterable[str], **more: Any) -> Iterator[Document]:
+        projection = codec.NO_VECTOR if collection == names.FACTS else None
+        for part in id_parts(ids):
+            yield from self._find(collection, {"_id": {"$in": part}, **more}, projection)
+
+    def _facts(self, state: State, ids: set[str]) -> None:
+        state.facts = dict.fromkeys(ids)
+        for part in id_parts(ids):
+            for document in self._find(names.FACTS, {"_id": {"$in": part}}, {"embedding_next": 0}):
+                fact = codec.fact_from(document, with_vector=True)
+                document.pop("embedding", None)
+                state.facts[fact.id] = fact
+                self.stored["fact", fact.id] = document
+
+    def _reflections(self, ids: set[str]) -> dict[str, Reflection | None]:
+        found: dict[str, Reflection | None] = dict.fromkeys(ids)
+        for document in self._by_id(names.REFLECTIONS, ids):
+            reflection = codec.reflection_from(document)
+            found[reflection.id] = reflection
+            self.stored["reflection", reflection.id] = document
+        return found
+
+    def _owners(self, wanted: set[tuple[Scope, str]]) -> dict[tuple[Scope, str], str | None]:
+        found: dict[tuple[Scope, str], str | None] = dict.fromkeys(wanted)
+        for owner in group_filters(sorted({scope for scope, _ in wanted}), fact_fields):
+            for part in batched(sorted({digest for _, digest in wanted}), IN_LIMIT):
+                key = {**owner, "hash": {"$in": part}}
+                for document in self._find(names.FACTS, key, codec.NO_VECTOR):
+                    fact = codec.fact_from(document)
+                    if (fact.home, fact.hash) in found:
+                        found[fact.home, fact.hash] = fact.id
+        return found
+
+    def _texts(self, scopes: set[Scope]) -> dict[Scope, Any]:
+        found: dict[Scope, Any] = dict.fromkeys(scopes)
+        for filter in build_consolidated_filters(sorted(scopes)):
+            for document in self._find(names.CONSOLIDATED, filter):
+                text = codec.consolidation_from(document)
+                if text.home in found:
+                    found[text.home] = text
+                    self.stored["consolidation", text.id] = document
+        return found
+
+    def _buffers(self, scopes: set[Scope]) -> dict[Scope, dict[str, datetime]]:
+        found: dict[Scope, dict[str, datetime]] = {scope: {} for scope in scopes}
+        for reflection in self._waiting(scopes):
+            found[reflection.home][reflection.id] = reflection.formed_at
+        return found
+
+    def _waiting(self, scopes: Iterable[Scope]) -> Iterator[Reflection]:
+        for owner in group_filters(sorted(scopes)):
+            key = {**owner, "absorbed": WAITING}
+            yield from map(codec.reflection_from, self._find(names.REFLECTIONS, key))
+
+    def _policies(self, scopes: set[Scope]) -> dict[Scope, Any]:
+        found: dict[Scope, Any] = dict.fromkeys(scopes)
+        for part in batched({policy_id(scope): scope for scope in scopes}.items(), IN_LIMIT):
+            by_id = dict(part)
+            for document in self._find(names.POLICIES, {"_id": {"$in": list(by_id)}}):
+                scope = by_id[document["_id"]]
+                found[scope] = codec.policy_from(document)
+                self.stored["policy", scope.key] = document
+        return found
+
+    def _disorder(self, state: State, scope: Scope) -> Disorder | None:
+        """What the buffer holds, and what it should, if that is not the same."""
+        text = state.texts[scope] or new_text("", scope)
+        stored = self.stored.get(("consolidation", text.id), {}).get(BUFFER)
+        listed = codec.text_ids(stored)
+        waiting = sorted(self._waiting([scope]), key=lambda each: (each.formed_at, each.id))
+        ids = tuple(each.id for each in waiting)
+        if len(listed) == len(ids) and set(listed) == set(ids):
+            return None
+        before, after = (
+            plain(msgspec.structs.replace(text, unabsorbed_ids=each)) for each in (listed, ids)
+        )
+        assert before is not None
+        assert after is not None
+        return Disorder(before=before, after=after)
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _answers(self, ids: set[str]) -> dict[str, Answer | None]:
+        found: dict[str, Answer | None] = dict.fromkeys(ids)
+        for document in self._by_id(names.AUDIT, ids):
+            if document["status"] == "pending":
+                raise ConflictError(
+                    f"an older edenmem did not finish a change: {document['_id']}",
+                    hint="stop it, then 'edenmem migrate down 11' and 'edenmem migrate up'",
+                )
+            found[str(document["_id"])] = Answer(
+                target_id=str(document["target_id"]), void=document["status"] == VOID
+            )
+        return found
+
+    def _heads(self, state: State, targets: set[tuple[str, str]]) -> None:
+        """What history says last of each target, and how the version that is there came to be."""
+        state.heads = dict.fromkeys(targets)
+        versions: dict[tuple[str, str], list[Kept]] = {}
+        for kind in sorted({kind for kind, _ in targets}):
+            ids = [key for each, key in targets if each == kind]
+            for part in id_parts(ids):
+                key = {"target_type": kind, "target_id": {"$in": part}}
+                bare = {"snapshot": 0, "content": 0}
+                for version in map(history_from, self._find(names.HISTORY, key, bare)):
+                    versions.setdefault((kind, version.entry.target_id), []).append(version)
+        for target in targets:
+            current = self._current(*target)
+            past = in_order(versions.get(target, ()), current)
+            if past:
+                last = past[-1]
+                state.heads[target] = Head(
+                    version=last.entry.version, action=last.entry.action, life=last.life
+                )
+            if current is not None:
+                made = current.entry
+                state.origins[target] = Origin(
+                    action=made.action, actor=made.actor, change_id=made.change_id, at=made.at
+                )
+
+    def _current(self, kind: str, key: str) -> Kept | None:
+        document = self.stored.get((kind, key))
+        if document is None:
+            return None
+        if kind == "fact":
+            return fact_version(document)
+        return text_version(document) if codec.read_version(document) else None
+
+    def _blocks(self, keys: set[str], at: datetime) -> dict[str, bool]:
+        found = dict.fromkeys(keys, False)
+        for part in batched(sorted(keys), IN_LIMIT):
+            for document in self._find(names.FORGETTINGS, {"blocks": {"$in": part}}):
+                closed_at = codec.moment(document.get("closed_at"))
+                if closed_at is None or closed_at >= at:
+                    found.update(dict.fromkeys(keys.intersection(document["blocks"]), True))
+        return found
+
+    # -- accounts ----------------------------------------------------------------------------
+
+    def _accounts(self, state: State, needs: Needs) -> None:
+        users = self._settings.users_collection
+        readers: tuple[tuple[str, set[str], dict[str, Any], Any], ...] = (
+            ("agent", needs.agents, state.agents, host_codec.agent_from),
+            ("user", needs.users, state.users, host_codec.user_from),
+        )
+        for kind, ids, accounts, read in readers:
+            accounts.update(dict.fromkeys(ids))
+            for document in self._by_id(users, ids, type=kind, **_LIVING):
+                accounts[str(document["_id"])] = read(document)
+                self.stored[kind, str(document["_id"])] = document
+        state.ids = dict.fromkeys(needs.ids, False)
+        for document in self._by_id(users, needs.ids):
+            state.ids[str(document["_id"])] = True
+        state.names = dict.fromkeys(needs.names, False)
+        for kind, name in needs.names:
+            key = {"type": kind, "username": name}
+            state.names[kind, name] = any(self._find(users, key, _ID, limit=1))
+        state.used = {(kind, key): self._use(kind, key) for kind, key in needs.used}
+
+    def _use(self, kind: str, account_id: str) -> Use:
+        """What there is of an agent, or of an account with living agents."""
+        users, use = self._settings.users_collection, Use()
+        account = object_id(account_id)
+        if kind == "agent":
+            owner: Filter = {"agent_id": account}
+            use.policies = self._count(names.POLICIES, {**owner, "version": {"$gte": 1}})
+        else:
+            living = [each["_id"] for each in self._find(users, {"type": "agent", **_LIVING}, _ID)]
+            owner = {"agent_id": {"$in": living}, "scope": "user", "user_id": account}
+            policies = self._policies({Scope.user(str(agent), account_id) for agent in living})
+            use.policies = sum(1 for policy in policies.values() if policy is not None)
+            use.agents = self._count(users, {"type": "agent", "owner": account, **_LIVING})
+        if kind == "agent" or living:
+            use.facts = self._count(names.FACTS, owner)
+            use.reflections = self._count(names.REFLECTIONS, owner)
+            for each in ScopeKind if kind == "agent" else (ScopeKind.USER,):
+                key = {**owner, "scope": each.value}
+                texts = self._find(names.CONSOLIDATED, key, {"consolidated_content": 1})
+                stored = (codec.text(text.get("consolidated_content")) for text in texts)
+                use.texts += sum(1 for text in stored if codec.split_version_line(text)[0])
+        use.sessions = self._count(self._settings.sessions_collection, {f"{kind}s": account})
+        document = self.stored.get((kind, account_id))
+        use.more = "" if document is None else _more_in(document, kind)
+        return use
+
+    def _count(self, collection: str, filter: Filter) -> int:
+        return sum(1 for _ in self._find(collection, filter, _ID, limit=_COUNTED))
+
+
+def _more_in(document: Document, kind: str) -> str:
+    """In words, that the platform has stored more in a document than edenmem did."""
+    if kind == "agent":
+        agent = host_codec.agent_from(document)
+        ours = host_codec.agent_document(msgspec.structs.replace(agent, owner=agent.id))
+    else:
+        ours = host_codec.user_document(host_codec.user_from(document))
+    more = sorted(document.keys() - ours.keys())
+    return f"has more in the host's collection: {', '.join(more)}" if more else ""

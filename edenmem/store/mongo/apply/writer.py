@@ -1,0 +1,379 @@
+"""Writing effects: of each document the fields that differ, if it is as it was planned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pymongo import DeleteOne, InsertOne, UpdateMany, UpdateOne
+
+from edenmem.memory import Effect, Origin, Write
+from edenmem.models.changes import RestoreReflection, RevertConsolidation
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import StoreSettings
+from edenmem.store.mongo.apply.state import WAITING
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    build_consolidated_filters,
+    build_consolidated_key,
+    id_parts,
+    object_id,
+    object_ids,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.core.transactions import Transaction
+from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.memory.buffers import BUFFER, moves
+from edenmem.store.mongo.memory.history import Kept, audit_document, history_document
+
+#: Given a vector, its model and the hash of its text: the fields of a fact to set, and to unset.
+VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
+
+_ACCOUNT = (Agent, User)
+#: What absorbing a reflection changes of it, and releasing it.
+_FLAGS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
+#: All that a change writes of an account that is there.
+_TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
+
+
+class _Flags(msgspec.Struct):
+    """The same flags on several reflections."""
+
+    update: Document
+    absorbed: bool
+    ids: list[Any]
+
+    def operation(self) -> UpdateMany:
+        """The update of those that are as they were."""
+        flag = True if self.absorbed else {"$ne": True}
+        return UpdateMany({"_id": {"$in": self.ids}, "absorbed": flag}, self.update)
+
+
+class Stale(Exception):
+    """A document is not as it was planned from, although it was read in the same snapshot."""
+
+
+class Writer:
+    """One writing of the effects of a batch.
+
+    Args:
+        transaction: Where to write.
+        stored: The documents that the effects were planned from; see `Loader.stored`.
+        settings: Names of the host's collections.
+        vector_update: Says where a vector belongs.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        stored: Mapping[tuple[str, str], Document],
+        settings: StoreSettings,
+        vector_update: VectorUpdate,
+    ) -> None:
+        self._transaction = transaction
+        self._stored = dict(stored)
+        self._settings = settings
+        self._vector_update = vector_update
+        self._now = utc_now()
+        self._operations: dict[str, list[Any]] = {}
+        #: Ids that come to wait (True) or do so no more, by scope, in order.
+        self._moves: dict[Scope, list[tuple[bool, list[str]]]] = {}
+        self._unordered: dict[Scope, None] = {}
+        self._repaired: dict[Scope, None] = {}
+
+    def write(self, effects: Sequence[Effect]) -> None:
+        """Write what the effects say, and that they were made.
+
+        Raises:
+            Stale: a document was changed meanwhile.
+        """
+        made = [effect for effect in effects if effect.entry is not None]
+        if not made:
+            return
+        writes = [write for effect in made for write in effect.writes]
+        self._transaction.guard(
+            (touch.scope for effect in made for touch in effect.touches),
+            accounts=any(isinstance(w.new, _ACCOUNT) and w.old is None for w in writes),
+            # What is applied beside this may belong to the account.
+            exclusive=any(isinstance(w.old, _ACCOUNT) and w.new is None for w in writes),
+        )
+        for effect in made:
+            self._plan(effect)
+        for collection, planned in self._operations.items():
+            operations = [o.operation() if isinstance(o, _Flags) else o for o in planned]
+            matched = sum(len(o.ids) if isinstance(o, _Flags) else 1 for o in planned)
+            if self._transaction.write(collection, operations) != matched:
+                raise Stale(collection)
+        self._write_buffers()
+
+    def _plan(self, effect: Effect) -> None:
+        assert effect.entry is not None
+        for write in effect.writes:
+            self._document(write, effect)
+        if effect.repairs is not None:
+            self._repaired[effect.repairs] = None
+        in_place = isinstance(effect.change, RestoreReflection | RevertConsolidation)
+        for write in effect.writes:
+            if isinstance(write.model, Reflection):
+                self._move(write, in_place=in_place)
+        for version in effect.versions:
+            document = history_document(Kept(version, effect.life))
+            # An older edenmem may have left a tombstone of a removal that never was.
+            self._do(
+                names.HISTORY,
+                UpdateOne({"_id": document.pop("_id")}, {"$set": document}, upsert=True),
+            )
+        self._do(names.AUDIT, InsertOne(audit_document(effect.entry)))
+
+    def _do(self, collection: str, operation: Any) -> None:
+        self._operations.setdefault(collection, []).append(operation)
+
+    def _update(
+        self, collection: str, key: Filter, fields: Document, unset: Document | None = None
+    ) -> None:
+        update: Document = {"$set": {**fields, "updatedAt": self._now}}
+        if unset:
+            update["$unset"] = unset
+        self._do(collection, UpdateOne(key, update))
+
+    def _unchanged(self, kind: str, key: str, fields: Sequence[str]) -> Filter:
+        """A filter for a document as it is stored, by some of its fields."""
+        document = self._stored.get((kind, key), {})
+        return {name: document.get(name) for name in fields}
+
+    # -- documents ---------------------------------------------------------------------------
+
+    def _document(self, write: Write, effect: Effect) -> None:
+        model = write.model
+        match model:
+            case Fact():
+                self._fact(write, effect)
+            case Reflection():
+                self._reflection(write)
+            case Consolidation():
+                self._text(write, effect.origin)
+            case Policy():
+                self._policy(write)
+            case Agent() | User():
+                self._account(write, effect)
+
+    def _fact(self, write: Write, effect: Effect) -> None:
+        old, new = write.old, write.new
+        key = {"_id": object_id(write.model.id)}
+        if isinstance(old, Fact):
+            key |= self._unchanged("fact", old.id, ("version",))
+        if not isinstance(new, Fact):
+            self._do(names.FACTS, DeleteOne(key))
+            return
+        mark = _mark(effect.origin, new.version, new.recent_at)
+        fields = codec.fact_document(_bare(new), at=self._now, storage="array")
+        if not isinstance(old, Fact):
+            vector, _ = self._vector_update(new.embedding, new.embedding_model, new.hash)
+            life = {"life": effect.life} if effect.life else {}
+            self._do(names.FACTS, InsertOne({**fields, **vector, **mark, **life}))
+            self._stored["fact", new.id] = {**fields, **mark, **life}
+            return
+        before = codec.fact_document(_bare(old), at=self._now, storage="array")
+        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
+        unset: Document = {}
+        if new.hash != old.hash or new.embedding is not old.embedding:
+            # The old text's vectors would find the new one by what it no longer says.
+            vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
+            changed |= vector
+        self._update(names.FACTS, key, {**changed, **mark}, unset)
+        self._stored["fact", new.id] = {**self._stored["fact", new.id], **changed, **mark}
+
+    def _reflection(self, write: Write) -> None:
+        old, new = write.old, write.new
+        key = {"_id": object_id(write.model.id)}
+        if isinstance(old, Reflection):
+            key |= self._unchanged("reflection", old.id, ("version", "absorbed"))
+        if not isinstance(new, Reflection):
+            self._do(names.REFLECTIONS, DeleteOne(key))
+            return
+        fields = codec.reflection_document(new, at=self._now)
+        if not isinstance(old, Reflection):
+            self._do(names.REFLECTIONS, InsertOne(fields))
+            self._stored["reflection", new.id] = fields
+            return
+        before = codec.reflection_document(old, at=self._now)
+        changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
+        if changed.keys() <= _FLAGS:
+            self._flag(old, changed)
+        else:
+            self._update(names.REFLECTIONS, key, changed)
+        self._stored["reflection", new.id] = {**self._stored["reflection", new.id], **changed}
+
+    def _flag(self, old: Reflection, flags: Document) -> None:
+        """Set flags, in one update for all that a text absorbs or lets go."""
+        operations = self._operations.setdefault(names.REFLECTIONS, [])
+        last = operations[-1] if operations else None
+        update = {"$set": {**flags, "updatedAt": self._now}}
+        if isinstance(last, _Flags) and last.update == update:
+            last.ids.append(object_id(old.id))
+        else:
+            operations.append(_Flags(update, old.absorbed, [object_id(old.id)]))
+
+    def _text(self, write: Write, origin: Origin | None) -> None:
+        old, new = write.old, write.new
+        assert isinstance(new, Consolidation)
+        fields: Document = {"word_limit": new.word_limit}
+        if origin is not None:
+            fields |= {
+                "consolidated_content": codec.with_version_line(
+                    new.consolidated_content, new.version
+                ),
+                "version": new.version,
+                "absorbed_ids": object_ids(new.absorbed_ids),
+                "updated_at": new.updated_at,
+                **_mark(origin, new.version, self._now),
+            }
+        if new.last_consolidated_at != getattr(old, "last_consolidated_at", None):
+            fields["last_consolidated_at"] = new.last_consolidated_at
+        pending = getattr(old, "unpropagated_versions", ())
+        if new.unpropagated_versions != pending:
+            fields["unpropagated_versions"] = list(new.unpropagated_versions)
+        scope, key = new.home, {"_id": object_id(new.id)}
+        if old is None:
+            made = {"createdAt": self._now, "updatedAt": self._now}
+            document = {
+                **key,
+                **build_consolidated_key(scope),
+                "consolidated_content": "",
+                BUFFER: [],
+                **made,
+                **fields,
+            }
+            self._do(names.CONSOLIDATED, InsertOne(document))
+            self._stored["consolidation", new.id] = document
+        else:
+            key |= self._unchanged("consolidation", new.id, ("version", "consolidated_content"))
+            self._update(names.CONSOLIDATED, key, fields)
+            stored = self._stored["consolidation", new.id]
+            self._stored["consolidation", new.id] = {**stored, **fields}
+
+    def _policy(self, write: Write) -> None:
+        model, new = write.model, write.new
+        assert isinstance(model, Policy)
+        scope = model.home
+        key = {"_id": policy_id(scope), **self._unchanged("policy", scope.key, ("version",))}
+        if not isinstance(new, Policy):
+            # The document stays: it counts the scope's revisions.
+            gone = dict.fromkeys((*codec.POLICY_FIELDS, "version", "updated_at"), "")
+            self._update(names.POLICIES, key, {}, gone)
+            self._stored["policy", scope.key] = {}
+            return
+        fields = {
+            **owner_fields(scope),
+            **{name: getattr(new, name) for name in codec.POLICY_FIELDS},
+            "policy_id": object_id(new.id),
+            "version": new.version,
+            "updated_at": new.updated_at,
+        }
+        self._update(names.POLICIES, key, fields)
+        self._stored["policy", scope.key] = fields
+
+    def _account(self, write: Write, effect: Effect) -> None:
+        collection, model = self._settings.users_collection, write.model
+        kind = write.kind
+        if write.old is None:
+            assert write.new is not None
+            document = _account_document(write.new)
+            self._do(collection, InsertOne(document))
+            self._stored[kind, model.id] = document
+            return
+        key = {"_id": object_id(model.id)}
+        if write.new is None:
+            as_stored = self._unchanged(kind, model.id, ("username", "updatedAt"))
+            self._do(collection, DeleteOne({**key, **as_stored}))
+            return
+        # Written also where a switch that is missing is as off as the one that is wanted.
+        toggles = {name: getattr(effect.change, name, None) for name in _TOGGLES}
+        self._update(collection, key, {name: on for name, on in toggles.items() if on is not None})
+
+    # -- buffers -----------------------------------------------------------------------------
+
+    def _move(self, write: Write, *, in_place: bool) -> None:
+        """Put a reflection into the list of what waits, or take it out, if that changes."""
+        waited, waits = write.waits
+        if waited == waits:
+            return
+        reflection = write.model
+        assert isinstance(reflection, Reflection)
+        scope = reflection.home
+        steps = self._moves.setdefault(scope, [])
+        if not steps or steps[-1][0] is not waits:
+            steps.append((waits, []))
+        steps[-1][1].append(reflection.id)
+        if waits and in_place:
+            self._unordered[scope] = None
+
+    def _write_buffers(self) -> None:
+        """Change the lists of what waits; ids in them that nothing is known of stay."""
+        for filter in build_consolidated_filters(sorted(self._moves)):
+            for document in self._transaction.find(names.CONSOLIDATED, filter):
+                steps = self._moves.get(codec.consolidation_from(document).home)
+                if steps:
+                    self._transaction.write(names.CONSOLIDATED, moves(document, steps))
+        for scope in self._unordered:
+            self._order(scope)
+        for scope in self._repaired:
+            self._order(scope, waiting=self._waiting(scope))
+
+    def _waiting(self, scope: Scope) -> list[str]:
+        key = {**owner_fields(scope), "absorbed": WAITING}
+        found = self._transaction.find(names.REFLECTIONS, key, {"_id": 1})
+        return [str(document["_id"]) for document in found]
+
+    def _order(self, scope: Scope, *, waiting: Sequence[str] | None = None) -> None:
+        """Put a buffer in order of time, what is unknown first; with ``waiting``, let it hold
+        exactly that."""
+        for document in self._transaction.find(names.CONSOLIDATED, build_consolidated_key(scope)):
+            stored = document.get(BUFFER)
+            # Ids as the buffer has them: an old document may hold them as text.
+            known = {str(each): each for each in stored if each} if isinstance(stored, list) else {}
+            wanted = known if waiting is None else waiting
+            times = {
+                reflection.id: (reflection.formed_at, reflection.id)
+                for part in id_parts(wanted)
+                for reflection in map(
+                    codec.reflection_from,
+                    self._transaction.find(names.REFLECTIONS, {"_id": {"$in": part}}),
+                )
+            }
+            ids = [each for each in wanted if each not in times]
+            ids += sorted(times, key=times.__getitem__)
+            ordered = [known.get(each, object_id(each)) for each in ids]
+            if ordered != stored:
+                update = {"$set": {BUFFER: ordered, "updatedAt": self._now}}
+                key = {"_id": document["_id"]}
+                self._transaction.write(names.CONSOLIDATED, [UpdateOne(key, update)])
+
+
+def _bare(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, embedding=None)
+
+
+def _mark(origin: Origin | None, version: int, at: datetime) -> Document:
+    """The fields by which a document says how its version came to be."""
+    if origin is None or origin.change_id is None:
+        return {}
+    return codec.mark(
+        origin.change_id, version, at=origin.at or at, action=origin.action, actor=origin.actor
+    )
+
+
+def _account_document(account: object) -> Document:
+    if isinstance(account, Agent):
+        return host_codec.agent_document(account)
+    assert isinstance(account, User)
+    return host_codec.user_document(account)
