@@ -88,7 +88,7 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[CallUsage, ...] = ()  # what recall by a model cost
 
 
-class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that did not come through: where it was cut, and by what. ``explain`` is what
     the stages say that it came through before."""
 
@@ -113,7 +113,7 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
     queries: tuple[str, ...]
     recipe: str
     hits: tuple[SearchHit, ...]
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedCandidate, ...] = ()
     timings_ms: dict[str, float] = msgspec.field(default_factory=dict)
     notices: tuple[str, ...] = ()
 

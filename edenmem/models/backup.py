@@ -153,7 +153,7 @@ class LoadStatus(StrEnum):
     REFUSED = "refused"  # the store cannot have it
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one record; ``stored`` is what was there, if it differs."""
 
     status: LoadStatus
@@ -207,10 +207,10 @@ def differences(kind: RecordKind, stored: Record, given: Record) -> tuple[str, .
     )
 
 
-def compare_records(kind: RecordKind, stored: Record, given: Record) -> Loaded:
+def compare_records(kind: RecordKind, stored: Record, given: Record) -> LoadResult:
     """What becomes of a record whose place is taken."""
     fields = differences(kind, stored, given)
     if not fields:
-        return Loaded(status=LoadStatus.SAME)
+        return LoadResult(status=LoadStatus.SAME)
     detail = f"another {', '.join(fields)} is stored"
-    return Loaded(status=LoadStatus.DIFFERS, detail=detail, stored=stored)
+    return LoadResult(status=LoadStatus.DIFFERS, detail=detail, stored=stored)

@@ -19,7 +19,7 @@ def content_hash(content: str) -> str:
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
 
-class _Owned(msgspec.Struct, frozen=True, kw_only=True):
+class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that say whose a memory is."""
 
     id: str
@@ -43,7 +43,7 @@ class _Owned(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Fact(_Owned, frozen=True, kw_only=True):
+class Fact(_OwnedRecord, frozen=True, kw_only=True):
     """An atomic statement that can be searched. ``session_id`` is the source, if there is one.
 
     ``version`` starts at 1 and grows with each change of ``content``. ``private`` keeps it from
@@ -70,7 +70,7 @@ class Fact(_Owned, frozen=True, kw_only=True):
         return self.updated_at or self.formed_at
 
 
-class Reflection(_Owned, frozen=True, kw_only=True):
+class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     """An interpretation that waits to be consolidated. ``session_id`` is always the source.
 
     ``consolidated_into`` is the id of the consolidated text that absorbed it;
@@ -99,7 +99,7 @@ class Reflection(_Owned, frozen=True, kw_only=True):
         )
 
 
-class Consolidation(_Owned, frozen=True, kw_only=True):
+class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
     """The one text of a scope that is always in the agent's prompt, and its buffer.
 
     ``consolidated_content`` is the text without the ``VERSION: n`` line that the platform's
@@ -119,7 +119,7 @@ class Consolidation(_Owned, frozen=True, kw_only=True):
     unpropagated_versions: tuple[int, ...] = ()
 
 
-class Policy(_Owned, frozen=True, kw_only=True):
+class Policy(_OwnedRecord, frozen=True, kw_only=True):
     """The settings of one scope. None means the default of its kind.
 
     ``consolidate_at`` is a number of pending reflections, ``fact_buffer_max`` how many facts are

@@ -39,7 +39,7 @@ class VectorSwitch(msgspec.Struct, frozen=True, kw_only=True):
     phase: SwitchPhase = "filling"
     switched_at: datetime | None = None
 
-    def is_beside(self, model: str) -> bool:
+    def is_staged(self, model: str) -> bool:
         """Whether vectors of a model are now looked for, and put, beside the others."""
         return model == self.model and self.phase in ("filling", "switched", "settling")
 
@@ -88,13 +88,13 @@ def continue_switch(there: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
     )
 
 
-def is_beside(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
+def is_staged(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
     """Whether vectors of a model belong beside the others now.
 
     Raises:
         ConflictError: they do not, and ``must``: somebody ended the switch.
     """
-    found = switch is not None and switch.is_beside(model)
+    found = switch is not None and switch.is_staged(model)
     if must and not found:
         raise ConflictError(f"the switch to {model!r} was ended meanwhile; nothing was written")
     return found

@@ -94,7 +94,7 @@ class V1Read(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes = b""
 
 
-class V1Staged(msgspec.Struct, frozen=True, kw_only=True):
+class V1StagedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document in the stage. ``number`` is its own there; ``hash`` that of `V1Ref`."""
 
     number: int

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.models.search import SCORE_DECIMALS
-from edenmem.search.ranking import Cut, Pool, Scored, before, explain_hit
+from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: floa
 
 def _choose(
     pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float
-) -> tuple[list[Scored], list[tuple[Scored, float]]]:
+) -> tuple[list[ScoredFact], list[tuple[ScoredFact, float]]]:
     import numpy as np
 
     hits, old = pool.hits, before(pool)
@@ -58,7 +58,7 @@ def _choose(
     relevance = np.array([hit.score for hit in hits])
     redundancy = np.zeros(len(hits))
     left = np.ones(len(hits), dtype=bool)
-    chosen: list[Scored] = []
+    chosen: list[ScoredFact] = []
     while len(chosen) < min(top_k, len(hits)):
         scores = trade_off * relevance + (1.0 - trade_off) * (1.0 - redundancy)
         # hits come ordered by score and id, and argmax takes the first of equal ones
@@ -89,5 +89,5 @@ def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
     return matrix
 
 
-def _cut(hit: Scored, why: str) -> Cut:
+def _cut(hit: ScoredFact, why: str) -> Cut:
     return Cut(fact_id=hit.fact_id, stage="mmr", why=why, explain=hit.explain)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.models.search import Candidate
-from edenmem.search.ranking import Cut, Pool, Scored, by_score, rank_hits
+from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score, rank_hits
 
 ListName = Literal["semantic", "text"]
 
@@ -160,7 +160,7 @@ def _fuse(
     entries: dict[ListName, dict[str, _Entry]],
     fused: Callable[[str], tuple[float, dict[str, Any]]],
 ) -> Pool:
-    hits: list[Scored] = []
+    hits: list[ScoredFact] = []
     cuts: list[Cut] = []
     union = dict.fromkeys(fact_id for of in entries.values() for fact_id in of)
     for fact_id in union:
@@ -174,7 +174,7 @@ def _fuse(
             continue
         score, figures = fused(fact_id)
         explain["fusion"] = {"recipe": recipe, "score": score, "threshold": None, **figures}
-        hits.append(Scored(fact_id=fact_id, score=score, explain=explain))
+        hits.append(ScoredFact(fact_id=fact_id, score=score, explain=explain))
     return rank_hits("fusion", hits, cuts)
 
 

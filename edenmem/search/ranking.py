@@ -14,7 +14,7 @@ import msgspec
 from edenmem.models.search import Candidate
 
 
-class Scored(msgspec.Struct, frozen=True, kw_only=True):
+class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
     """A fact with the score of the last stage that it came through, in [0, 1].
 
     ``explain`` maps each stage to what it said: ``rank`` (from 1), ``score``, ``threshold`` (None:
@@ -27,7 +27,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that did not come through ``stage``, and why; ``explain`` as of `Scored`."""
+    """A fact that did not come through ``stage``, and why; ``explain`` as of `ScoredFact`."""
 
     fact_id: str
     stage: str
@@ -38,15 +38,15 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Hits, best first, equal scores by id; and all that was cut so far."""
 
-    hits: tuple[Scored, ...] = ()
+    hits: tuple[ScoredFact, ...] = ()
     cuts: tuple[Cut, ...] = ()
 
 
-def rank_hits(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> Pool:
+def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) -> Pool:
     """The hits in order of their new scores, with the rank that each has in ``stage``."""
     ordered = sorted(hits, key=lambda hit: (-hit.score, hit.fact_id))
     placed = tuple(
-        Scored(
+        ScoredFact(
             fact_id=hit.fact_id,
             score=hit.score,
             explain={**hit.explain, stage: {"rank": rank, **hit.explain.get(stage, {})}},
@@ -56,7 +56,7 @@ def rank_hits(stage: str, hits: Iterable[Scored], cuts: Sequence[Cut] = ()) -> P
     return Pool(hits=placed, cuts=tuple(cuts))
 
 
-def explain_hit(hit: Scored, stage: str, **figures: Any) -> Scored:
+def explain_hit(hit: ScoredFact, stage: str, **figures: Any) -> ScoredFact:
     """``hit`` with these figures under the stage's name, ahead of those it has there."""
     entry = {**figures, **hit.explain.get(stage, {}), **figures}
     return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
@@ -94,7 +94,7 @@ def top(pool: Pool, *, top_k: int) -> Pool:
     return Pool(hits=pool.hits[:top_k], cuts=pool.cuts + late)
 
 
-def _describe_demotion(hit: Scored, top_k: int) -> str:
+def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
     """The stages that put a hit down from among the first ``top_k``."""
     moves = [
         f"; {stage} put it from rank {figures['rank_before']} to {figures['rank']}"
@@ -126,7 +126,7 @@ def join(pools: Sequence[Pool]) -> Pool:
     """
     if len(pools) == 1:
         return pools[0]
-    best: dict[str, tuple[int, Scored]] = {}
+    best: dict[str, tuple[int, ScoredFact]] = {}
     found_by: dict[str, list[int]] = {}
     for number, pool in enumerate(pools, 1):
         for hit in pool.hits:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.search.diversity import POOL_FACTOR, mmr
-from edenmem.search.ranking import Pool, Scored, join, keep, rank_hits, top
+from edenmem.search.ranking import Pool, ScoredFact, join, keep, rank_hits, top
 from edenmem.search.recency import recency
 from edenmem.search.reranking import rerank, shortlist
 from tests.support.vectors import random_unit, unit
@@ -23,7 +23,9 @@ POOLS = st.dictionaries(
 
 
 def pool_of(**scores: float) -> Pool:
-    return rank_hits("fusion", [Scored(fact_id=id, score=score) for id, score in scores.items()])
+    return rank_hits(
+        "fusion", [ScoredFact(fact_id=id, score=score) for id, score in scores.items()]
+    )
 
 
 def order(pool: Pool) -> list[str]:

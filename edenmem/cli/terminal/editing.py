@@ -63,7 +63,7 @@ def editor_command() -> list[str]:
     return words
 
 
-class Edited:
+class EditorFile:
     """A text in the person's editor, in a file that only they may read."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -109,7 +109,7 @@ def change_text(
     asked about a text that would be refused. If it is, the text of the editor is kept in a file
     that the error names.
     """
-    edited = Edited(before, name) if given is None else None
+    edited = EditorFile(before, name) if given is None else None
     after = edited.text if edited else (given or "").removesuffix("\n")
     with _keep_if_refused(after, edited.path if edited else None, name):
         if after == before:

@@ -18,17 +18,17 @@ def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
         ConflictError: it is there already and may not be replaced.
         InputError: it cannot be written.
     """
-    beside = ""
+    temporary = ""
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if replace:
-            Path(beside).replace(path)
+            Path(temporary).replace(path)
         else:
-            os.link(beside, path)  # refuses to replace, whoever made it meanwhile
+            os.link(temporary, path)  # refuses to replace, whoever made it meanwhile
     except FileExistsError:
         raise ConflictError(
             f"{path} exists already", hint="take another name, or add --force"
@@ -37,4 +37,4 @@ def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     finally:
         with suppress(OSError):
-            Path(beside).unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)

@@ -216,7 +216,7 @@ class Propagation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class _Offered(msgspec.Struct, frozen=True):
+class _NumberedReflection(msgspec.Struct, frozen=True):
     """A reflection as the prompt shows it."""
 
     number: int
@@ -325,7 +325,7 @@ class Propagator:
             instructions=policy.memory_instructions if policy else None,
             memory="\n".join(batch.memory),
             reflections=[
-                _Offered(number, flat(reflection.content))
+                _NumberedReflection(number, flat(reflection.content))
                 for number, reflection in enumerate(batch.reflections, start=1)
             ],
             reflection_words=self._settings.formation.reflection_words,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from edenmem.engine.context.recall import Recalled, Recaller, RecallMode
+from edenmem.engine.context.recall import Recaller, RecallMode, RecallResult
 from edenmem.engine.context.xml import (
     ScopeMemory,
     item,
@@ -35,7 +35,7 @@ from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 
-class _Standing(msgspec.Struct, frozen=True, kw_only=True):
+class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a context that is the same for every message."""
 
     xml: str
@@ -142,7 +142,7 @@ class ContextBuilder:
         """
         await in_thread(self._standing, session, agent, None, True, True)
 
-    def _report(self, standing: _Standing, recalled: Recalled) -> ContextReport:
+    def _report(self, standing: _StandingPart, recalled: RecallResult) -> ContextReport:
         new = [fact for fact in recalled.facts if f" {item(fact.content)} (" not in standing.xml]
         xml = with_retrieved(standing.xml, new, now=self._clock())
         known = len(recalled.facts) - len(new)
@@ -165,7 +165,7 @@ class ContextBuilder:
 
     def _standing(
         self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool, keep: bool
-    ) -> _Standing:
+    ) -> _StandingPart:
         now = self._clock()
         view = current_view(self._store, session, agent, speaker=speaker)
         # Before anything else is read: what changes from here on makes the fingerprint stale.
@@ -173,7 +173,9 @@ class ContextBuilder:
         if not force_refresh:
             cached = self._store.find_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
-                return _Standing(xml=cached.xml, view=view, built_at=cached.built_at, cached=True)
+                return _StandingPart(
+                    xml=cached.xml, view=view, built_at=cached.built_at, cached=True
+                )
         memories = self._merge_accounts(self._memories(view.reads), view)
         xml = render_context(memories, self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
@@ -182,7 +184,7 @@ class ContextBuilder:
                 self._store.cache_context(
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
-        return _Standing(xml=xml, view=view, built_at=now, cached=False)
+        return _StandingPart(xml=xml, view=view, built_at=now, cached=False)
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
         age = (now - cached.built_at).total_seconds()

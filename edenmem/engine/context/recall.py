@@ -121,7 +121,7 @@ MAX_QUERIES = 3
 QUERY_CHARACTERS = 500
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was fetched for a message. ``note`` says why, why not, or what failed."""
 
     note: str
@@ -166,7 +166,7 @@ class Recaller:
         agent: Agent,
         view: SessionView,
         known: str,
-    ) -> Recalled:
+    ) -> RecallResult:
         """The facts that ``message`` asks for, in the words of ``mode``.
 
         Args:
@@ -178,17 +178,17 @@ class Recaller:
             known: The context as it stands; names in it are no reason to search.
         """
         if mode == "off":
-            return Recalled(note="off")
+            return RecallResult(note="off")
         try:
             if message is None:
                 message = await in_thread(self._newest_message, session)
             if not message or not message.strip():
-                return Recalled(note=f"{mode}: there is no message to recall memories for")
+                return RecallResult(note=f"{mode}: there is no message to recall memories for")
             plan = await self._plan(mode, message, session, agent, view, known)
         except EdenmemError as error:
-            return Recalled(note=f"{mode}: failed, so nothing was searched: {error.message}")
+            return RecallResult(note=f"{mode}: failed, so nothing was searched: {error.message}")
         if not plan.queries:
-            return Recalled(note=plan.note, usage=plan.usage)
+            return RecallResult(note=plan.note, usage=plan.usage)
         return await self._search(plan, view)
 
     async def _plan(
@@ -207,22 +207,22 @@ class Recaller:
             return _Plan(note=f"{mode}: no sign that the message needs memories")
         return _Plan(note=f"{mode}: {reason}", queries=_queries((message,)))
 
-    async def _search(self, plan: _Plan, view: SessionView) -> Recalled:
+    async def _search(self, plan: _Plan, view: SessionView) -> RecallResult:
         if self._searcher is None:
             note = f"{plan.note}; there is nothing to search with"
-            return Recalled(note=note, queries=plan.queries, usage=plan.usage)
+            return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
         try:
             report = await self._searcher.search(
                 plan.queries, view.reads, top_k=self._settings.context.recall_top_k
             )
         except EdenmemError as error:
-            return Recalled(
+            return RecallResult(
                 note=f"{plan.note}; the search failed: {error.message}",
                 queries=plan.queries,
                 usage=plan.usage,
             )
         notices = "".join(f"; {notice}" for notice in report.notices)
-        return Recalled(
+        return RecallResult(
             note=f"{plan.note}; {len(report.hits)} found{notices}",
             queries=plan.queries,
             facts=tuple(hit.fact for hit in report.hits),

@@ -10,10 +10,10 @@ from edenmem.engine.doctor.catalogue import CATALOGUE
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
     Advice,
+    CheckFinding,
     CheckResult,
     DoctorReport,
     Remark,
-    Seen,
     State,
     worse,
 )
@@ -27,7 +27,7 @@ EXAMPLES = 5
 #: reported if they were asked for, or find something, such as a configuration that others can read.
 _OF_FILES = frozenset({"permissions", "file"})
 
-Look = Callable[[DoctorContext], Iterator[Seen | Remark]]
+Look = Callable[[DoctorContext], Iterator[CheckFinding | Remark]]
 
 
 class Examination(NamedTuple):
@@ -103,7 +103,7 @@ class _Chart:
         self.examples: list[Finding] = []
         self.advice: list[Advice] = []
 
-    def note(self, seen: Seen | Remark) -> None:
+    def note(self, seen: CheckFinding | Remark) -> None:
         if isinstance(seen, Remark):
             self.remark, self.mend = seen.text, seen.mend or self.mend
             return
@@ -241,5 +241,5 @@ class Doctor:
         for examination in EXAMINATIONS:
             if check in examination.checks:
                 for seen in examination.look(self._context):
-                    if isinstance(seen, Seen) and seen.check == check:
+                    if isinstance(seen, CheckFinding) and seen.check == check:
                         yield seen.finding

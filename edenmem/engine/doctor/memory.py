@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from edenmem.engine.doctor.context import BATCH, CLOCKS, DoctorContext, Owned, about
-from edenmem.engine.doctor.report import Seen, State
+from edenmem.engine.doctor.report import CheckFinding, State
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.integrity import Finding, PresenceKind, Record, RecordKind
@@ -18,7 +18,7 @@ from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 
-def texts(context: DoctorContext) -> Iterator[Seen]:
+def texts(context: DoctorContext) -> Iterator[CheckFinding]:
     """All texts and buffers."""
     for batch, seen in walk(context, "consolidation", Consolidation):
         yield from seen
@@ -32,32 +32,34 @@ def texts(context: DoctorContext) -> Iterator[Seen]:
         yield from _buffers(context, batch)
 
 
-def _content(context: DoctorContext, text: Consolidation, policy: Policy | None) -> Iterator[Seen]:
+def _content(
+    context: DoctorContext, text: Consolidation, policy: Policy | None
+) -> Iterator[CheckFinding]:
     content = text.consolidated_content
     # Empty is what a text is before its first version, or after that was taken back; but nothing
     # that was made of reflections is.
     if not content.strip() and (content or (text.version and text.absorbed_ids)):
-        yield Seen("blank", about(text, f"version {text.version} says nothing"))
+        yield CheckFinding("blank", about(text, f"version {text.version} says nothing"))
     limit = word_limit_of(context.settings, text.home, policy)
     if (words := word_count(content)) > limit:
-        yield Seen("limits", about(text, f"has {words} words, the limit is {limit}"))
+        yield CheckFinding("limits", about(text, f"has {words} words, the limit is {limit}"))
 
 
-def _propagation(text: Consolidation) -> Iterator[Seen]:
+def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
     waiting = text.unpropagated_versions
     never = [version for version in waiting if not 0 < version <= text.version]
     if never:
         detail = f"version {never[0]} is to be propagated, and never was (it is {text.version})"
-        yield Seen("propagation", about(text, detail), State.WARNING)
+        yield CheckFinding("propagation", about(text, detail), State.WARNING)
     elif waiting:
         listed = ", ".join(map(str, waiting))
-        yield Seen("propagation", about(text, f"still to be propagated: version {listed}"))
+        yield CheckFinding("propagation", about(text, f"still to be propagated: version {listed}"))
 
 
 # -- buffers -----------------------------------------------------------------------------------
 
 
-def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[Seen]:
+def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[CheckFinding]:
     """What the buffers say, against what the flags on the reflections say."""
     waiting: dict[Scope, dict[str, Reflection]] = {text.home: {} for text in batch}
     for reflection in context.store.reflections(tuple(waiting), absorbed=False):
@@ -74,34 +76,36 @@ def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator
         for reflection_id, reflection in pending.items():
             if reflection_id in text.absorbed_ids and reflection_id not in in_work:
                 detail = f"went into version {text.version}, and is marked as waiting"
-                yield Seen("buffers", about(reflection, detail))
+                yield CheckFinding("buffers", about(reflection, detail))
             elif reflection_id not in buffer and _still_waits(context, reflection):
-                yield Seen("buffers", about(reflection, "waits, and is in no buffer"))
+                yield CheckFinding("buffers", about(reflection, "waits, and is in no buffer"))
 
 
 def _find_misplaced(
     context: DoctorContext, text: Consolidation, pending: dict[str, Reflection], gone: set[str]
-) -> Iterator[Seen]:
+) -> Iterator[CheckFinding]:
     for reflection_id, times in Counter(text.unabsorbed_ids).items():
         if reflection_id in gone:
             detail = f"its buffer has {reflection_id}, which is not there"
-            yield Seen("buffers", about(text, detail, related=(reflection_id,)))
+            yield CheckFinding("buffers", about(text, detail, related=(reflection_id,)))
         elif reflection_id not in pending:
             yield from _not_waiting(context, text, reflection_id)
         elif times > 1:
             detail = f"is {times} times in its buffer"
-            yield Seen("buffers", about(pending[reflection_id], detail))
+            yield CheckFinding("buffers", about(pending[reflection_id], detail))
 
 
-def _not_waiting(context: DoctorContext, text: Consolidation, reflection_id: str) -> Iterator[Seen]:
+def _not_waiting(
+    context: DoctorContext, text: Consolidation, reflection_id: str
+) -> Iterator[CheckFinding]:
     reflection = context.store.reflection(reflection_id)
     if reflection is None:
         return  # it went in this very moment
     if reflection.home != text.home:
         detail = f"its buffer has {reflection_id}, which is of another scope"
-        yield Seen("buffers", about(text, detail, related=(reflection_id,)))
+        yield CheckFinding("buffers", about(text, detail, related=(reflection_id,)))
     elif reflection.absorbed and reflection_id in context.store.buffers([text.home])[text.home]:
-        yield Seen("buffers", about(reflection, "is in the buffer, and marked as absorbed"))
+        yield CheckFinding("buffers", about(reflection, "is in the buffer, and marked as absorbed"))
 
 
 def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
@@ -118,7 +122,7 @@ def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
 _LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 
 
-def policies(context: DoctorContext) -> Iterator[Seen]:
+def policies(context: DoctorContext) -> Iterator[CheckFinding]:
     """All policies."""
     for batch, seen in walk(context, "policy", Policy):
         yield from seen
@@ -127,7 +131,7 @@ def policies(context: DoctorContext) -> Iterator[Seen]:
             for name, least in _LEAST.items():
                 value = getattr(policy, name)
                 if value is not None and not (_is_whole(value) and value >= least):
-                    yield Seen("policies", about(policy, f"{name} is {value!r}"))
+                    yield CheckFinding("policies", about(policy, f"{name} is {value!r}"))
             yield from future(context, policy, (policy.updated_at,))
 
 
@@ -135,7 +139,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def formations(context: DoctorContext) -> Iterator[Seen]:
+def formations(context: DoctorContext) -> Iterator[CheckFinding]:
     """All formations."""
     count = 0
     for batch in batched(context.store.records("formation", agent_id=context.agent_id), BATCH):
@@ -147,17 +151,19 @@ def formations(context: DoctorContext) -> Iterator[Seen]:
                 yield from _standing(context, record.value)
 
 
-def _standing(context: DoctorContext, formation: Formation) -> Iterator[Seen]:
+def _standing(context: DoctorContext, formation: Formation) -> Iterator[CheckFinding]:
     expired = formation.lease_until is None or formation.lease_until <= context.now
     match formation.status:
         case FormationStatus.CLAIMED if expired:
-            yield Seen("claims", _about(formation, f"{_messages(formation)}, {_since(formation)}"))
+            yield CheckFinding(
+                "claims", _about(formation, f"{_messages(formation)}, {_since(formation)}")
+            )
         case FormationStatus.RECORDED if expired:
             detail = f"{_messages(formation)}, recorded and not applied"
-            yield Seen("recorded", _about(formation, detail))
+            yield CheckFinding("recorded", _about(formation, detail))
         case FormationStatus.FAILED:
             why = formation.error or "no reason was kept"
-            yield Seen("failed", _about(formation, f"{_messages(formation)}: {why}"))
+            yield CheckFinding("failed", _about(formation, f"{_messages(formation)}: {why}"))
 
 
 def _messages(formation: Formation) -> str:
@@ -180,19 +186,19 @@ def _about(formation: Formation, detail: str) -> Finding:
     )
 
 
-def find_shared_messages(context: DoctorContext) -> Iterator[Seen]:
+def find_shared_messages(context: DoctorContext) -> Iterator[CheckFinding]:
     """Messages in two formations."""
     for finding in context.store.find_shared_messages(agent_id=context.agent_id):
-        yield Seen("messages-once", finding)
+        yield CheckFinding("messages-once", finding)
 
 
-def find_lost_progress(context: DoctorContext) -> Iterator[Seen]:
+def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield sessions whose platform progress is before what was formed."""
     for finding in context.store.find_lost_progress(agent_id=context.agent_id):
-        yield Seen("progress", finding)
+        yield CheckFinding("progress", finding)
 
 
-def records(context: DoctorContext) -> Iterator[Seen]:
+def records(context: DoctorContext) -> Iterator[CheckFinding]:
     """History and audit entries, which are tried to be read."""
     for kind in ("history", "audit"):
         count = 0
@@ -210,7 +216,7 @@ _Memory = Fact | Reflection
 
 def walk(
     context: DoctorContext, kind: RecordKind, decoded: type[_T]
-) -> Iterator[tuple[list[_T], list[Seen]]]:
+) -> Iterator[tuple[list[_T], list[CheckFinding]]]:
     """The records of a kind, a batch at a time: those that can be read, and what is to be said of
     the others and of their stored form."""
     count = 0
@@ -221,13 +227,13 @@ def walk(
         yield values, list(unreadable(records))
 
 
-def unreadable(records: Sequence[Record]) -> Iterator[Seen]:
+def unreadable(records: Sequence[Record]) -> Iterator[CheckFinding]:
     """What cannot be decoded, and what queries look past."""
     for record in records:
         if record.fault:
-            yield Seen("readable", _of_record(record, record.fault))
+            yield CheckFinding("readable", _of_record(record, record.fault))
         elif record.oddities:
-            yield Seen("stored-form", _of_record(record, "; ".join(record.oddities)))
+            yield CheckFinding("stored-form", _of_record(record, "; ".join(record.oddities)))
 
 
 def _of_record(record: Record, detail: str) -> Finding:
@@ -236,7 +242,7 @@ def _of_record(record: Record, detail: str) -> Finding:
     )
 
 
-def facts(context: DoctorContext) -> Iterator[Seen]:
+def facts(context: DoctorContext) -> Iterator[CheckFinding]:
     """All facts."""
     for batch, seen in walk(context, "fact", Fact):
         yield from seen
@@ -252,7 +258,7 @@ def facts(context: DoctorContext) -> Iterator[Seen]:
             yield from _hash(context, fact)
 
 
-def reflections(context: DoctorContext) -> Iterator[Seen]:
+def reflections(context: DoctorContext) -> Iterator[CheckFinding]:
     """All reflections; whether they are in their buffers is looked at with the texts."""
     for batch, seen in walk(context, "reflection", Reflection):
         yield from seen
@@ -279,14 +285,14 @@ _OWNERS: dict[ScopeKind, PresenceKind] = {
 _NAMES = {"person": "user", "session": "session", "group": "group"}
 
 
-def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[Seen]:
+def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
     """What belongs to an agent, person, session, group or shard that is not there."""
     cache = context.cache
     items = [item for item in items if not _is_taken_back(item)]
     gone = cache.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
-            yield Seen("owners", about(item, f"there is no agent {item.agent_id}"))
+            yield CheckFinding("owners", about(item, f"there is no agent {item.agent_id}"))
     for kind, presence in _OWNERS.items():
         of_kind = [item for item in items if item.home.kind is kind]
         missing = cache.missing(presence, {item.home.owner for item in of_kind})
@@ -295,7 +301,7 @@ def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[Seen]:
         for item in of_kind:
             if item.home.owner in missing:
                 detail = f"there is no {_NAMES[presence]} {item.home.owner}"
-                yield Seen("owners", about(item, detail), state)
+                yield CheckFinding("owners", about(item, detail), state)
     yield from _find_lost_shards(
         context, [item for item in items if item.home.kind is ScopeKind.SHARD]
     )
@@ -308,14 +314,14 @@ def _is_taken_back(item: Owned) -> bool:
     return not item.consolidated_content and not item.unabsorbed_ids
 
 
-def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterator[Seen]:
+def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
     policies = context.cache.policies({item.home for item in items})
     for item in items:
         if policies[item.home] is None:
-            yield Seen("owners", about(item, f"the agent has no shard {item.home.owner!r}"))
+            yield CheckFinding("owners", about(item, f"the agent has no shard {item.home.owner!r}"))
 
 
-def find_linked_accounts(context: DoctorContext) -> Iterator[Seen]:
+def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
     """The memory of people with several accounts, and of an account that does not exist."""
     scopes = context.store.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
     for batch in batched((summary.scope for summary in scopes), BATCH):
@@ -338,13 +344,13 @@ def find_linked_accounts(context: DoctorContext) -> Iterator[Seen]:
                 agent_id=scope.agent_id,
                 scope=scope,
             )
-            yield Seen("accounts", finding)
+            yield CheckFinding("accounts", finding)
 
 
 # -- where from --------------------------------------------------------------------------------
 
 
-def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Seen]:
+def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
     sessions = context.cache.people(_source_sessions(items))
     messages = context.cache.missing(
         "message", {each for item in items for each in item.source_message_ids}
@@ -352,10 +358,10 @@ def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Seen]
     for item in items:
         lost = [each for each in item.source_message_ids if each in messages]
         if item.session_id in sessions and sessions[item.session_id] is None:
-            yield Seen("sources", about(item, f"its session {item.session_id} is gone"))
+            yield CheckFinding("sources", about(item, f"its session {item.session_id} is gone"))
         elif lost:
             detail = f"{len(lost)} of its {len(item.source_message_ids)} source messages gone"
-            yield Seen("sources", about(item, detail, related=tuple(lost)))
+            yield CheckFinding("sources", about(item, detail, related=tuple(lost)))
 
 
 def _source_sessions(items: Sequence[_Memory]) -> set[str]:
@@ -364,7 +370,7 @@ def _source_sessions(items: Sequence[_Memory]) -> set[str]:
     }
 
 
-def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Seen]:
+def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
     """Known failure 8: what one says in a group chat is taken for another's."""
     of_users = [item for item in items if item.scope is ScopeKind.USER]
     people = context.cache.people(_source_sessions(of_users))
@@ -378,14 +384,14 @@ def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterato
         if who_said and owner not in who_said:
             detail = "comes from messages of accounts that are not linked to its own"
             seen = about(item, detail, related=tuple(sorted(who_said)))
-            yield Seen("accounts", seen, State.WARNING)
+            yield CheckFinding("accounts", seen, State.WARNING)
         elif others & who_said:
             detail = f"{_people(len(others))} spoke in the messages that it is of"
-            yield Seen("group-sessions", about(item, detail, related=tuple(sorted(others))))
+            yield CheckFinding("group-sessions", about(item, detail, related=tuple(sorted(others))))
         else:  # who may have come later
             detail = f"{_people(len(others))} also in its session"
             seen = about(item, detail, related=tuple(sorted(others)))
-            yield Seen("group-sessions", seen, State.NOTE)
+            yield CheckFinding("group-sessions", seen, State.NOTE)
 
 
 def _people(count: int) -> str:
@@ -399,59 +405,67 @@ def _who_said(context: DoctorContext, session_id: str, item: _Memory) -> set[str
     return set(context.cache.person_ids(senders).values())
 
 
-def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Seen]:
+def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[CheckFinding]:
     cache = context.cache
     texts = cache.missing("consolidation", {i.consolidated_into for i in items} - {None})  # type: ignore[arg-type]
     origins = cache.missing("reflection", {each for i in items for each in i.propagated_from})
     for item in items:
         if item.consolidated_into in texts:
-            yield Seen("links", about(item, f"the text {item.consolidated_into} is gone"))
+            yield CheckFinding("links", about(item, f"the text {item.consolidated_into} is gone"))
         lost = [each for each in item.propagated_from if each in origins]
         if lost:  # what a person deletes may have been propagated before
             detail = f"{len(lost)} of the reflections it was derived from are gone"
-            yield Seen("links", about(item, detail, related=tuple(lost)), State.NOTE)
+            yield CheckFinding("links", about(item, detail, related=tuple(lost)), State.NOTE)
 
 
-def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Seen]:
+def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[CheckFinding]:
     """Reflections that wait although their scope has no buffer at all."""
     waiting = [item for item in items if not item.absorbed]
     homes: tuple[Scope, ...] = tuple({item.home for item in waiting})
     buffers = context.store.buffers(homes) if homes else {}
     for item in waiting:
         if item.home not in buffers and context.store.reflection(item.id) is not None:
-            yield Seen("buffers", about(item, "waits, and its scope has no buffer"))
+            yield CheckFinding("buffers", about(item, "waits, and its scope has no buffer"))
 
 
 # -- what it says ------------------------------------------------------------------------------
 
 
-def _text(item: _Memory, limit: int) -> Iterator[Seen]:
+def _text(item: _Memory, limit: int) -> Iterator[CheckFinding]:
     if not item.content.strip():
-        yield Seen("blank", about(item, "says nothing"))
+        yield CheckFinding("blank", about(item, "says nothing"))
     elif (words := word_count(item.content)) > limit:
-        yield Seen("limits", about(item, f"has {words} words, the limit is {limit}"))
+        yield CheckFinding("limits", about(item, f"has {words} words, the limit is {limit}"))
 
 
-def future(context: DoctorContext, item: Owned, times: Sequence[datetime | None]) -> Iterator[Seen]:
+def future(
+    context: DoctorContext, item: Owned, times: Sequence[datetime | None]
+) -> Iterator[CheckFinding]:
     """A time that is still to come."""
     latest = max((time for time in times if time is not None), default=None)
     if latest is not None and latest > context.now + CLOCKS:
-        yield Seen("times", about(item, f"is dated {latest:%Y-%m-%d %H:%M}, which is to come"))
+        yield CheckFinding(
+            "times", about(item, f"is dated {latest:%Y-%m-%d %H:%M}, which is to come")
+        )
 
 
-def _hash(context: DoctorContext, fact: Fact) -> Iterator[Seen]:
+def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
     right = content_hash(fact.content)
     if fact.hash == right:
         return
-    yield Seen("hashes", about(fact, f"its hash is {fact.hash[:8]}…, its text's {right[:8]}…"))
+    yield CheckFinding(
+        "hashes", about(fact, f"its hash is {fact.hash[:8]}…, its text's {right[:8]}…")
+    )
     twin = context.store.facts_by_hashes(fact.home, [right]).get(right)
     if twin is not None and twin.id != fact.id and twin.content == fact.content:
         old, young = sorted((fact, twin), key=lambda each: (each.formed_at, each.id))
         detail = f"says the same as {old.id}, which is older"
-        yield Seen("duplicates", about(young, detail, related=(old.id,)))
+        yield CheckFinding("duplicates", about(young, detail, related=(old.id,)))
 
 
-def versions(context: DoctorContext, target_type: str, numbers: dict[_T, int]) -> Iterator[Seen]:
+def versions(
+    context: DoctorContext, target_type: str, numbers: dict[_T, int]
+) -> Iterator[CheckFinding]:
     """Gaps in what history has of each target with several versions.
 
     What others than edenmem wrote has no history; it begins with what edenmem replaced.
@@ -463,13 +477,15 @@ def versions(context: DoctorContext, target_type: str, numbers: dict[_T, int]) -
         gaps = sorted(set(range(min(found), current)) - found)
         if gaps:
             lost = ", ".join(map(str, gaps[:5])) + (", …" if len(gaps) > 5 else "")
-            yield Seen("versions", about(item, f"history lacks version {lost} of {current}"))
+            yield CheckFinding(
+                "versions", about(item, f"history lacks version {lost} of {current}")
+            )
         elif max(found) > current:
             detail = f"history has version {max(found)}, and the latest is {current}"
-            yield Seen("versions", about(item, detail))
+            yield CheckFinding("versions", about(item, detail))
 
 
-def twins(context: DoctorContext) -> Iterator[Seen]:
+def twins(context: DoctorContext) -> Iterator[CheckFinding]:
     """Known failure 47: without the unique key, the same fact comes into a scope twice."""
     for finding in context.store.twins(agent_id=context.agent_id):
-        yield Seen("duplicates", finding)
+        yield CheckFinding("duplicates", finding)

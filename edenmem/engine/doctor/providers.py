@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from edenmem.engine.doctor.report import Remark, Seen, State
+from edenmem.engine.doctor.report import CheckFinding, Remark, State
 from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
 from edenmem.errors import EdenmemError
 from edenmem.llm.protocol import LLM, LLMRequest
@@ -90,32 +90,34 @@ class Providers:
         hint = f"; {error.hint}" if error.hint else ""
         self._faults.append(_finding(what, f"{error.message}{hint}"))
 
-    def look(self, *, online: bool) -> Iterator[Seen | Remark]:
+    def look(self, *, online: bool) -> Iterator[CheckFinding | Remark]:
         """What is set up, and, if ``online``, whether it answers."""
         for fault in self._faults:
-            yield Seen(_CHECK, fault, State.PROBLEM)
+            yield CheckFinding(_CHECK, fault, State.PROBLEM)
         names = []
         faulty = {fault.target_id for fault in self._faults}
         if self.embedder is not None:
             names.append(self.embedder.model)
         elif "embedding" not in faulty:
-            yield Seen(_CHECK, _finding("embedding", f"no embedding model: {EMBEDDER_HINT}"), NOTE)
+            yield CheckFinding(
+                _CHECK, _finding("embedding", f"no embedding model: {EMBEDDER_HINT}"), NOTE
+            )
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:
-            yield Seen(_CHECK, _finding("llm", f"no language model: {LLM_HINT}"), NOTE)
+            yield CheckFinding(_CHECK, _finding("llm", f"no language model: {LLM_HINT}"), NOTE)
         if online:
             yield from self._ask()
         if names:
             yield Remark(_CHECK, ", ".join(names) + (" answer" if online else ""))
 
-    def _ask(self) -> Iterator[Seen]:
+    def _ask(self) -> Iterator[CheckFinding]:
         assert self._runner is not None
         if self.embedder is not None:
             try:
                 self._runner.run(self.embedder.embed(["Is anybody there?"]))
             except EdenmemError as error:
-                yield Seen(_CHECK, _finding("embedding", error.message), State.PROBLEM)
+                yield CheckFinding(_CHECK, _finding("embedding", error.message), State.PROBLEM)
         if self.llm is not None and not self.llm.is_scripted:
             for model in dict.fromkeys(
                 (self._settings.llm.fast_model, self._settings.llm.slow_model)
@@ -123,7 +125,7 @@ class Providers:
                 try:
                     self._runner.run(ping(self.llm, model))
                 except EdenmemError as error:
-                    yield Seen(_CHECK, _finding(model, error.message), State.PROBLEM)
+                    yield CheckFinding(_CHECK, _finding(model, error.message), State.PROBLEM)
 
     def vectors(self, texts: Sequence[str]) -> Sequence[bytes | None]:
         """The vectors of texts; None for each without an embedding model.

@@ -38,7 +38,7 @@ class Advice(NamedTuple):
     fixable: bool = False
 
 
-class Seen(NamedTuple):
+class CheckFinding(NamedTuple):
     """One finding of a check; ``state`` where it is of another weight than the check's others,
     ``advice`` where it means something else and needs something else done."""
 

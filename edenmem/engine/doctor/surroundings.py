@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edenmem.engine.doctor.context import DoctorContext, about
-from edenmem.engine.doctor.report import Advice, Remark, Seen, State
+from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, ProviderError, StoreError
@@ -23,7 +23,7 @@ from edenmem.models.search import FactFilter
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
 
 
-def connection(context: DoctorContext) -> Iterator[Seen | Remark]:
+def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """That the database answers, and how quickly.
 
     Raises:
@@ -33,13 +33,13 @@ def connection(context: DoctorContext) -> Iterator[Seen | Remark]:
     context.info = info = context.store.info()
     milliseconds = (time.perf_counter() - begun) * 1000
     if not info.initialised and not any(info.counts.values()):
-        yield Seen("connection", _place(info.location, "there is no edenmem database yet"))
+        yield CheckFinding("connection", _place(info.location, "there is no edenmem database yet"))
         return
     server = f" ({info.server_version})" if info.server_version else ""
     yield Remark("connection", f"{info.location}{server} answers in {milliseconds:.0f} ms")
 
 
-def schema(context: DoctorContext) -> Iterator[Seen | Remark]:
+def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """That every step of the schema was taken."""
     steps = context.store.schema()
     for step in steps:
@@ -47,12 +47,12 @@ def schema(context: DoctorContext) -> Iterator[Seen | Remark]:
             finding = Finding(
                 target_type="migration", target_id=step.name, detail="this step was not taken"
             )
-            yield Seen("schema", finding)
+            yield CheckFinding("schema", finding)
     if steps and steps[-1].applied_at is not None:
         yield Remark("schema", f"the schema is {steps[-1].name}")
 
 
-def permissions(context: DoctorContext) -> Iterator[Seen]:
+def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
     """That nobody else on this machine can read memories or keys."""
     files = [Path(path) for path in context.files if _has_secret(path)]
     info = context.info
@@ -63,7 +63,7 @@ def permissions(context: DoctorContext) -> Iterator[Seen]:
             continue
         mode = stat.S_IMODE(file.stat().st_mode)
         if mode & 0o077:
-            yield Seen("permissions", _place(str(file), f"has mode {mode:03o}, wanted 600"))
+            yield CheckFinding("permissions", _place(str(file), f"has mode {mode:03o}, wanted 600"))
 
 
 def _has_secret(path: Path) -> bool:
@@ -73,26 +73,26 @@ def _has_secret(path: Path) -> bool:
         return False  # what cannot be read by us was no configuration either
 
 
-def database(context: DoctorContext) -> Iterator[Seen | Remark]:
+def database(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """What the database itself finds damaged."""
     if context.info is not None and context.info.kind == "mongodb":
         yield Remark("file", "MongoDB looks after its own files; they were not looked at from here")
     for finding in context.store.file_faults():
-        yield Seen("file", finding)
+        yield CheckFinding("file", finding)
 
 
-def counters(context: DoctorContext) -> Iterator[Seen]:
+def counters(context: DoctorContext) -> Iterator[CheckFinding]:
     """Counts that differ from what they count."""
     for finding in context.store.miscounts():
         if context.agent_id in (None, finding.agent_id):
-            yield Seen("counters", finding)
+            yield CheckFinding("counters", finding)
 
 
-def contexts(context: DoctorContext) -> Iterator[Seen]:
+def contexts(context: DoctorContext) -> Iterator[CheckFinding]:
     """Cached contexts that nobody will ask for."""
     for finding in context.store.stray_contexts():
         if context.agent_id in (None, finding.agent_id):
-            yield Seen("contexts", finding)
+            yield CheckFinding("contexts", finding)
 
 
 # -- indexes -----------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def wish_of(context: DoctorContext) -> IndexWish:
     )
 
 
-def indexes(context: DoctorContext) -> Iterator[Seen | Remark]:
+def indexes(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Ordinary indexes and those for search."""
     states = context.store.indexes(wish_of(context))
     for state in states:
@@ -136,39 +136,47 @@ _INDEX_ADVICE = {
 }
 
 
-def _ordinary(state: IndexState) -> Iterator[Seen]:
+def _ordinary(state: IndexState) -> Iterator[CheckFinding]:
     if state.status in ("conflicting", "outdated", "unavailable"):
         weight = None if state.status == "outdated" else State.PROBLEM
-        yield Seen("indexes", _index(state, state.note), weight, _INDEX_ADVICE[state.status])
+        yield CheckFinding(
+            "indexes", _index(state, state.note), weight, _INDEX_ADVICE[state.status]
+        )
     elif state.status == "foreign":
-        yield Seen("indexes", _index(state, state.note), State.NOTE, _INDEX_ADVICE["foreign"])
+        yield CheckFinding(
+            "indexes", _index(state, state.note), State.NOTE, _INDEX_ADVICE["foreign"]
+        )
     if state.status in ("missing", "different"):
         # Known failure 47: the unique index was dropped, and nobody was told.
         weight = State.PROBLEM if state.unique else None
         kind = "unique, " if state.unique else ""
         how = "is missing" if state.status == "missing" else "; ".join(state.differences)
         advice = _INDEX_ADVICE.get(state.status)
-        yield Seen("indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight, advice)
+        yield CheckFinding(
+            "indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight, advice
+        )
 
 
-def _search(state: IndexState) -> Iterator[Seen | Remark]:
+def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
     match state.status:
         case "unavailable" | "unwanted":
             yield Remark("search-indexes", state.note)
         case "building":
-            yield Seen("search-indexes", _index(state, "is still being built"), State.NOTE)
+            yield CheckFinding("search-indexes", _index(state, "is still being built"), State.NOTE)
         case "foreign":
             yield Remark("search-indexes", f"{state.name}: {state.note}")
         case "ready" if state.queryable:
             return
         case "ready":
-            yield Seen("search-indexes", _index(state, "cannot be queried"))
+            yield CheckFinding("search-indexes", _index(state, "cannot be queried"))
         case status:
             told = "; ".join(state.differences) or state.note
-            yield Seen("search-indexes", _index(state, f"is {status}{told and f': {told}'}"))
+            yield CheckFinding(
+                "search-indexes", _index(state, f"is {status}{told and f': {told}'}")
+            )
 
 
-def _trial(context: DoctorContext) -> Iterator[Seen]:
+def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     """A search, to see that it is answered: what an index says of itself is not enough."""
     records = context.store.records("fact", agent_id=context.agent_id)
     fact = next((each.value for each in records if isinstance(each.value, Fact)), None)
@@ -178,7 +186,7 @@ def _trial(context: DoctorContext) -> Iterator[Seen]:
     try:
         context.store.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
-        yield Seen("search-indexes", _place("text search", error.message))
+        yield CheckFinding("search-indexes", _place("text search", error.message))
 
 
 def _index(state: IndexState, detail: str) -> Finding:
@@ -194,7 +202,7 @@ def _place(where: str, detail: str) -> Finding:
 # -- vectors -----------------------------------------------------------------------------------
 
 
-def vectors(context: DoctorContext) -> Iterator[Seen | Remark]:
+def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Facts that have no vector of the configured model."""
     embedder, dimensions = context.providers.embedder, context.providers.dimensions
     if embedder is None:
@@ -215,25 +223,25 @@ def vectors(context: DoctorContext) -> Iterator[Seen | Remark]:
         else:
             others.add(other)
             detail = f"has a vector of {other}, the model is {embedder.model}"
-        yield Seen("vectors", about(fact, detail))
+        yield CheckFinding("vectors", about(fact, detail))
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
         yield Remark("vectors", "", mend=advice)
 
 
-def vector_damage(context: DoctorContext) -> Iterator[Seen]:
+def vector_damage(context: DoctorContext) -> Iterator[CheckFinding]:
     """Known failure 27: zeros are stored where an embedding failed, and count as a vector."""
     for finding in context.store.vector_faults(agent_id=context.agent_id):
-        yield Seen("vector-damage", finding)
+        yield CheckFinding("vector-damage", finding)
 
 
-def local_model(context: DoctorContext) -> Iterator[Seen | Remark]:
+def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """That the files of a local model are those that its name means."""
     try:
         checked = check_local_model(context.settings)
     except (ConfigError, ProviderError) as error:
         hint = f"; {error.hint}" if error.hint else ""
-        yield Seen("local-model", _place("local model", f"{error.message}{hint}"))
+        yield CheckFinding("local-model", _place("local model", f"{error.message}{hint}"))
         return
     if not checked:
         yield Remark("local-model", "no local model is in use")

@@ -103,7 +103,7 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
 class Backfiller:
     """Looks at the vectors of a store, and makes those that are missing.
 
-    ``beside``: only those of a switch to the embedder's model, which are put beside the others.
+    ``staged``: only those of a switch to the embedder's model, which are put beside the others.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class Backfiller:
         *,
         embedder: Embedder,
         clock: Callable[[], datetime] = utc_now,
-        beside: bool = False,
+        staged: bool = False,
     ) -> None:
         self._store = store
         self._settings = settings
         self._embedder = embedder
         self._clock = clock
-        self._beside = beside
+        self._staged = staged
 
     def status(self, agent_id: str | None = None) -> VectorStatus:
         """How many facts have which vectors.
@@ -178,7 +178,7 @@ class Backfiller:
         began = time.monotonic()
         model = self._embedder.model
         await in_thread(demand_own_database, self._store, self._settings, model)
-        work = _Run(self._store, self._embedder, self._clock, tell, beside=self._beside)
+        work = _Run(self._store, self._embedder, self._clock, tell, staged=self._staged)
         facts = itertools.islice(self._stale(agent_id), limit)
         batches = of_one_agent(facts, BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
@@ -231,10 +231,10 @@ class _Run:
         clock: Callable[[], datetime],
         tell: Callable[[int], None],
         *,
-        beside: bool,
+        staged: bool,
     ) -> None:
         self._store = store
-        self._beside = beside
+        self._staged = staged
         self._embedder = embedder
         self._clock = clock
         self._tell = tell
@@ -271,7 +271,7 @@ class _Run:
             fact.id: (fact.hash, vector) for fact, vector in zip(facts, answer.vectors, strict=True)
         }
         written = await in_thread(
-            self._store.set_vectors, vectors, model=self._embedder.model, beside=self._beside
+            self._store.set_vectors, vectors, model=self._embedder.model, staged=self._staged
         )
         self._embedded += written
         self._changed += len(facts) - written

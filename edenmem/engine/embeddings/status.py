@@ -170,7 +170,7 @@ def demand_comparable(
     try:
         switch = store.vector_switch()
         check_in_force(switch, model)
-        if switch is not None and switch.is_beside(model):
+        if switch is not None and switch.is_staged(model):
             return
         for scopes in places:
             stored = store.vector_model_names(scopes)

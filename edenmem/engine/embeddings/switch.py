@@ -69,7 +69,7 @@ class ModelSwitcher:
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
-        self._backfiller = Backfiller(store, settings, embedder=embedder, clock=clock, beside=True)
+        self._backfiller = Backfiller(store, settings, embedder=embedder, clock=clock, staged=True)
 
     @property
     def embedder(self) -> Embedder:
@@ -439,7 +439,7 @@ class SwitchEnder:
 
     def _clear(self, switch: VectorSwitch, tell: Tell) -> int:
         self._until(self._store.drop_switch_index, "the index of the new vectors is still there")
-        done = self._repeat(self._store.clear_beside, "clearing", tell)
+        done = self._repeat(self._store.clear_staged, "clearing", tell)
         self._store.end_switch(switch.model)
         return done
 

@@ -28,7 +28,7 @@ class Problem(NamedTuple):
     reason: str
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What a file is.
 
     ``header`` is empty for one that a person wrote. ``whole``: it is a backup that tells its own
@@ -89,7 +89,9 @@ class Checker:
         self._bad = 0
         self._damage = ""
 
-    def check(self, parser: Parser, *, tell: Callable[[int], None] = lambda done: None) -> Checked:
+    def check(
+        self, parser: Parser, *, tell: Callable[[int], None] = lambda done: None
+    ) -> FileCheck:
         """Read everything, and make a record of each line.
 
         Raises:
@@ -111,7 +113,7 @@ class Checker:
                 raise
             last = error.line - 1
             self._damage = error.message
-        return Checked(
+        return FileCheck(
             header=self.header,
             whole=self.whole,
             records=self._digest.records,
@@ -186,7 +188,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def good_lines(
-    source: Source, checked: Checked, parser: Parser
+    source: Source, checked: FileCheck, parser: Parser
 ) -> Iterator[tuple[int, RecordKind, Record]]:
     """The records of a file that was checked, without the lines that are bad."""
     for number, raw in _until(source.lines(), checked.last):

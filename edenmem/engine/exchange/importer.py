@@ -17,14 +17,14 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.engine.edits import checks as edit_checks
-from edenmem.engine.exchange.checking import TOLD, Checked, Checker, Problem, good_lines
+from edenmem.engine.exchange.checking import TOLD, Checker, FileCheck, Problem, good_lines
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.records import Parser
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError
 from edenmem.models.backup import (
-    Loaded,
+    LoadResult,
     LoadStatus,
     Record,
     RecordKind,
@@ -328,7 +328,7 @@ class _UserLine(msgspec.Struct):
     id: str = ""
 
 
-def _bad_lines(checked: Checked) -> InputError:
+def _bad_lines(checked: FileCheck) -> InputError:
     shown = [f"line {line}: {reason}" for line, reason in checked.problems[:8]]
     more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
     return InputError(
@@ -346,7 +346,7 @@ class _Work:
         settings: Settings,
         actor: Actor,
         clock: Callable[[], datetime],
-        checked: Checked,
+        checked: FileCheck,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -415,7 +415,9 @@ class _Work:
             return record
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
 
-    def _load(self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool) -> list[Loaded]:
+    def _load(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
+    ) -> list[LoadResult]:
         """The store's answers, in order; it only looks at what may not be brought back."""
         reasons = [self._forgotten.why(record) for record in records]
         if not any(reasons):
@@ -423,19 +425,19 @@ class _Work:
         pairs = list(zip(records, reasons, strict=True))
         free = iter(self._store.load(kind, [r for r, why in pairs if not why], dry_run=dry_run))
         kept = iter(self._store.load(kind, [r for r, why in pairs if why], dry_run=True))
-        answers: list[Loaded] = []
+        answers: list[LoadResult] = []
         for why in reasons:
             answer = next(kept if why else free)
             brings = answer.status is LoadStatus.ADDED or (
                 answer.status is LoadStatus.DIFFERS and self._replaces
             )
-            refused = Loaded(status=LoadStatus.REFUSED, detail=why)
+            refused = LoadResult(status=LoadStatus.REFUSED, detail=why)
             answers.append(refused if why and brings else answer)
         return answers
 
     # -- what is new here --------------------------------------------------------------------
 
-    def _add(self, records: Sequence[Record], answers: Sequence[Loaded]) -> list[Loaded]:
+    def _add(self, records: Sequence[Record], answers: Sequence[LoadResult]) -> list[LoadResult]:
         """The answers after what is new was added as a change."""
         found = list(answers)
         changes: dict[int, Change] = {}
@@ -445,7 +447,7 @@ class _Work:
             assert isinstance(record, _NEWS)
             closed = self._is_closed(record)
             if closed:
-                found[place] = Loaded(status=LoadStatus.REFUSED, detail=closed)
+                found[place] = LoadResult(status=LoadStatus.REFUSED, detail=closed)
             elif not self._dry_run:
                 changes[place] = self._addition(record)
         for place, result in zip(changes, self._apply(changes.values()), strict=True):
@@ -505,7 +507,9 @@ class _Work:
 
     # -- what differs ------------------------------------------------------------------------
 
-    def _replace(self, kind: RecordKind, record: Record, answer: Loaded) -> tuple[Loaded, str]:
+    def _replace(
+        self, kind: RecordKind, record: Record, answer: LoadResult
+    ) -> tuple[LoadResult, str]:
         """The answer, and its word, after what is stored was changed to say what the file says."""
         assert answer.stored is not None
         changes = replacement(kind, answer.stored, record, self._clock())
@@ -516,7 +520,7 @@ class _Work:
             for result in self._apply(changes):
                 if not result.ok:
                     return msgspec.structs.replace(answer, detail=result.detail), "differs"
-        return Loaded(status=LoadStatus.ADDED), "replaced"
+        return LoadResult(status=LoadStatus.ADDED), "replaced"
 
 
 class _Tally:
@@ -536,7 +540,7 @@ class _Tally:
         counts[word] = counts.get(word, 0) + number
 
     def note(
-        self, number: int, kind: RecordKind, record: Record, answer: Loaded, word: str
+        self, number: int, kind: RecordKind, record: Record, answer: LoadResult, word: str
     ) -> None:
         """What became of one record."""
         self.add(kind, word)
@@ -554,10 +558,10 @@ class _Tally:
             self.without_vector += 1
 
 
-def _answer(result: ChangeResult) -> Loaded:
+def _answer(result: ChangeResult) -> LoadResult:
     match result.status:
         case ChangeStatus.APPLIED | ChangeStatus.ADDED_INSTEAD:
-            return Loaded(status=LoadStatus.ADDED)
+            return LoadResult(status=LoadStatus.ADDED)
         case ChangeStatus.ALREADY | ChangeStatus.DUPLICATE:
-            return Loaded(status=LoadStatus.SAME, detail=result.detail)
-    return Loaded(status=LoadStatus.REFUSED, detail=result.detail)
+            return LoadResult(status=LoadStatus.SAME, detail=result.detail)
+    return LoadResult(status=LoadStatus.REFUSED, detail=result.detail)

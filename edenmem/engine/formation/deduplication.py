@@ -52,7 +52,7 @@ class Neighbour(msgspec.Struct, frozen=True):
     fact: Fact
 
 
-class Compared(msgspec.Struct, frozen=True):
+class ComparedFact(msgspec.Struct, frozen=True):
     """A new fact with its vector and its neighbours."""
 
     number: int
@@ -80,7 +80,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(
-    asked: Sequence[Compared], decisions: Sequence[DedupDecision], fact_words: int
+    asked: Sequence[ComparedFact], decisions: Sequence[DedupDecision], fact_words: int
 ) -> dict[int, Verdict]:
     """What a model's decisions come to, by the number of the fact.
 
@@ -104,7 +104,7 @@ def judge(
     return verdicts
 
 
-def _verdict(item: Compared, decision: DedupDecision | None, fact_words: int) -> Verdict:
+def _verdict(item: ComparedFact, decision: DedupDecision | None, fact_words: int) -> Verdict:
     if decision is None:
         return Verdict("ADD", "no decision was given")
     why = tidy(decision.reason, REASON_WORDS)
@@ -219,11 +219,11 @@ class Deduplicator:
 
     async def _compare(
         self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
-    ) -> list[Compared]:
+    ) -> list[ComparedFact]:
         """Each fact with the nearest ones, numbered through the whole prompt."""
         near = await self._near(facts, vectors, quotas)
         numbers: dict[str, int] = {}
-        compared: list[Compared] = []
+        compared: list[ComparedFact] = []
         for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
             neighbours = tuple(
                 Neighbour(
@@ -234,7 +234,7 @@ class Deduplicator:
                 )
                 for existing in near.get(fact, ())
             )
-            compared.append(Compared(place + 1, fact, vector, neighbours))
+            compared.append(ComparedFact(place + 1, fact, vector, neighbours))
         return compared
 
     async def _near(
@@ -270,7 +270,7 @@ class Deduplicator:
         return merged
 
     async def _judge(
-        self, asker: Asker, material: Material, compared: Sequence[Compared]
+        self, asker: Asker, material: Material, compared: Sequence[ComparedFact]
     ) -> dict[int, Verdict]:
         """A verdict for each fact, by its number."""
         asked = [item for item in compared if item.neighbours]
@@ -294,7 +294,7 @@ class Deduplicator:
         return verdicts | judge(asked, answer.decisions, self._settings.fact_words)
 
     async def _embed_merged(
-        self, asker: Asker, compared: Sequence[Compared], verdicts: Mapping[int, Verdict]
+        self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]
     ) -> dict[str, bytes | None]:
         """The vectors of merged texts; one that is a new fact's own text has its vector already."""
         vectors = {item.content: item.vector for item in compared}
@@ -305,7 +305,7 @@ class Deduplicator:
 
     def _changes(
         self,
-        item: Compared,
+        item: ComparedFact,
         verdict: Verdict,
         vectors: Mapping[str, bytes | None],
         material: Material,

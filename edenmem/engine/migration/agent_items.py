@@ -30,7 +30,7 @@ from edenmem.models.v1 import (
     V1Toggles,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note, V1Shard, V1Staged, V1UserText
+from edenmem.models.v1_documents import Note, V1Shard, V1StagedDocument, V1UserText
 from edenmem.store.v1.protocol import V1Stage
 from edenmem.text import clean, one_line, word_count
 
@@ -68,7 +68,7 @@ class Source:
     ``silent``: another item tells what is wrong with it, and carries its unknown fields.
     """
 
-    def __init__(self, staged: V1Staged, *notes: Note, silent: bool = False) -> None:
+    def __init__(self, staged: V1StagedDocument, *notes: Note, silent: bool = False) -> None:
         self.staged = staged
         self.notes = () if silent else (*staged.notes, *notes)
         self.extra = "" if silent or staged.document is None else staged.document.extra
@@ -140,7 +140,7 @@ class Maker:
             self._quiet[key] = last is None or last < since
         return self._quiet[key]
 
-    def refusals(self, staged: V1Staged) -> Iterator[Note]:
+    def refusals(self, staged: V1StagedDocument) -> Iterator[Note]:
         """What is to be said of ids that a document lists and that are not followed."""
         for listed, verdict in self.stage.find_refused(staged.number):
             kind, words = _REFUSALS[verdict]
@@ -232,7 +232,7 @@ def versioned(text: str) -> Versioned:
 class Shard(NamedTuple):
     """One shard. ``key`` is its scope's name in the stage; ``name`` is unique for the agent."""
 
-    staged: V1Staged
+    staged: V1StagedDocument
     document: V1Shard
     name: str
     key: str
@@ -251,7 +251,7 @@ class Shard(NamedTuple):
         return document.last_updated_at or document.updated_at or document.created_at
 
 
-def shards_of(agent_id: str, staged: Sequence[V1Staged], options: V1Options) -> list[Shard]:
+def shards_of(agent_id: str, staged: Sequence[V1StagedDocument], options: V1Options) -> list[Shard]:
     """The agent's shards, oldest first, each with a name of its own."""
     taken: set[str] = set()
     shards = []
@@ -460,12 +460,12 @@ def _agent_text(maker: Maker, merged: Sequence[Shard]) -> V1Item:
 # -- users ---------------------------------------------------------------------------------------
 
 
-def _document(staged: V1Staged) -> V1UserText:
+def _document(staged: V1StagedDocument) -> V1UserText:
     assert isinstance(staged.document, V1UserText)
     return staged.document
 
 
-def _user_of(staged: V1Staged) -> str:
+def _user_of(staged: V1StagedDocument) -> str:
     return _document(staged).user_id
 
 
@@ -473,7 +473,7 @@ def _updated_at(document: V1UserText) -> datetime:
     return document.last_updated_at or document.updated_at or document.created_at
 
 
-def _user_text(maker: Maker, user_id: str, documents: Sequence[V1Staged]) -> V1Item:
+def _user_text(maker: Maker, user_id: str, documents: Sequence[V1StagedDocument]) -> V1Item:
     """The newest text of a pair; others of it belong into its history."""
     written = [each for each in documents if versioned(_document(each).content).content]
     target = None
@@ -507,7 +507,7 @@ def _user_text(maker: Maker, user_id: str, documents: Sequence[V1Staged]) -> V1I
     )
 
 
-def _earlier(documents: Sequence[V1Staged], content: str) -> list[V1EarlierText]:
+def _earlier(documents: Sequence[V1StagedDocument], content: str) -> list[V1EarlierText]:
     earlier = []
     for each in documents:
         text, version = versioned(_document(each).content)

@@ -19,7 +19,7 @@ from edenmem.models.v1 import (
     V1Reflection,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note, V1Memory, V1Staged, V1UserText
+from edenmem.models.v1_documents import Note, V1Memory, V1StagedDocument, V1UserText
 from edenmem.text import clean, word_count
 
 _NO_TEXT = "there is no text in it"
@@ -39,16 +39,16 @@ _BAD_REASONS = {
 }
 
 
-def _memory(staged: V1Staged) -> V1Memory:
+def _memory(staged: V1StagedDocument) -> V1Memory:
     assert isinstance(staged.document, V1Memory)
     return staged.document
 
 
-def _content(staged: V1Staged) -> str:
+def _content(staged: V1StagedDocument) -> str:
     return clean(_memory(staged).content).strip()
 
 
-def _notes(staged: V1Staged, content: str, limit: int, *, times: int = 1) -> list[Note]:
+def _notes(staged: V1StagedDocument, content: str, limit: int, *, times: int = 1) -> list[Note]:
     memory = _memory(staged)
     notes = character_notes(memory.content, "content")
     if not content:
@@ -61,7 +61,7 @@ def _notes(staged: V1Staged, content: str, limit: int, *, times: int = 1) -> lis
     return notes
 
 
-def _wrong_type(staged: V1Staged, expected: str, where: str) -> list[Note]:
+def _wrong_type(staged: V1StagedDocument, expected: str, where: str) -> list[Note]:
     found = _memory(staged).memory_type
     if found == expected:
         return []
@@ -69,7 +69,7 @@ def _wrong_type(staged: V1Staged, expected: str, where: str) -> list[Note]:
     return [(Kind.WRONG_TYPE, f"it is {what} and listed among {where}; it is moved as that")]
 
 
-def _id(staged: V1Staged, key: str, spread: int) -> str:
+def _id(staged: V1StagedDocument, key: str, spread: int) -> str:
     """The document's own id where it becomes one thing of v2, else one made of it and the scope."""
     if spread == 1 and is_id(staged.id):
         return staged.id
@@ -155,7 +155,7 @@ def reflections(maker: Maker) -> Iterator[V1Item]:
 
 
 def _reflection(
-    maker: Maker, key: str, staged: V1Staged, content: str, **more: Any
+    maker: Maker, key: str, staged: V1StagedDocument, content: str, **more: Any
 ) -> V1Reflection:
     memory = _memory(staged)
     scope = maker.scope(key)
@@ -173,7 +173,7 @@ def _reflection(
     )
 
 
-def _absorbed(maker: Maker, key: str, staged: V1Staged, at: datetime | None) -> V1Item:
+def _absorbed(maker: Maker, key: str, staged: V1StagedDocument, at: datetime | None) -> V1Item:
     content = _content(staged)
     memory = _memory(staged)
     target = None
@@ -213,7 +213,7 @@ class _Places:
 
 
 def _waiting(
-    maker: Maker, key: str, place: str, staged: V1Staged, times: int, spread: int
+    maker: Maker, key: str, place: str, staged: V1StagedDocument, times: int, spread: int
 ) -> V1Item:
     content = _content(staged)
     scope = maker.scope(key)
@@ -258,7 +258,7 @@ def episodes(maker: Maker) -> Iterator[V1Item]:
         yield maker.item("episode", staged.id, [Source(staged, *notes)], reason, target)
 
 
-def _episode(maker: Maker, staged: V1Staged, content: str) -> V1Reflection:
+def _episode(maker: Maker, staged: V1StagedDocument, content: str) -> V1Reflection:
     memory = _memory(staged)
     scope = Scope.session(maker.agent_id, memory.session_id)
     return V1Reflection(
@@ -296,7 +296,7 @@ def leftovers(maker: Maker) -> Iterator[V1Item]:
         yield maker.item("leftover", place, [source], reason, disposition=disposition)
 
 
-def _bad_notes(fate: str, staged: V1Staged) -> Iterator[Note]:
+def _bad_notes(fate: str, staged: V1StagedDocument) -> Iterator[Note]:
     document = staged.document
     if fate == "duplicate":
         yield Kind.DUPLICATE_ID, f"{staged.collection} has another document with its id"

@@ -15,7 +15,7 @@ from typing import Any
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
-from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryShelf, QueryVectors
@@ -173,7 +173,9 @@ class Searcher:
                 for hit in joined.hits
             ),
             dropped=tuple(
-                Dropped(fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.explain)
+                DroppedCandidate(
+                    fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.explain
+                )
                 for cut in joined.cuts
             ),
             timings_ms=clock.timings(),

@@ -292,7 +292,7 @@ def import_sessions(
     """
     job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes, owner=owner)
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
-        judged = _Judged()
+        judged = _FirstPass()
         for line in source.first():
             _judge(job, line, judged)
         job.demand_owner()
@@ -500,7 +500,7 @@ class _Import:
         return [a for a in agents.values() if a], [u for u in users.values() if u]
 
 
-class _Judged:
+class _FirstPass:
     """What was found wrong in the first pass."""
 
     def __init__(self) -> None:
@@ -566,7 +566,7 @@ class _Judged:
             )
 
 
-def _judge(job: _Import, line: Line, judged: _Judged) -> None:
+def _judge(job: _Import, line: Line, judged: _FirstPass) -> None:
     try:
         job.plan(line)
     except BadLine as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from edenmem.models.backup import Loaded, Record, RecordKind, Selection, Unreadable
+from edenmem.models.backup import LoadResult, Record, RecordKind, Selection, Unreadable
 
 
 class Backups(Protocol):
@@ -30,7 +30,7 @@ class Backups(Protocol):
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
-    ) -> list[Loaded]:
+    ) -> list[LoadResult]:
         """Store those records that are not there yet; one answer for each, in order.
 
         On SQLite all of them are one transaction. On MongoDB each is whole or absent, and what was

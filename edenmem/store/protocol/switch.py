@@ -63,6 +63,6 @@ class ModelSwitches(Protocol):
         facts. What is written meanwhile may be left to another pass, and a pass without a step
         says that nothing is left. Only while the switch is settling or clearing."""
 
-    def clear_beside(self) -> Iterator[int]:
+    def clear_staged(self) -> Iterator[int]:
         """Take away the vectors that are beside others, in the same way. Only while the switch is
         clearing or abandoning."""

@@ -29,15 +29,15 @@ class Vectors(Protocol):
     """Vectors by the models that they are of."""
 
     def set_vectors(
-        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
         """Give facts vectors: fact id → (content hash that was embedded, vector).
 
         A fact whose text is another by now is left as it is. How many were written. While a
-        switch to ``model`` is under way they are put beside the others; ``beside``: or nowhere.
+        switch to ``model`` is under way they are put beside the others; ``staged``: or nowhere.
 
         Raises:
-            ConflictError: ``beside``, and no such switch is under way.
+            ConflictError: ``staged``, and no such switch is under way.
         """
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:

@@ -15,6 +15,7 @@ from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.ids import utc_now
 from edenmem.models.indexes import Preparation
 from edenmem.models.scope import Scope
+from edenmem.models.switch import is_staged
 from edenmem.store.common import migrations
 from edenmem.store.protocol.store import StoreInfo
 from edenmem.store.sqlite.apply.changes import apply_changes
@@ -39,7 +40,7 @@ from edenmem.store.sqlite.memory.memory import MemoryReads
 from edenmem.store.sqlite.search.candidates import Candidates
 from edenmem.store.sqlite.search.indexing import Indexing
 from edenmem.store.sqlite.search.staleness import Staleness
-from edenmem.store.sqlite.search.switching import Switching, goes_beside
+from edenmem.store.sqlite.search.switching import Switching, switch_of
 from edenmem.store.sqlite.walk.dumping import Dumping
 from edenmem.store.sqlite.walk.integrity import IntegrityChecks
 from edenmem.store.sqlite.walk.loading import Loading
@@ -164,13 +165,14 @@ class SqliteStore(
             )
 
     def set_vectors(
-        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
         if not vectors:
             return 0
         written, now = 0, to_ms(utc_now())
         with self._db.writing() as connection:
-            put = facts.put_beside if goes_beside(connection, model, beside) else facts.put_own
+            switch = switch_of(connection)
+            put = facts.put_staged if is_staged(switch, model, must=staged) else facts.put_own
             for fact_id, (digest, vector) in vectors.items():
                 stored = facts.find_fact(connection, fact_id)
                 if stored is not None and stored.fact.hash == digest:

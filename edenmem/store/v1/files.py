@@ -257,14 +257,14 @@ def _collections_in(folder: Path) -> list[_File]:
 def _collection_of_metadata(path: Path, name: str) -> str | None:
     """The name that the metadata beside a file give its collection, if the file's own tells none
     (mongodump shortens and escapes names)."""
-    for beside in (
+    for file in (
         path.with_name(f"{name}.metadata.json"),
         path.with_name(f"{name}.metadata.json.gz"),
     ):
-        if not beside.exists():
+        if not file.exists():
             continue
         try:
-            with _open(beside) as stream:
+            with _open(file) as stream:
                 metadata = json.loads(stream.read(_MOST_METADATA))
         except (ValueError, RecursionError, *bson_stream.UNREADABLE):
             return None  # the data are what counts

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edenmem.models.v1 import V1Ref
-from edenmem.models.v1_documents import V1Account, V1Read, V1Staged
+from edenmem.models.v1_documents import V1Account, V1Read, V1StagedDocument
 
 
 class V1Source(Protocol):
@@ -72,19 +72,19 @@ class V1Stage(Protocol):
     def unknown_fields(self) -> dict[str, int]:
         """``collection.field`` → how many documents have that unknown field."""
 
-    def find(self, ref: V1Ref) -> V1Staged | None:
+    def find(self, ref: V1Ref) -> V1StagedDocument | None:
         """One document."""
 
-    def shards(self, agent_id: str) -> list[V1Staged]:
+    def shards(self, agent_id: str) -> list[V1StagedDocument]:
         """The agent's shards, oldest first."""
 
-    def user_texts(self, agent_id: str) -> Iterator[V1Staged]:
+    def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The texts of an agent's users, by user; of one user the oldest first."""
 
     def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
         """The users with a text of one of these agents, in order, each once."""
 
-    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1Staged]]:
+    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
         """Facts in use as (scope, number of lists that have it, number of scopes that use it,
         memory), by scope and text, of one text the oldest first."""
 
@@ -92,7 +92,7 @@ class V1Stage(Protocol):
         """Scopes with something in a buffer, in order, and the numbers of the documents whose
         lists make up each."""
 
-    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1Staged]]:
+    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1StagedDocument]]:
         """What a document's list adds to a scope's buffer, in order: (number of times that it is
         listed, number of scopes that use it, memory)."""
 
@@ -102,17 +102,17 @@ class V1Stage(Protocol):
     def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
         """When a scope's text was last written, as far as its documents tell."""
 
-    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
+    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
         """Those of one scope, by id."""
 
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
         """Ids in a document's lists that are not used, in order, and why: "dangling",
         "foreign_agent", "foreign_user" or "wrong_type"."""
 
-    def episodes(self, agent_id: str) -> Iterator[V1Staged]:
+    def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The agent's episodes, by id."""
 
-    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1Staged]]:
+    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
         """Everything else by collection and id: "bad" ones, facts that no shard lists
         ("unlisted"), directives and suggestions that are "absorbed", that only a list that may not
         have them names ("refused"), or whose owner has no document ("orphan")."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edenmem.engine.formation.deduplication import Compared, Neighbour, judge
+from edenmem.engine.formation.deduplication import ComparedFact, Neighbour, judge
 from edenmem.engine.formation.formation_input import NewFact
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.models.scope import Scope
@@ -18,12 +18,12 @@ OLD = [make_fact(SCOPE, f"Old fact number {number}.") for number in (1, 2, 3)]
 WORDS = 30
 
 
-def compared(number: int, *offered: int, content: str = "", private: bool = False) -> Compared:
+def compared(number: int, *offered: int, content: str = "", private: bool = False) -> ComparedFact:
     new = NewFact(SCOPE, content or f"New fact number {number}.", private)
     neighbours = tuple(
         Neighbour(each, OLD[each - 1].content, NOW, OLD[each - 1]) for each in offered
     )
-    return Compared(number, new, None, neighbours)
+    return ComparedFact(number, new, None, neighbours)
 
 
 def decide(fact: int, action: str, target: int | None = None, content: str | None = None) -> Any:
@@ -32,7 +32,7 @@ def decide(fact: int, action: str, target: int | None = None, content: str | Non
     )
 
 
-def actions(asked: list[Compared], *decisions: DedupDecision) -> list[str]:
+def actions(asked: list[ComparedFact], *decisions: DedupDecision) -> list[str]:
     return [verdict.action for verdict in judge(asked, decisions, WORDS).values()]
 
 

@@ -307,7 +307,7 @@ async def test_why_not_and_diversity_go_by_the_vectors_of_the_configured_model(
 # -- killed at every write -------------------------------------------------------------------------
 
 _WRITES = ("begin_switch", "set_vectors", "move_switch", "end_switch")
-_STEPS = ("settle_vectors", "clear_beside")
+_STEPS = ("settle_vectors", "clear_staged")
 
 
 class Killed(BaseException):

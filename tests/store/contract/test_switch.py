@@ -49,7 +49,7 @@ def facts(store: Store) -> list[Fact]:
 def fill(store: Store, *facts: Fact) -> int:
     """Make the new vectors of facts."""
     made = {fact.id: (fact.hash, new_vector(fact)) for fact in facts}
-    return store.set_vectors(made, model="new", beside=True)
+    return store.set_vectors(made, model="new", staged=True)
 
 
 def new_vector(fact: Fact) -> bytes:
@@ -94,7 +94,7 @@ def exhaust(store: Store) -> None:
     move(store, "settling", "clearing")
     while not store.drop_switch_index():
         pass
-    while sum(store.clear_beside()):
+    while sum(store.clear_staged()):
         pass
     assert store.end_switch("new")
 
@@ -234,7 +234,7 @@ def test_settled_the_new_vectors_are_the_only_ones(store: Store, facts: list[Fac
     next(pages)  # and then it was killed
     assert len(store.vectors_of([fact.id for fact in facts], model="new")) == 3
     assert fill(store, late) == 1
-    assert sum(store.clear_beside()) == 0
+    assert sum(store.clear_staged()) == 0
     exhaust(store)
     assert store.vector_switch() is None
     for fact in (*facts, late):
@@ -255,8 +255,8 @@ def test_abandoned_all_is_as_it_was(store: Store, facts: list[Fact]) -> None:
     assert sum(store.settle_vectors()) == 0
     while not store.drop_switch_index():
         pass
-    assert sum(store.clear_beside()) == 2
-    assert sum(store.clear_beside()) == 0
+    assert sum(store.clear_staged()) == 2
+    assert sum(store.clear_staged()) == 0
     assert store.end_switch("new")
     with pytest.raises(ConflictError, match="ended meanwhile"):
         fill(store, facts[2])

@@ -444,7 +444,7 @@ def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str
     switch = VectorSwitch(model="next", dimensions=6, previous="m", begun_at=NOW)
     store.begin_switch(switch)
     vectors = {id: (fact.hash, random_unit(1, 6)) for id, fact in _facts(store, fact_ids).items()}
-    store.set_vectors(vectors, model="next", beside=True)
+    store.set_vectors(vectors, model="next", staged=True)
     store.vector_counts("next", dimensions=6)
     list(store.stale_facts("next", dimensions=6))
     store.unsearchable(scopes, model="next")
@@ -458,7 +458,7 @@ def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str
         store.move_switch("next", before=before, after=after, at=LATER)
         list(store.settle_vectors())
     store.drop_switch_index()
-    list(store.clear_beside())
+    list(store.clear_staged())
     assert store.end_switch("next")
 
 

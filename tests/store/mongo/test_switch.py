@@ -40,7 +40,7 @@ def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
     """Known failures 19 and 37: changed text kept the old vector, under any model's name."""
     fact = add_fact(store, SCOPE, "as it was", **OLD)
     store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     assert stale(store) == []
     anew = {"content": "by the platform", "hash": content_hash("by the platform")}
     store._facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
@@ -61,7 +61,7 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     late._known_switch = (math.inf, None)  # as it stays for a few seconds
     fact = add_fact(store, SCOPE, "first", **OLD)
     store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     store.move_switch("new", before="filling", after="switched", at=NOW)
     new: dict[str, Any] = {"embedding": random_unit(3, 6), "embedding_model": "new"}
     add_fact(late, SCOPE, "put where nobody looks", **new)
@@ -75,7 +75,7 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     store.move_switch("new", before="switched", after="settling", at=NOW)
     assert sum(store.settle_vectors()) == 1
     store.move_switch("new", before="settling", after="clearing", at=NOW)
-    assert sum(store.clear_beside()) == 2
+    assert sum(store.clear_staged()) == 2
     assert store.end_switch("new")
     revision = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="anew", at=NOW, **new
@@ -90,8 +90,8 @@ def test_a_document_holds_no_vector_of_the_switch_when_it_is_over(store: MongoSt
     fact = add_fact(store, SCOPE, "first", **OLD)
     before = store._facts.find_one({"_id": object_id(fact.id)})
     store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", beside=True)
+    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     store.move_switch("new", before="filling", after="abandoning", at=NOW)
-    assert sum(store.clear_beside()) == 1
+    assert sum(store.clear_staged()) == 1
     assert store.end_switch("new")
     assert store._facts.find_one({"_id": object_id(fact.id)}) == before

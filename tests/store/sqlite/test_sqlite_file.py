@@ -42,7 +42,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def beside(path: Path, ending: str) -> Path:
+def staged(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
@@ -78,7 +78,7 @@ def test_only_the_owner_may_read_any_of_the_files(path: Path) -> None:
         store = SqliteStore(path)
         store.initialise()
         add_fact(store, SCOPE)
-        files = [path, beside(path, "-wal"), beside(path, "-shm")]
+        files = [path, staged(path, "-wal"), staged(path, "-shm")]
         assert [mode(file) for file in files] == [0o600] * 3
         assert mode(path.parent) == 0o700
         store.close()
@@ -243,11 +243,11 @@ def test_a_database_on_a_read_only_disk_can_be_read(
 ) -> None:
     fact = add_fact(opened, SCOPE)
     opened.close()
-    assert not beside(path, "-wal").exists()
+    assert not staged(path, "-wal").exists()
     monkeypatch.setattr(os, "access", lambda *_: False)
     reader = SqliteStore(path, read_only=True)
     assert facts_of(reader, SCOPE) == [fact]
-    assert not beside(path, "-shm").exists()
+    assert not staged(path, "-shm").exists()
     reader.close()
 
 
@@ -280,7 +280,7 @@ def test_what_another_process_writes_meanwhile_is_read_through_its_log(
 ) -> None:
     facts = [add_fact(opened, SCOPE)]  # the connection stays open
     reader = SqliteStore(path)
-    monkeypatch.setattr(os, "access", closed_to_writers(path, path.parent, beside(path, "-wal")))
+    monkeypatch.setattr(os, "access", closed_to_writers(path, path.parent, staged(path, "-wal")))
     assert facts_of(reader, SCOPE) == facts
     reader.close()
 

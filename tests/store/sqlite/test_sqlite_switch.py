@@ -48,7 +48,7 @@ def known(text: str, embedder: FakeEmbedder = OLD) -> dict[str, object]:
 def fill(store: SqliteStore) -> None:
     stale = list(store.stale_facts("new", dimensions=24))
     vectors = {fact.id: (fact.hash, NEW.vector(fact.content)) for fact in stale}
-    store.set_vectors(vectors, model="new", beside=True)
+    store.set_vectors(vectors, model="new", staged=True)
 
 
 def codes(store: SqliteStore) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def test_whatever_happens_every_fact_ends_with_the_one_vector_of_its_text(
     store.move_switch("new", before="switched", after="settling", at=NOW)
     list(store.settle_vectors())
     store.move_switch("new", before="settling", after="clearing", at=NOW)
-    assert list(store.clear_beside()) == []
+    assert list(store.clear_staged()) == []
     assert store.end_switch("new")
     for fact in store.facts(MINE, with_vectors=True):
         assert (fact.embedding_model, fact.embedding) == ("new", NEW.vector(fact.content))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.editing import Edited, show_diff
+from edenmem.cli.terminal.editing import EditorFile, show_diff
 from edenmem.cli.terminal.prompts import ask_choice, confirm
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -124,7 +124,7 @@ class MentionReview:
         return (decision, False) if confirm("Take this?", yes=False) else (None, True)
 
     def _edit(self, mention: Mention) -> MentionDecision | None:
-        edited = Edited(mention.text or "", mention.target_type)
+        edited = EditorFile(mention.text or "", mention.target_type)
         edited.path.unlink(missing_ok=True)
 
         async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:

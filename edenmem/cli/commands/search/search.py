@@ -15,7 +15,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.reports import Dropped, SearchHit, SearchReport
+from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
@@ -35,7 +35,7 @@ def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> N
         run.out.paragraph(f"   {stage:<9} ", figures(said))
 
 
-def print_dropped(run: Invocation, dropped: Dropped) -> None:
+def print_dropped(run: Invocation, dropped: DroppedCandidate) -> None:
     """Print where a fact was cut, and why."""
     named = dropped.why.startswith(dropped.stage)
     why = dropped.why if named else f"{dropped.stage}: {dropped.why}"
@@ -76,7 +76,7 @@ class Reader(TypedDict):
     kinds: Sequence[ScopeKind] | None
 
 
-class Wanted(TypedDict):
+class SearchOptions(TypedDict):
     """How they are searched."""
 
     recipe: str | None
@@ -91,7 +91,7 @@ class Wanted(TypedDict):
 
 
 def look(
-    run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: Wanted
+    run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: SearchOptions
 ) -> WhyNot:
     """Ask why the search does not bring the fact."""
     from edenmem.engine.scopes.visibility import reader_scopes
@@ -229,7 +229,7 @@ def search(
         "shards": [run.resolver.shard(chosen, shard)] if shard else None,
         "kinds": kinds,
     }
-    wanted: Wanted = {
+    wanted: SearchOptions = {
         "recipe": recipe,
         "top_k": top_k,
         "since": begin,

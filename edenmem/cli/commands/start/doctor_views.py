@@ -36,7 +36,7 @@ _CONTENT = 200
 _OF_NOTES = 1
 
 
-class Looking:
+class ExaminationStatus:
     """What is being looked at, on a terminal, until there is something else to say."""
 
     def __init__(self, run: Invocation) -> None:
@@ -67,9 +67,9 @@ class Looking:
 
 
 @contextmanager
-def looking(run: Invocation) -> Iterator[Looking]:
+def looking(run: Invocation) -> Iterator[ExaminationStatus]:
     """What to call with what is being looked at."""
-    shown = Looking(run)
+    shown = ExaminationStatus(run)
     try:
         yield shown
     finally:

@@ -201,7 +201,7 @@ def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[For
     return columns
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
+class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a formation that was to be retried."""
 
     id: str
@@ -238,21 +238,23 @@ def retry(
         chosen = list(failed)[::-1]  # of one session, the oldest first
     results = [_retry(run, formation, dry_run) for formation in chosen]
     columns = [
-        Column[Retried]("formation", lambda r: r.id, "id"),
-        Column[Retried]("result", lambda r: r.why_not or ("would retry" if dry_run else "waiting")),
+        Column[RetryReport]("formation", lambda r: r.id, "id"),
+        Column[RetryReport](
+            "result", lambda r: r.why_not or ("would retry" if dry_run else "waiting")
+        ),
     ]
     run.out.listing(results, columns, empty="nothing failed")
     if formations and not all(result.retried for result in results):
         raise ConflictError("not all of them can be retried now")
 
 
-def _retry(run: Invocation, formation: Formation, dry_run: bool) -> Retried:
+def _retry(run: Invocation, formation: Formation, dry_run: bool) -> RetryReport:
     why_not = None
     if formation.status is not FormationStatus.FAILED:
         why_not = f"it is {formation.status}, not failed"
     elif not dry_run and not run.store.retry(formation.id, now=utc_now()):
         why_not = "another range of its session is unfinished"
-    return Retried(
+    return RetryReport(
         id=formation.id,
         session_id=formation.session_id,
         agent_id=formation.agent_id,

@@ -13,12 +13,12 @@ from pymongo import errors as driver
 from edenmem.errors import ConflictError, StoreError
 from edenmem.memory import Effect, Needs, State, needs, plan_all
 from edenmem.models.changes import AddFact, AddReflection, Change, ChangeResult, ChangeSet
-from edenmem.models.switch import is_beside
+from edenmem.models.switch import is_staged
 from edenmem.store.mongo.apply.state import Loader
 from edenmem.store.mongo.apply.writer import Stale, Writer
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.collections import BESIDE, OWN
+from edenmem.store.mongo.core.collections import OWN, STAGED
 from edenmem.store.mongo.core.errors import TransactionTooLarge, index_in
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
 from edenmem.store.mongo.core.prepared import PreparedPart, keys_for
@@ -112,13 +112,13 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
             )
 
     def set_vectors(
-        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, beside: bool = False
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
         """See `edenmem.store.protocol.store.Store.set_vectors`."""
         written = 0
         for batch in batched(vectors.items(), _VECTORS):
             switch = self.vector_switch()
-            slot = BESIDE if is_beside(switch, model, must=beside) else OWN
+            slot = STAGED if is_staged(switch, model, must=staged) else OWN
             operations = [
                 UpdateOne(
                     {"_id": object_id(fact_id), "hash": hash},

@@ -48,9 +48,9 @@ class VectorSlot(msgspec.Struct, frozen=True):
 
 OWN = VectorSlot("embedding", "embedding_model", VECTOR_INDEX)
 #: The second vector of a fact, while the store is switched to another model.
-BESIDE = VectorSlot("embedding_next", "embedding_next_model", "memory2_facts_vector_next")
+STAGED = VectorSlot("embedding_next", "embedding_next_model", "memory2_facts_vector_next")
 #: The hash of the text that the second vector is of.
-BESIDE_HASH = "embedding_next_hash"
+STAGED_HASH = "embedding_next_hash"
 
 #: The fields by which the platform's search indexes can be filtered: enough for facts of an agent
 #: and of its users.

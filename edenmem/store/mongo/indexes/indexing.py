@@ -13,9 +13,9 @@ from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collections import (
-    BESIDE,
     FACT_KEY,
     PLATFORM_FILTERS,
+    STAGED,
     TEMPORARY_FACT_KEY,
     Index,
     SearchIndex,
@@ -91,7 +91,7 @@ class IndexPart(SlotPart, SchemaPart):
             if not dry_run:
                 collection.drop_index(name)
             return
-        if name == BESIDE.index and self._beside_wish() is not None:
+        if name == STAGED.index and self._staged_wish() is not None:
             raise ConflictError(
                 f"{name} belongs to the switch of the embedding model that is under way",
                 hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
@@ -226,7 +226,7 @@ class IndexPart(SlotPart, SchemaPart):
             if (
                 wanted.type == "vectorSearch"
                 and wish.dimensions is None
-                and state.name != (BESIDE.index)
+                and state.name != (STAGED.index)
             ):
                 # Without a model nothing is known of what it should be.
                 status = "unwanted" if state.found is None or state.differences else state.status
@@ -254,8 +254,8 @@ class IndexPart(SlotPart, SchemaPart):
             yield configured, True
             if configured.name != own and answers:
                 yield self._wish_for(type, wish, name=own), False
-            if type == "vectorSearch" and answers and (beside := self._beside_wish()):
-                yield beside, True
+            if type == "vectorSearch" and answers and (staged := self._staged_wish()):
+                yield staged, True
 
     def _wish_for(
         self, type: str, wish: IndexWish, filters: Sequence[str] | None = None, name: str = ""
@@ -277,7 +277,7 @@ class IndexPart(SlotPart, SchemaPart):
     @staticmethod
     def _is_foreign(name: str) -> bool:
         """Whether edenmem does not define the index by itself, and so is a guest there."""
-        return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, BESIDE.index)
+        return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, STAGED.index)
 
     def _demand_own(self, name: str) -> None:
         if self._is_foreign(name):
@@ -291,9 +291,9 @@ class IndexPart(SlotPart, SchemaPart):
         if name in (names.TEXT_INDEX, self._settings.text_index):
             self._need_search()
             return self._wish_for("search", wish, name=name)
-        beside = self._beside_wish() if name == BESIDE.index else None
-        if beside is not None:
-            return beside
+        staged = self._staged_wish() if name == STAGED.index else None
+        if staged is not None:
+            return staged
         if name not in (names.VECTOR_INDEX, self._settings.vector_index):
             raise _no_such(name)
         self._need_search()
@@ -304,12 +304,12 @@ class IndexPart(SlotPart, SchemaPart):
             )
         return self._wish_for("vectorSearch", wish, name=name)
 
-    def _beside_wish(self) -> SearchIndex | None:
+    def _staged_wish(self) -> SearchIndex | None:
         """The index that the new vectors of a switch need."""
         switch = self.vector_switch()
-        if switch is None or not switch.is_beside(switch.model):
+        if switch is None or not switch.is_staged(switch.model):
             return None
-        return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
+        return names.vector_index(dimensions=switch.dimensions, slot=STAGED)
 
     def _find_index(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
         for index in self._facts.search_indexes():

@@ -245,7 +245,7 @@ class _Nearest:
 
         self._queries = _normalise(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
         self._limit = limit
-        self._heaps: list[list[tuple[float, _Reversed]]] = [[] for _ in vectors]
+        self._heaps: list[list[tuple[float, _ReversedText]]] = [[] for _ in vectors]
         self.length = self._queries.shape[1]
         self.other_lengths: set[int] = set()
         self.compared = 0
@@ -274,7 +274,7 @@ class _Nearest:
         self.compared += len(keys)
         for heap, row in zip(self._heaps, scores.tolist(), strict=True):
             for key, score in zip(keys, row, strict=True):
-                item = (score, _Reversed(key))
+                item = (score, _ReversedText(key))
                 if len(heap) < self._limit:
                     heapq.heappush(heap, item)
                 elif heap and item > heap[0]:
@@ -288,7 +288,7 @@ class _Nearest:
         ]
 
 
-class _Reversed:
+class _ReversedText:
     """A text that compares the other way round, so that of equal scores the larger id goes."""
 
     __slots__ = ("text",)
@@ -296,11 +296,11 @@ class _Reversed:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def __lt__(self, other: _Reversed) -> bool:
+    def __lt__(self, other: _ReversedText) -> bool:
         return self.text > other.text
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reversed) and self.text == other.text
+        return isinstance(other, _ReversedText) and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)

@@ -15,7 +15,7 @@ from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import BESIDE, BESIDE_HASH, OWN, VectorSlot
+from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot
 from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter
 
@@ -35,7 +35,7 @@ _PLATFORM_MODEL = "text-embedding-3-small"
 _SAMPLE = 20
 
 OWN_FIELDS = {OWN.field: "", OWN.model: ""}
-BESIDE_FIELDS = {BESIDE.field: "", BESIDE.model: "", BESIDE_HASH: ""}
+STAGED_FIELDS = {STAGED.field: "", STAGED.model: "", STAGED_HASH: ""}
 
 
 class SlotPart(Connected):
@@ -72,7 +72,7 @@ class SlotPart(Connected):
         Should the switch have moved on since it was looked at, the vector is where nobody looks,
         and the fact is stale until a backfill.
         """
-        unset = {**OWN_FIELDS, **BESIDE_FIELDS}
+        unset = {**OWN_FIELDS, **STAGED_FIELDS}
         fields = codec.vector_fields(vector, model, self._storage() if vector else "array")
         if fields:
             fields = place_vector(fields, digest, self._switch())
@@ -139,33 +139,33 @@ class SlotPart(Connected):
 def place_vector(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
     """The fields of a vector, which are given as those of the fact's own, where they belong now."""
     model = own.get(OWN.model)
-    if switch is None or not isinstance(model, str) or not switch.is_beside(model):
+    if switch is None or not isinstance(model, str) or not switch.is_staged(model):
         return own
-    beside = {BESIDE.field: own[OWN.field], BESIDE.model: model, BESIDE_HASH: digest}
-    return {**own, **beside} if switch.phase == "settling" else beside
+    staged = {STAGED.field: own[OWN.field], STAGED.model: model, STAGED_HASH: digest}
+    return {**own, **staged} if switch.phase == "settling" else staged
 
 
 def slot_of(switch: VectorSwitch | None, model: str) -> VectorSlot:
     """Where to look for vectors of a model."""
-    return BESIDE if switch is not None and switch.is_beside(model) else OWN
+    return STAGED if switch is not None and switch.is_staged(model) else OWN
 
 
 def of_this_text(model: str) -> Filter:
     """A filter for facts that have a vector of a model, of their present text, beside their own."""
-    return {BESIDE.model: model, "$expr": {"$eq": [f"${BESIDE_HASH}", "$hash"]}}
+    return {STAGED.model: model, "$expr": {"$eq": [f"${STAGED_HASH}", "$hash"]}}
 
 
 def not_of_this_text(model: str) -> list[Filter]:
     """Filters, no two of which have a fact in common, for all other facts."""
-    of_another_text = {"$expr": {"$ne": [f"${BESIDE_HASH}", "$hash"]}}
-    return [{BESIDE.model: {"$ne": model}}, {BESIDE.model: model, **of_another_text}]
+    of_another_text = {"$expr": {"$ne": [f"${STAGED_HASH}", "$hash"]}}
+    return [{STAGED.model: {"$ne": model}}, {STAGED.model: model, **of_another_text}]
 
 
 def vector_in(document: Document, model: str) -> bytes | None:
     """A document's vector of a model, in whichever place."""
-    is_of_text = document.get(BESIDE_HASH) == document.get("hash")
-    if document.get(BESIDE.model) == model and is_of_text:
-        return vectors.decode(document.get(BESIDE.field))
+    is_of_text = document.get(STAGED_HASH) == document.get("hash")
+    if document.get(STAGED.model) == model and is_of_text:
+        return vectors.decode(document.get(STAGED.field))
     if document.get(OWN.model) == model:
         return vectors.decode(document.get(OWN.field))
     return None

@@ -11,7 +11,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec, vectors
 from edenmem.store.mongo.core.collection import BATCH, Document
-from edenmem.store.mongo.core.collections import BESIDE
+from edenmem.store.mongo.core.collections import STAGED
 from edenmem.store.mongo.core.filters import Filter, fact_fields, group_filters, object_id
 from edenmem.store.mongo.memory.overview import OverviewPart
 from edenmem.store.mongo.search.slots import SlotPart, not_of_this_text, of_this_text, slot_of
@@ -51,23 +51,23 @@ class StalenessPart(OverviewPart, SlotPart):
     ) -> list[VectorCount]:
         """See `edenmem.store.protocol.store.Store.vector_counts`."""
         counts: list[VectorCount] = []
-        is_beside = slot_of(self.vector_switch(), model) is BESIDE
+        is_staged = slot_of(self.vector_switch(), model) is STAGED
         for agent in self._agents_with_facts(agent_id):
             found: dict[str, int] = {}
             wrong = 0
             for name in self._models_of(agent):
                 of_model = {"embedding_model": name, "agent_id": agent}
-                if is_beside:
+                if is_staged:
                     done = self._facts.count({**of_model, **of_this_text(model)})
                     found[model] = found.get(model, 0) + done
-                for part in _parts(of_model, model, is_beside=is_beside):
+                for part in _parts(of_model, model, is_staged=is_staged):
                     total = self._facts.count(part)
-                    has_vectors = isinstance(name, str) and not (is_beside and name == model)
+                    has_vectors = isinstance(name, str) and not (is_staged and name == model)
                     bare = self._without_vector(part) if has_vectors else total
                     found[""] = found.get("", 0) + bare
                     if total > bare:
                         found[name or ""] = found.get(name or "", 0) + total - bare
-                if name == model and dimensions is not None and not is_beside:
+                if name == model and dimensions is not None and not is_staged:
                     wrong = sum(has for _, has in self._unfit(of_model, dimensions))
             counts += [
                 VectorCount(
@@ -85,12 +85,12 @@ class StalenessPart(OverviewPart, SlotPart):
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
         """See `edenmem.store.protocol.store.Store.stale_facts`."""
-        is_beside = slot_of(self.vector_switch(), model) is BESIDE
+        is_staged = slot_of(self.vector_switch(), model) is STAGED
         for agent in self._agents_with_facts(agent_id):
             for name in self._models_of(agent):
                 of_model = {"embedding_model": name, "agent_id": agent}
-                if name != model or is_beside:
-                    for part in _parts(of_model, model, is_beside=is_beside):
+                if name != model or is_staged:
+                    for part in _parts(of_model, model, is_staged=is_staged):
                         for document in self._pages_by_id(part, codec.NO_VECTOR):
                             yield codec.fact_from(document)
                     continue
@@ -100,8 +100,8 @@ class StalenessPart(OverviewPart, SlotPart):
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `edenmem.store.protocol.store.Store.unsearchable`."""
         owners = group_filters(scopes, fact_fields)
-        if slot_of(self._switch(), model) is BESIDE:
-            parts = [part for owner in owners for part in _parts(owner, model, is_beside=True)]
+        if slot_of(self._switch(), model) is STAGED:
+            parts = [part for owner in owners for part in _parts(owner, model, is_staged=True)]
             return sum(map(self._facts.count, parts))
         return sum(
             self._facts.count({**owner, "embedding_model": {"$ne": model}}) for owner in owners
@@ -135,10 +135,10 @@ class StalenessPart(OverviewPart, SlotPart):
             page = list(self._facts.find(after, projection, sort=_BY_ID, limit=BATCH))
 
 
-def _parts(facts: Filter, model: str, *, is_beside: bool) -> list[Filter]:
+def _parts(facts: Filter, model: str, *, is_staged: bool) -> list[Filter]:
     """Filters for all of the facts or, where vectors of the model are beside others, for those that
     have none there of their present text."""
-    if not is_beside:
+    if not is_staged:
         return [facts]
     return [{**facts, **part} for part in not_of_this_text(model)]
 

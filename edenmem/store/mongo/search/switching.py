@@ -18,13 +18,13 @@ from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.collections import BESIDE, BESIDE_HASH, OWN, SearchIndex, VectorSlot
+from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, SearchIndex, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
 from edenmem.store.mongo.indexes.search_definitions import state_of
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from edenmem.store.mongo.search.search import SearchPart
 from edenmem.store.mongo.search.slots import (
-    BESIDE_FIELDS,
+    STAGED_FIELDS,
     SWITCH_ID,
     of_this_text,
     switch_document,
@@ -35,7 +35,7 @@ from edenmem.store.protocol.store import batched
 
 #: Vectors that are moved in one write.
 _PAGE = 100
-_VECTORS = {OWN.field: 1, OWN.model: 1, BESIDE.field: 1, BESIDE.model: 1, BESIDE_HASH: 1, "hash": 1}
+_VECTORS = {OWN.field: 1, OWN.model: 1, STAGED.field: 1, STAGED.model: 1, STAGED_HASH: 1, "hash": 1}
 
 
 class SwitchPart(SearchPart, StalenessPart):
@@ -64,15 +64,15 @@ class SwitchPart(SearchPart, StalenessPart):
         if not self._facts.answers_search():
             return
         wanted = _index_of(switch)
-        found = self._beside_index()
+        found = self._staged_index()
         if found is None:
             self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
         elif state_of(wanted, found).differences:  # left by another switch
             self._facts.update_search_index(wanted.name, wanted.definition)
 
-    def _beside_index(self) -> Document | None:
+    def _staged_index(self) -> Document | None:
         for index in self._facts.search_indexes():
-            if index.get("name") == BESIDE.index:
+            if index.get("name") == STAGED.index:
                 return index
         return None
 
@@ -98,29 +98,29 @@ class SwitchPart(SearchPart, StalenessPart):
     def switch_index(self) -> IndexState | None:
         """See `edenmem.store.protocol.switch.ModelSwitches.switch_index`."""
         switch = self.vector_switch()
-        if switch is None or not switch.is_beside(switch.model):
+        if switch is None or not switch.is_staged(switch.model):
             return None
         if not self._facts.answers_search():
             return None
-        return state_of(_index_of(switch), self._beside_index())
+        return state_of(_index_of(switch), self._staged_index())
 
     def drop_switch_index(self) -> bool:
         """See `edenmem.store.protocol.switch.ModelSwitches.drop_switch_index`."""
         if not self._facts.answers_search():
             return True
-        found = self._beside_index()
+        found = self._staged_index()
         if found is None:
             return True
         if str(found.get("status") or "").upper() != "DELETING":
-            self._facts.drop_search_index(BESIDE.index)
-        return self._beside_index() is None
+            self._facts.drop_search_index(STAGED.index)
+        return self._staged_index() is None
 
     def finds_vectors(self, model: str) -> bool:
         """See `edenmem.store.protocol.switch.ModelSwitches.finds_vectors`."""
         search, switch = self._search, self.vector_switch()
         if not isinstance(search, AtlasSearch) or switch is None:
             return True
-        slot = OWN if switch.phase in ("settling", "clearing") else BESIDE
+        slot = OWN if switch.phase in ("settling", "clearing") else STAGED
         return all(self._finds(search, document, model, slot) for document in self._latest(slot))
 
     def is_searchable(self, fact_id: str) -> bool:
@@ -131,9 +131,9 @@ class SwitchPart(SearchPart, StalenessPart):
         search, switch = self._search, self.vector_switch()
         if not isinstance(search, AtlasSearch) or switch is None or switch.phase != "switched":
             return True
-        there = {"_id": object_id(fact_id), BESIDE.model: switch.model}
+        there = {"_id": object_id(fact_id), STAGED.model: switch.model}
         return all(
-            self._finds(search, document, switch.model, BESIDE)
+            self._finds(search, document, switch.model, STAGED)
             for document in self._facts.find(there)
         )
 
@@ -149,7 +149,7 @@ class SwitchPart(SearchPart, StalenessPart):
             yield from self._facts.find({"_id": {"$in": known}})
             return
         for of_model in self._all_models():
-            there = {BESIDE.model: {"$ne": None}} if slot is BESIDE else {}
+            there = {STAGED.model: {"$ne": None}} if slot is STAGED else {}
             yield from self._facts.find({**of_model, **there}, sort=[("_id", -1)], limit=1)
 
     # -- its vectors -------------------------------------------------------------------------
@@ -174,16 +174,16 @@ class SwitchPart(SearchPart, StalenessPart):
                 yield self._facts.bulk([_settle_vector(document) for document in page])[0]
                 self._last_written[OWN.index] = [page[-1]["_id"]]
 
-    def clear_beside(self) -> Iterator[int]:
-        """See `edenmem.store.protocol.switch.ModelSwitches.clear_beside`."""
+    def clear_staged(self) -> Iterator[int]:
+        """See `edenmem.store.protocol.switch.ModelSwitches.clear_staged`."""
         switch = self.vector_switch()
         if switch is None or switch.phase not in ("clearing", "abandoning"):
             return
         for of_model in self._all_models():
-            documents = self._pages_by_id({**of_model, BESIDE.model: {"$ne": None}}, {"_id": 1})
+            documents = self._pages_by_id({**of_model, STAGED.model: {"$ne": None}}, {"_id": 1})
             for page in batched(documents, _PAGE):
                 ids = {"$in": [document["_id"] for document in page]}
-                yield self._facts.update_many({"_id": ids}, {"$unset": BESIDE_FIELDS})
+                yield self._facts.update_many({"_id": ids}, {"$unset": STAGED_FIELDS})
 
     def _all_models(self, *, but: str | None = None) -> Iterator[Filter]:
         """Filters for the facts of each agent and model, along an index."""
@@ -194,11 +194,11 @@ class SwitchPart(SearchPart, StalenessPart):
 
 
 def _index_of(switch: VectorSwitch) -> SearchIndex:
-    return names.vector_index(dimensions=switch.dimensions, slot=BESIDE)
+    return names.vector_index(dimensions=switch.dimensions, slot=STAGED)
 
 
 def _settle_vector(document: Document) -> UpdateOne:
     """The vector beside, in the place of the fact's own, unless the text was changed meanwhile."""
-    same: dict[str, Any] = {"hash": document["hash"], BESIDE_HASH: document["hash"]}
-    vector = {OWN.field: document[BESIDE.field], OWN.model: document[BESIDE.model]}
+    same: dict[str, Any] = {"hash": document["hash"], STAGED_HASH: document["hash"]}
+    vector = {OWN.field: document[STAGED.field], OWN.model: document[STAGED.model]}
     return UpdateOne({"_id": document["_id"], **same}, {"$set": vector})

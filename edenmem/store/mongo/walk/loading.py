@@ -14,7 +14,7 @@ import msgspec
 from pymongo import UpdateOne
 
 from edenmem.models.backup import (
-    Loaded,
+    LoadResult,
     LoadStatus,
     Record,
     RecordKind,
@@ -69,14 +69,14 @@ from edenmem.store.mongo.walk.dumping import (
     text_record,
 )
 
-ADDED = Loaded(status=LoadStatus.ADDED)
-SAME = Loaded(status=LoadStatus.SAME)
-Answers = dict[int, Loaded]
+ADDED = LoadResult(status=LoadStatus.ADDED)
+SAME = LoadResult(status=LoadStatus.SAME)
+Answers = dict[int, LoadResult]
 
 
-def refuse(detail: str) -> Loaded:
+def refuse(detail: str) -> LoadResult:
     """The store cannot have it."""
-    return Loaded(status=LoadStatus.REFUSED, detail=detail)
+    return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
 class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
@@ -85,7 +85,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
-    ) -> list[Loaded]:
+    ) -> list[LoadResult]:
         """See `edenmem.store.protocol.backup.Backups.load`."""
         put: Callable[[Sequence[Record], bool], Answers] = getattr(self, f"_load_{kind.value}")
         answers = put(records, dry_run)
@@ -101,7 +101,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         write: Callable[[Any], Document],
         read: Callable[[Document], Record],
         why_not: str,
-        fit: Callable[[Any], Loaded | None] = lambda record: None,
+        fit: Callable[[Any], LoadResult | None] = lambda record: None,
     ) -> Answers:
         """Insert what is new by its id; ``fit`` may have an answer of its own to a new record."""
         answers = self._compare_stored(kind, collection, records, read)
@@ -161,7 +161,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         taken = f"another {kind} has this username or id"
         named: set[str] = set()  # in this batch
 
-        def fit(account: StoredAgent | StoredUser) -> Loaded | None:
+        def fit(account: StoredAgent | StoredUser) -> LoadResult | None:
             if reason := self.refusal(account):
                 return refuse(reason)
             key = {"type": kind.value, "username": account.username}
@@ -239,7 +239,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         filters = [{"_id": {"$in": part}} for part in ids]
         return {str(one["_id"]) for one in self._find_all(self._sessions, filters, {"_id": 1})}
 
-    def _join_message(self, document: Document, message: Message, dry_run: bool) -> Loaded:
+    def _join_message(self, document: Document, message: Message, dry_run: bool) -> LoadResult:
         stored = host_codec.message_from(document, message.session_id)
         answer = compare_records(RecordKind.MESSAGE, stored, message)
         if answer.status is not LoadStatus.SAME:
@@ -341,13 +341,13 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
             self._touch({one.home for one, a in _with_answers(records, answers) if a is ADDED})
         return answers
 
-    def _twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], Loaded]:
+    def _twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], LoadResult]:
         """The answer to facts that their scope has under another id."""
         hashes: dict[Scope, list[str]] = {}
         for fact in facts:
             hashes.setdefault(fact.home, []).append(fact.hash)
         return {
-            (scope, hash): Loaded(
+            (scope, hash): LoadResult(
                 status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin.id}"
             )
             for scope, wanted in hashes.items()
@@ -391,7 +391,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         )
 
 
-def _with_answers(records: Sequence[Any], answers: Answers) -> Iterator[tuple[Any, Loaded]]:
+def _with_answers(records: Sequence[Any], answers: Answers) -> Iterator[tuple[Any, LoadResult]]:
     return ((record, answers[place]) for place, record in enumerate(records))
 
 
@@ -463,7 +463,7 @@ def _first_text(text: Consolidation) -> UpdateOne:
     return UpdateOne({**build_consolidated_key(text.home), "version": None}, {"$set": new})
 
 
-_OF_ANOTHER = Loaded(status=LoadStatus.KEPT, detail="what it is a version of is another here")
+_OF_ANOTHER = LoadResult(status=LoadStatus.KEPT, detail="what it is a version of is another here")
 
 
 class _Target(msgspec.Struct):
@@ -530,7 +530,7 @@ class _Load:
         self.inserts: list[Document] = []
         self.marks: list[UpdateOne] = []
 
-    def judge(self, record: StoredVersion) -> Loaded:
+    def judge(self, record: StoredVersion) -> LoadResult:
         """The answer to one version; what follows from it is noted."""
         known = self._past.get(_id(record))
         if known is not None:

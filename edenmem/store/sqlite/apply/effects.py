@@ -101,11 +101,11 @@ class EffectWriter:
         if not isinstance(old, Fact):
             facts.insert_fact(self._db, fact, self._number(fact.home))
         elif write.new is None:
-            facts.delete_fact(self._db, facts.stored_fact(self._db, old))
+            facts.delete_fact(self._db, facts.locate_fact(self._db, old))
         elif fact.hash == old.hash and fact.embedding is old.embedding:
             facts.update_fact(self._db, fact)
         else:
-            facts.rewrite_fact(self._db, facts.stored_fact(self._db, old), fact)
+            facts.rewrite_fact(self._db, facts.locate_fact(self._db, old), fact)
 
     def _write_reflection(self, reflection: Reflection, write: Write) -> None:
         if write.old is None:

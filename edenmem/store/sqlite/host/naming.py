@@ -24,7 +24,7 @@ _LAST = "\U0010ffff"
 _PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
 
 
-class _Named(NamedTuple):
+class _NameTable(NamedTuple):
     """Where the things of a kind are: table, what a person knows them by, columns with names
     (each has a twin ``…_folded`` for comparing without case), and a condition."""
 
@@ -36,13 +36,15 @@ class _Named(NamedTuple):
 
 _BEGINNING = "iif(length(content) > 100, substr(content, 1, 99) || '…', content)"
 
-_KINDS: dict[ReferenceKind, _Named] = {
-    "agent": _Named("agents", "username", ("username",), "NOT deleted"),
-    "user": _Named("users", "username", ("username",), "NOT deleted"),
-    "session": _Named("sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"),
-    "fact": _Named("facts", _BEGINNING),
-    "reflection": _Named("reflections", _BEGINNING),
-    "formation": _Named(
+_KINDS: dict[ReferenceKind, _NameTable] = {
+    "agent": _NameTable("agents", "username", ("username",), "NOT deleted"),
+    "user": _NameTable("users", "username", ("username",), "NOT deleted"),
+    "session": _NameTable(
+        "sessions", "coalesce(name, title, id)", ("name", "title"), "NOT deleted"
+    ),
+    "fact": _NameTable("facts", _BEGINNING),
+    "reflection": _NameTable("reflections", _BEGINNING),
+    "formation": _NameTable(
         "formations",
         "iif(superseded_message_ids IS NULL, status, 'superseded') || ' #' || seq"
         " || ' of session ' || session_id",
@@ -106,7 +108,7 @@ class Naming(Part):
 
 
 def _where(
-    connection: sqlite3.Connection, named: _Named, where: str, values: list[Any], limit: int
+    connection: sqlite3.Connection, named: _NameTable, where: str, values: list[Any], limit: int
 ) -> list[Reference]:
     rows = connection.execute(
         f"SELECT id, {named.label} FROM {named.table} WHERE {named.condition} AND {where}"

@@ -40,7 +40,7 @@ def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None
     return _read_stored(connection, "f.id = ?", (fact_id,))
 
 
-def stored_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
+def locate_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
     """The numbers of a fact that is there, and was read in this transaction."""
     row = connection.execute(
         "SELECT fact_no, scope_id, model_id FROM facts WHERE id = ?", (fact.id,)
@@ -94,7 +94,7 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
     model_id = None
     if new.embedding is not None:
         model_id = vectors.model_number(connection, new.embedding_model, new.embedding)
-    vectors.drop_beside(connection, old.number, old.scope_id)
+    vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     connection.execute(
         "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
@@ -134,7 +134,7 @@ def update_fact(connection: sqlite3.Connection, new: Fact) -> None:
 
 def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
     """Take a fact away with all that is derived from it."""
-    vectors.drop_beside(connection, old.number, old.scope_id)
+    vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     _forget_text(connection, old)
     connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
@@ -146,18 +146,18 @@ def put_own(
     """Give a stored fact a vector of its text, in the place of the one that it has. One beside it
     stays, unless it is of the same model."""
     model_id = vectors.model_number(connection, model, vector)
-    beside = connection.execute(
+    staged = connection.execute(
         "SELECT model_id FROM vectors_beside WHERE fact_no = ?", (old.number,)
     ).fetchone()
-    if beside == (model_id,):
-        vectors.drop_beside(connection, old.number, old.scope_id)
+    if staged == (model_id,):
+        vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     vectors.put_vector(connection, old.number, old.scope_id, model_id, vector)
     connection.execute("UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, old.number))
     scopes.touch(connection, old.scope_id, at)
 
 
-def put_beside(
+def put_staged(
     connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
 ) -> None:
     """Give a stored fact a vector of its text beside the one that it has; in the place of one of
@@ -166,7 +166,7 @@ def put_beside(
     if old.model_id == model_id:
         put_own(connection, old, model, vector, at)
         return
-    vectors.put_beside(connection, old.number, old.scope_id, model_id, vector)
+    vectors.put_staged(connection, old.number, old.scope_id, model_id, vector)
     scopes.touch(connection, old.scope_id, at)
 
 

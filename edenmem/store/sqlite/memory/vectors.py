@@ -93,11 +93,11 @@ def drop_vector(
         _drop_code(connection, fact_no, scope_id, model_id)
 
 
-def put_beside(
+def put_staged(
     connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int, vector: bytes
 ) -> None:
     """Store a second vector of a fact, of another model than its own."""
-    drop_beside(connection, fact_no, scope_id)
+    drop_staged(connection, fact_no, scope_id)
     connection.execute("INSERT INTO vectors_beside VALUES (?, ?, ?)", (fact_no, model_id, vector))
     connection.execute(
         "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
@@ -105,7 +105,7 @@ def put_beside(
     )
 
 
-def drop_beside(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:
+def drop_staged(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:
     """Take a fact's second vector away, if it has one."""
     row = connection.execute(
         "DELETE FROM vectors_beside WHERE fact_no = ? RETURNING model_id", (fact_no,)

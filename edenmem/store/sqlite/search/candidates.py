@@ -23,7 +23,7 @@ from edenmem.store.sqlite.search.switching import switch_of
 if TYPE_CHECKING:
     from edenmem.store.sqlite.search.nearest import CodeCache, Nearest
 
-_BESIDE = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
+_STAGED = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
 class Candidates(Part):
@@ -104,7 +104,7 @@ class Candidates(Part):
         if conditions:
             rows = connection.execute(
                 "SELECT f.fact_no FROM facts f WHERE f.scope_id IN (SELECT value FROM json_each(?))"
-                f" AND (f.model_id = ? OR EXISTS ({_BESIDE})){conditions}",
+                f" AND (f.model_id = ? OR EXISTS ({_STAGED})){conditions}",
                 (json_array(numbers), model[0], model[0], *values),
             )
             allowed = [number for (number,) in rows]

@@ -167,7 +167,7 @@ _FIRST = 32
 _JUDGED = 10
 
 #: A fact has its vector of a model beside its own one, or it is its own.
-_BESIDE = (
+_STAGED = (
     "SELECT fact_no, vector FROM vectors_beside"
     " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
 )
@@ -350,7 +350,7 @@ class Nearest:
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
         for start in range(0, len(facts), _SCAN):
             wanted = json_array(facts[start : start + _SCAN].tolist())
-            rows = self._db.execute(_BESIDE, (wanted, self._model_id)).fetchall()
+            rows = self._db.execute(_STAGED, (wanted, self._model_id)).fetchall()
             found = {row[0] for row in rows}
             if len(found) < min(_SCAN, len(facts) - start):
                 rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]

@@ -16,7 +16,7 @@ from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 
 #: The fact has no vector of a model, with so many dimensions, beside its own.
-_NONE_BESIDE = (
+_NONE_STAGED = (
     "NOT EXISTS (SELECT 1 FROM vectors_beside b JOIN embedding_models n USING (model_id)"
     " WHERE b.fact_no = f.fact_no AND n.name = ? AND n.dimensions = coalesce(?, n.dimensions))"
 )
@@ -74,7 +74,7 @@ class Staleness(Part):
             return sum(
                 connection.execute(
                     "SELECT count(*) FROM facts f WHERE f.model_id IS ?"
-                    f" AND f.scope_id IN (SELECT value FROM json_each(?)) AND {_NONE_BESIDE}",
+                    f" AND f.scope_id IN (SELECT value FROM json_each(?)) AND {_NONE_STAGED}",
                     (number, among, model, None),
                 ).fetchone()[0]
                 for number in _other_models(connection, model, None)
@@ -89,7 +89,7 @@ class Staleness(Part):
         Each page begins where the one before ended, with the rest of that scope.
         """
         select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
-        select += f" WHERE f.model_id IS ? AND {_NONE_BESIDE}"
+        select += f" WHERE f.model_id IS ? AND {_NONE_STAGED}"
         values: list[object] = [model_id, wanted, dimensions]
         if agent_id is not None:
             select += " AND s.agent_id = ?"

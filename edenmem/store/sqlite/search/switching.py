@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from edenmem.models.indexes import IndexState
-from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch, is_beside
+from edenmem.models.switch import SwitchPhase, VectorSwitch, continue_switch
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 
 _ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM vector_switch"
 #: A fact that has a vector beside its own, with what its rows go by.
-_BESIDE = (
+_STAGED = (
     "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM vectors_beside b"
     " JOIN facts f USING (fact_no) ORDER BY b.fact_no LIMIT ?"
 )
@@ -104,9 +104,9 @@ class Switching(Part):
         with self._db.writing() as connection:
             if not _is_in(connection, "settling", "clearing"):
                 return 0
-            rows = connection.execute(_BESIDE, (_PAGE,)).fetchall()
+            rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
             for number, scope_id, own, model_id, vector in rows:
-                vectors.drop_beside(connection, number, scope_id)
+                vectors.drop_staged(connection, number, scope_id)
                 vectors.drop_vector(connection, number, scope_id, own)
                 vectors.put_vector(connection, number, scope_id, model_id, vector)
                 connection.execute(
@@ -115,7 +115,7 @@ class Switching(Part):
             _touch(connection, rows)
         return len(rows)
 
-    def clear_beside(self) -> Iterator[int]:
+    def clear_staged(self) -> Iterator[int]:
         while cleared := self._clear():
             yield cleared
 
@@ -123,9 +123,9 @@ class Switching(Part):
         with self._db.writing() as connection:
             if not _is_in(connection, "clearing", "abandoning"):
                 return 0
-            rows = connection.execute(_BESIDE, (_PAGE,)).fetchall()
+            rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
             for number, scope_id, *_ in rows:
-                vectors.drop_beside(connection, number, scope_id)
+                vectors.drop_staged(connection, number, scope_id)
             _touch(connection, rows)
         return len(rows)
 
@@ -144,15 +144,6 @@ def switch_of(connection: sqlite3.Connection) -> VectorSwitch | None:
         begun_at=time(begun_at),
         switched_at=optional_time(switched_at),
     )
-
-
-def goes_beside(connection: sqlite3.Connection, model: str, must: bool) -> bool:
-    """Whether vectors of a model belong beside the others now.
-
-    Raises:
-        ConflictError: they do not, and ``must``.
-    """
-    return is_beside(switch_of(connection), model, must=must)
 
 
 def _is_in(connection: sqlite3.Connection, *phases: SwitchPhase) -> bool:

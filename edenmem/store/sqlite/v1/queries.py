@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1Ref
-from edenmem.models.v1_documents import Note, V1Account, V1Document, V1Staged
+from edenmem.models.v1_documents import Note, V1Account, V1Document, V1StagedDocument
 from edenmem.store.sqlite.v1 import settling as v1_settling
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,18 +64,18 @@ class V1Questions:
         """How often each was met."""
         return dict(sorted(self._fields.items()))
 
-    def find(self, ref: V1Ref) -> V1Staged | None:
+    def find(self, ref: V1Ref) -> V1StagedDocument | None:
         """One document."""
         query = "WHERE d.collection = ? AND d.id = ? AND b.hash = ? LIMIT 1"
         return next(self._documents(query, (ref.collection, ref.id, ref.content_hash)), None)
 
-    def shards(self, agent_id: str) -> list[V1Staged]:
+    def shards(self, agent_id: str) -> list[V1StagedDocument]:
         """The agent's shards."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
         found = list(self._documents(query, (agent_id, SHARDS)))
         return sorted(found, key=lambda each: (_read_created_at(each), each.id))
 
-    def user_texts(self, agent_id: str) -> Iterator[V1Staged]:
+    def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The texts of users."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
         return self._documents(query, (agent_id, USER_TEXTS))
@@ -90,7 +90,7 @@ class V1Questions:
         ):
             yield row[0]
 
-    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1Staged]]:
+    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
         """Facts in use."""
         for scope, times, spread, *row in self._db.execute(
             f"SELECT u.scope, u.times, u.spread, {_STAGED} FROM uses u"
@@ -111,7 +111,7 @@ class V1Questions:
             scopes.setdefault(scope, []).append(lister)
         return list(scopes.items())
 
-    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1Staged]]:
+    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1StagedDocument]]:
         """One list, in order."""
         for times, spread, *row in self._db.execute(
             f"SELECT u.times, u.spread, {_STAGED} FROM uses u"
@@ -139,7 +139,7 @@ class V1Questions:
         ).fetchone()
         return _moment(row[0])
 
-    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1Staged]:
+    def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
         """Absorbed ones of one scope."""
         return self._documents(
             "JOIN leftovers l ON l.number = d.number"
@@ -153,12 +153,12 @@ class V1Questions:
             "SELECT id, verdict FROM refused WHERE lister = ? ORDER BY role, place", (lister,)
         )
 
-    def episodes(self, agent_id: str) -> Iterator[V1Staged]:
+    def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The agent's episodes."""
         query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
         return self._documents(f"{query} ORDER BY d.id", (agent_id, MEMORIES))
 
-    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1Staged]]:
+    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
         """What no list uses, and what cannot be used."""
         for fate, *row in self._db.execute(
             f"SELECT l.fate, {_STAGED} FROM leftovers l"
@@ -172,7 +172,7 @@ class V1Questions:
         """When something was last written."""
         return _moment(v1_settling.last_activity(self._db, agent_id, scope))
 
-    def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1Staged]:
+    def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1StagedDocument]:
         for row in self._db.execute(
             f"SELECT {_STAGED} FROM documents d JOIN bodies b ON b.number = d.number {query}",
             values,
@@ -180,9 +180,9 @@ class V1Questions:
             yield _decode_staged(row)
 
 
-def _decode_staged(row: Sequence[Any]) -> V1Staged:
+def _decode_staged(row: Sequence[Any]) -> V1StagedDocument:
     number, collection, document_id, digest, body, notes = row
-    return V1Staged(
+    return V1StagedDocument(
         number=number,
         collection=collection,
         id=document_id,
@@ -192,7 +192,7 @@ def _decode_staged(row: Sequence[Any]) -> V1Staged:
     )
 
 
-def _read_created_at(staged: V1Staged) -> datetime:
+def _read_created_at(staged: V1StagedDocument) -> datetime:
     assert staged.document is not None
     return staged.document.created_at
 

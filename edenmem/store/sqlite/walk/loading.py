@@ -12,7 +12,7 @@ import msgspec
 
 from edenmem.errors import InputError
 from edenmem.models.backup import (
-    Loaded,
+    LoadResult,
     LoadStatus,
     Record,
     RecordKind,
@@ -55,12 +55,12 @@ from edenmem.store.sqlite.memory.history import (
 from edenmem.store.sqlite.memory.memory import policy_of
 from edenmem.store.sqlite.walk.dumping import place_versions
 
-_ADDED = Loaded(status=LoadStatus.ADDED)
-_SAME = Loaded(status=LoadStatus.SAME)
+_ADDED = LoadResult(status=LoadStatus.ADDED)
+_SAME = LoadResult(status=LoadStatus.SAME)
 
 
-def _refuse(detail: str) -> Loaded:
-    return Loaded(status=LoadStatus.REFUSED, detail=detail)
+def _refuse(detail: str) -> LoadResult:
+    return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
 class Loading(Part):
@@ -68,7 +68,7 @@ class Loading(Part):
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
-    ) -> list[Loaded]:
+    ) -> list[LoadResult]:
         if dry_run:
             with self._db.reading() as connection:
                 return _Loader(connection, dry_run=True).load(kind, records)
@@ -83,13 +83,13 @@ class _Loader:
         self._db = connection
         self._dry_run = dry_run
 
-    def load(self, kind: RecordKind, records: Sequence[Record]) -> list[Loaded]:
-        put: Callable[[Record], Loaded] = getattr(self, f"_{kind.value}")
+    def load(self, kind: RecordKind, records: Sequence[Record]) -> list[LoadResult]:
+        put: Callable[[Record], LoadResult] = getattr(self, f"_{kind.value}")
         return [put(record) for record in records]
 
     # -- what the platform owns --------------------------------------------------------------
 
-    def _agent(self, agent: StoredAgent) -> Loaded:
+    def _agent(self, agent: StoredAgent) -> LoadResult:
         row = self._by_id(AGENT.replace(" FROM ", ", deleted FROM ", 1), "id", agent.id)
         if row is not None:
             stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
@@ -101,7 +101,7 @@ class _Loader:
             self._mark_deleted("agents", agent.id, agent.deleted)
         return _ADDED
 
-    def _user(self, user: StoredUser) -> Loaded:
+    def _user(self, user: StoredUser) -> LoadResult:
         row = self._by_id(STORED_USER, "id", user.id)
         if row is not None:
             stored = stored_user_from(row)
@@ -121,7 +121,7 @@ class _Loader:
         if deleted:
             self._db.execute(f"UPDATE {table} SET deleted = 1 WHERE id = ?", (id,))
 
-    def _session(self, session: StoredSession) -> Loaded:
+    def _session(self, session: StoredSession) -> LoadResult:
         row = self._by_id(SESSION, "s.id", session.id)
         if row is not None:
             stored = StoredSession(**msgspec.structs.asdict(session_from(self._db, row)))
@@ -134,7 +134,7 @@ class _Loader:
             )
         return _ADDED
 
-    def _message(self, message: Message) -> Loaded:
+    def _message(self, message: Message) -> LoadResult:
         row = self._by_id(MESSAGE, "m.id", message.id)
         if row is not None:
             return compare_records(RecordKind.MESSAGE, message_from(row), message)
@@ -150,7 +150,7 @@ class _Loader:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _policy(self, policy: Policy) -> Loaded:
+    def _policy(self, policy: Policy) -> LoadResult:
         number = scopes.number_of(self._db, policy.home)
         stored = None if number is None else policy_of(self._db, number)
         if stored is not None:
@@ -163,7 +163,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, to_ms(policy.updated_at) or 0)
         return _ADDED
 
-    def _consolidation(self, text: Consolidation) -> Loaded:
+    def _consolidation(self, text: Consolidation) -> LoadResult:
         from edenmem.text import word_count
 
         number = scopes.number_of(self._db, text.home)
@@ -199,7 +199,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
         return _ADDED
 
-    def _reflection(self, reflection: Reflection) -> Loaded:
+    def _reflection(self, reflection: Reflection) -> LoadResult:
         row = self._by_id(codec.REFLECTION, "r.id", reflection.id)
         if row is not None:
             return compare_records(RecordKind.REFLECTION, codec.reflection_from(row), reflection)
@@ -217,7 +217,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)
         return _ADDED
 
-    def _fact(self, fact: Fact) -> Loaded:
+    def _fact(self, fact: Fact) -> LoadResult:
         row = self._by_id(codec.FACT, "f.id", fact.id)
         if row is not None:
             return compare_records(RecordKind.FACT, codec.fact_from(row), fact)
@@ -226,7 +226,7 @@ class _Loader:
         if number is not None:
             twin = facts.fact_with_hash(self._db, number, fact.hash)
             if twin is not None:
-                return Loaded(
+                return LoadResult(
                     status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin}"
                 )
         try:
@@ -246,7 +246,7 @@ class _Loader:
 
     # -- what happened -----------------------------------------------------------------------
 
-    def _formation(self, formation: Formation) -> Loaded:
+    def _formation(self, formation: Formation) -> LoadResult:
         stored = find_formation(self._db, formation.id)
         if stored is not None:
             return compare_records(RecordKind.FORMATION, stored, formation)
@@ -254,7 +254,7 @@ class _Loader:
             return _refuse("another formation has its place in the session, or its messages")
         return _ADDED
 
-    def _usage(self, entry: UsageEntry) -> Loaded:
+    def _usage(self, entry: UsageEntry) -> LoadResult:
         found = self._db.execute("SELECT 1 FROM usage_entries WHERE id = ?", (entry.id,))
         if found.fetchone() is not None:
             return _SAME
@@ -271,7 +271,7 @@ class _Loader:
             )
         return _ADDED
 
-    def _audit(self, entry: AuditEntry) -> Loaded:
+    def _audit(self, entry: AuditEntry) -> LoadResult:
         row = self._by_id(AUDIT, "a.id", entry.id)
         if row is not None:
             return compare_records(RecordKind.AUDIT, audit_from(row), entry)
@@ -280,15 +280,17 @@ class _Loader:
             log.add_entries(self._db, [(entry, scope_id)])
         return _ADDED
 
-    def _history(self, version: StoredVersion) -> Loaded:
+    def _history(self, version: StoredVersion) -> LoadResult:
         if self._is_of_another(version):
-            return Loaded(status=LoadStatus.KEPT, detail="what it is a version of is another here")
+            return LoadResult(
+                status=LoadStatus.KEPT, detail="what it is a version of is another here"
+            )
         stored = self._versions(version)
         for known in stored:
             if known.place == version.place:
                 return compare_records(RecordKind.HISTORY, known, version)
         if stored and stored[-1].place > version.place:
-            return Loaded(status=LoadStatus.KEPT, detail="its target has another history here")
+            return LoadResult(status=LoadStatus.KEPT, detail="its target has another history here")
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, version.scope)
             log.add_versions(self._db, [(version, scope_id)])
