@@ -43,7 +43,7 @@ settings.load_profile("edenmem")
 
 
 #: Files whose tests share what takes long to make. One worker has all of a file.
-_TOGETHER = {"tests/hostile/test_hostile_conversations.py"}
+_TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architecture.py"}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -163,9 +163,10 @@ def _talk(master: int, process: ForkServerProcess, answers: list[tuple[str, str]
     deadline = time.monotonic() + 240
     seen = 0
     while time.monotonic() < deadline:
+        alive = process.is_alive()  # asked first: what it said last is there by then
         ready, _, _ = select.select([master], [], [], 0.05)
         if not ready:
-            if not process.is_alive():
+            if not alive:
                 break
             continue
         try:

@@ -153,6 +153,7 @@ def test_a_flag_is_above_the_environment(shared_cli: Cli, cli: Cli) -> None:
     assert [(row["key"], row["origin"]) for row in shown] == [("store.uri", "flag")]
 
 
+@pytest.mark.slow
 def test_secrets_are_never_shown(shared_cli: Cli) -> None:
     secret = "sk-very-secret-indeed"
     env = {

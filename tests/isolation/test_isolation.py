@@ -35,7 +35,7 @@ def budget(examples: int, steps: int) -> settings:
     )
 
 
-@pytest.mark.timeout(0 if MORE else 300)
+@pytest.mark.timeout(0 if MORE else 900)
 def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
     template = tmp_path / "template.db"
     store = SqliteStore(template)
@@ -55,7 +55,7 @@ def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
     run_state_machine_as_test(OnSqlite, settings=budget(10, 50))
 
 
-@pytest.mark.timeout(0 if MORE else 300)
+@pytest.mark.timeout(0 if MORE else 900)
 def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: str) -> None:
     class OnSecantus(Isolation):
         def __init__(self) -> None:

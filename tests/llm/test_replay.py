@@ -176,6 +176,7 @@ def _record(path: Path, worker: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_several_processes_record_into_one_file(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     context = multiprocessing.get_context("spawn")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from edenmem.models.changes import AddReflection
 from edenmem.models.formation import FormationStatus
@@ -89,6 +90,7 @@ async def test_known_failure_21_sessions_older_than_two_days_are_formed(quiet: Q
     quiet.check(sessions)
 
 
+@pytest.mark.slow
 async def test_known_failure_21_more_than_fifty_sessions_oldest_first(
     sqlite_store: object, llm: FakeLLM, embedder: FakeEmbedder
 ) -> None:

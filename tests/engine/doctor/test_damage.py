@@ -11,7 +11,11 @@ from tests.engine.doctor.conftest import examine, fix, found
 from tests.support.damage import Damage, cases
 from tests.support.ward import Ward
 
-CASES = list(cases())
+_SLOW = {"sqlite": (), "mongo": pytest.mark.slow}
+CASES = [
+    pytest.param(kind, damage, id=f"{kind}-{damage.name}", marks=_SLOW[kind])
+    for kind, damage in cases()
+]
 
 
 def said(ward: Ward) -> set[str]:
@@ -35,9 +39,7 @@ def _history(ward: Ward) -> Iterator[str]:
                 yield version.content
 
 
-@pytest.mark.parametrize(
-    ("kind", "damage"), CASES, ids=[f"{kind}-{damage.name}" for kind, damage in CASES]
-)
+@pytest.mark.parametrize(("kind", "damage"), CASES)
 def test_damage_is_found_and_mended(
     request: pytest.FixtureRequest, kind: str, damage: Damage
 ) -> None:

@@ -56,6 +56,7 @@ def narrow(store: MongoStore, atlas: AtlasServer) -> None:
     raw.create_index([("hash", 1), ("agent_id", 1)], name=FACT_KEY.name, unique=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "error", "stopped", "command"),
     [

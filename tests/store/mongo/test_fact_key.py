@@ -183,6 +183,7 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
 # -- replacing -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepare", BEFORE)
 def test_a_replacement_can_be_killed_at_every_command(
     open_mongo: OpenMongo, prepare: Callable[[Any], None]

@@ -53,6 +53,9 @@ from tests.support.builders import (
 from tests.support.memory import facts_of
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
+
 LATER = NOW + timedelta(hours=1)
 AGENT = make_agent("eve", created_at=NOW)
 OTHER, SPARE_AGENT = make_agent("adam", created_at=NOW), make_agent("abel", created_at=NOW)

@@ -506,6 +506,7 @@ class Recorder:
         return getattr(self._store, name)
 
 
+@pytest.mark.slow
 def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) -> None:
     """A method that is added to the protocol is added to `_use_everything`, too."""
     store, watcher = watched
@@ -551,6 +552,7 @@ def _scans(store: MongoStore, seen: Sequence[tuple[str, str, Any, Any]]) -> list
     return scans
 
 
+@pytest.mark.slow
 def test_forgetting_is_served_by_indexes(watched: tuple[MongoStore, Watcher]) -> None:
     """Whoever is forgotten, nothing is found or removed by reading a whole collection, except for
     the one look at every text, which walks the ids."""

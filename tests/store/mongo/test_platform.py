@@ -585,6 +585,7 @@ def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
     assert (counts["sessions"], counts["messages"], counts["users"]) == (1, 2, 0)
 
 
+@pytest.mark.slow
 def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
     """Known failure 9, and the price of it: a thousand facts are not a thousand writes."""
     from tests.store.mongo.test_indexes import Watcher
@@ -606,6 +607,7 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
     assert watcher.commands < 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cursor", ["none", "null", "old", "deleted"])
 def test_forgetting_writes_its_own_fields_of_a_session_alone(
     mongo: MongoStore, database: Any, cursor: str
