@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -118,23 +118,32 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's tree; to walk it takes as long as to read it."""
+    return list(ast.walk(tree(path)))
+
+
 def part_of(path: Path) -> str:
     """The part of the package that a file belongs to: a folder or a module beside them."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path) -> list[tuple[int, str]]:
     """(line, module) of all imports of a file, those inside functions too."""
-    for node in ast.walk(tree(path)):
+    found: list[tuple[int, str]] = []
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             module = node.module or ""
             if module in ("edenmem", "edenmem.cli.commands"):
-                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+                found += ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
             else:
-                yield node.lineno, module
+                found.append((node.lineno, module))
+    return found
 
 
 def shown(path: Path, line: int, what: str) -> str:
@@ -417,8 +426,9 @@ def test_only_the_command_line_prints() -> None:
     for path in sources():
         if part_of(path) in ("cli", "__main__"):
             continue
-        for node in ast.walk(tree(path)):
-            calls = isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "input")
+        for node in nodes(path):
+            called = node.func if isinstance(node, ast.Call) else None
+            calls = isinstance(called, ast.Name) and called.id in ("print", "input")
             streams = isinstance(node, ast.Attribute) and ast.unparse(node) in streams_of_process
             if calls or streams:
                 wrong.append(shown(path, node.lineno, ast.unparse(node)))
@@ -429,7 +439,7 @@ def test_no_error_is_swallowed() -> None:
     """Known failure 29: errors became empty lists, and an outage looked like "no memories"."""
     wrong = []
     for path in sources():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             caught = ast.unparse(node.type) if node.type else "everything"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import pty
@@ -14,13 +16,16 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
+from edenmem.__main__ import main
 from edenmem.cli.app.root import run
 from edenmem.models.changes import (
     AddFact,
@@ -56,6 +61,22 @@ LENA, TOMAS = "b" * 24, "b1" * 12
 VISIT = "c" * 24
 
 
+class _Stream(io.TextIOWrapper):
+    """A standard stream that is no terminal and no file."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", errors="strict", newline="\n")
+
+    def text(self) -> str:
+        """What was written."""
+        self.flush()
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+def _bytes(text: str | bytes | None) -> bytes:
+    return text.encode() if isinstance(text, str) else text or b""
+
+
 class Result(NamedTuple):
     """What a process left behind."""
 
@@ -75,7 +96,7 @@ class Result(NamedTuple):
 
 
 class Cli:
-    """Runs edenmem on one store, as a process of its own."""
+    """Runs edenmem on one store: as if it were a process of its own, or as one."""
 
     def __init__(self, uri: str, cwd: Path) -> None:
         self.uri = uri
@@ -101,9 +122,32 @@ class Cli:
         columns: int = 80,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run with no terminal for any of the three streams."""
+        """Run with streams, environment and folder of its own, and no terminal. In this process:
+        to fork one takes ten times as long as most commands."""
+        given, out, err = (_Stream() for _ in range(3))
+        given.buffer.write(_bytes(input))
+        given.seek(0)
+        with (
+            patch.multiple(sys, argv=["edenmem", *arguments], stdin=given, stdout=out, stderr=err),
+            patch.dict(os.environ, self.environment(columns, env or {}), clear=True),
+            contextlib.chdir(self.cwd),
+            pytest.raises(SystemExit) if arguments != ("--version",) else nullcontext() as left,
+        ):
+            main()
+        result = Result(int(left.value.code or 0) if left else 0, out.text(), err.text())
+        assert "Traceback" not in result.err, result.err
+        return result
+
+    def process(
+        self,
+        *arguments: str,
+        input: str | bytes | None = None,
+        columns: int = 80,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run as a process of its own, with no terminal for any of the three streams."""
         with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
-            given.write(input.encode() if isinstance(input, str) else input or b"")
+            given.write(_bytes(input))
             given.seek(0)
             process = command(
                 arguments,
@@ -188,7 +232,7 @@ def _talk(master: int, process: ForkServerProcess, answers: list[tuple[str, str]
 
 
 class Inside:
-    """Like `Cli`, without a process for each command: for the many tests that only look."""
+    """Like `Cli`, with the streams of pytest."""
 
     def __init__(
         self, cli: Cli, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -304,7 +348,7 @@ def shared_cli(prepared: Path, tmp_path: Path) -> Cli:
 def inside(
     shared_cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Inside:
-    """Commands on the prepared store in this process, for tests that only read."""
+    """Commands on the prepared store, for tests that only read."""
     return Inside(shared_cli, monkeypatch, capsys)
 
 

@@ -1,4 +1,4 @@
-"""``edenmem doctor``, as a process: in a pipe, on a terminal, and from cron."""
+"""``edenmem doctor``: in a pipe, on a terminal, and from cron."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def inside(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., Inside]:
-    """The same without a process for each command."""
+    """The same with the streams of pytest."""
     return lambda *kinds: Inside(at_doctor(*kinds), monkeypatch, capsys)
 
 

@@ -137,7 +137,7 @@ def test_a_repeated_query_costs_no_call_in_another_process(
     asked = len(endpoint.requests)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     found = [
-        cli("search", "whale lanterns", "-a", "mira", *options, env=cache).ok().out
+        cli.process("search", "whale lanterns", "-a", "mira", *options, env=cache).ok().out
         for _ in range(2)
     ]
     assert found[0] == found[1]

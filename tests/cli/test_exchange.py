@@ -45,7 +45,7 @@ def test_a_backup_gives_the_same_searches_and_the_same_contexts(cli: Cli, tmp_pa
 
 @pytest.mark.slow
 def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -> None:
-    piped = cli("export", "-", "--type", "fact", "--agent", "mira", "--no-vectors").ok()
+    piped = cli.process("export", "-", "--type", "fact", "--agent", "mira", "--no-vectors").ok()
     rows = [json.loads(line) for line in piped.out.splitlines()]
     assert {row["type"] for row in rows} == {"header", "fact", "trailer"}
     assert all(row["embedding"] is None for row in rows if row["type"] == "fact")
@@ -66,7 +66,7 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
         assert "line " in result.err
         assert "--allow-incomplete" in result.err
     assert other.json("agent", "list") == []
-    taken = other("import", "-", input=whole).ok()
+    taken = other.process("import", "-", input=whole).ok()
     assert "fact" in taken.out
 
 

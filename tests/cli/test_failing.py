@@ -109,7 +109,7 @@ def test_a_mongodb_that_does_not_answer(silent: bool, cli: Cli) -> None:
 
 
 def test_no_language_model(cli: Cli) -> None:
-    result = cli("form", "first-visit")
+    result = cli.process("form", "first-visit")
     assert result.code == 2, result.err
     assert "API key" in result.err
 

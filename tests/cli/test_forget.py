@@ -1,4 +1,4 @@
-"""``edenmem forget`` as a process: in a pipe and on a terminal."""
+"""``edenmem forget``: in a pipe and on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``edenmem index``, ``doctor --atlas`` and ``fact add --wait``, as processes."""
+"""``edenmem index``, ``doctor --atlas`` and ``fact add --wait``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def on_mongodb(secantus_uri: str, tmp_path: Path) -> Iterator[Cli]:
 def atlas_inside(
     on_atlas: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Inside:
-    """The same without a process for each command."""
+    """The same with the streams of pytest."""
     return Inside(on_atlas, monkeypatch, capsys)
 
 

@@ -89,7 +89,7 @@ def test_a_change_is_undone_and_that_is_undone_again(own: Inside, cli: Cli) -> N
     assert (refused.code, "--yes" in refused.err) == (2, True)
     assert own.json("fact", "show", FACT)[0]["version"] == 2
 
-    done = cli("undo", entry["id"], "--yes", "--reason", "typing error").ok()  # as a process
+    done = cli.process("undo", entry["id"], "--yes", "--reason", "typing error").ok()
     assert "+Lena folds whale lanterns." in done.err
     fact = own.json("fact", "show", FACT)[0]
     assert (fact["content"], fact["version"]) == ("Lena folds whale lanterns.", 3)
