@@ -43,10 +43,10 @@ def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
 
 
 @pytest.fixture
-def mongo(open_mongo: OpenMongo) -> MongoStore:
-    """A store with its indexes on a new database."""
-    store = open_mongo()
-    store.initialise()
+def mongo(open_store: Callable[[str], MongoStore]) -> MongoStore:
+    """A store with its indexes on a database that is as new; it is connected."""
+    store = open_store("secantus")
+    store.info()
     return store
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -33,9 +35,10 @@ ALL = FactFilter(scopes=(SCOPE,))
 
 
 @pytest.fixture
-def small(mongo: MongoStore) -> MongoStore:
+def small(mongo: MongoStore) -> Iterator[MongoStore]:
     """A store that reads at most ten facts in a search."""
-    return MongoStore(mongo._uri, mongo._settings, client=mongo._client, scan_limit=10)
+    with closing(MongoStore(mongo._uri, mongo._settings, scan_limit=10)) as store:
+        yield store
 
 
 def _fill(store: MongoStore, count: int) -> None:
