@@ -299,15 +299,20 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Words of a command → what is said of all versions that it makes.
-_BY_COMMAND = {"restore": "restore", "undo": "restore", "migrate": "migrate"}
+_BY_COMMAND = {
+    "restore": "restore",
+    "undo": "restore",
+    "migrate rollback": "restore",
+    "migrate": "migrate",
+}
 
 
 @lru_cache(maxsize=64)
 def action_of_command(command: str) -> str | None:
     """What history says of every version that a command makes, or None if that is up to each
     change. Options and what they name do not count: an agent may be called "restore"."""
-    words = takewhile(lambda word: word.isalnum(), command.split())
-    return next((_BY_COMMAND[word] for word in words if word in _BY_COMMAND), None)
+    words = " ".join(takewhile(lambda word: word.isalnum(), command.split()))
+    return next((said for each, said in _BY_COMMAND.items() if f" {each} " in f" {words} "), None)
 
 
 def action_of_new_fact(fact: Fact) -> str:

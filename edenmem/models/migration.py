@@ -31,6 +31,7 @@ class RunState(StrEnum):
     DONE = "done"
     FAILED = "failed"  # stopped by an error; the same command goes on where it stopped
     ROLLED_BACK = "rolled_back"
+    PARTLY = "partly_rolled_back"  # some of it was changed since and stayed, or it was cut off
 
 
 class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,7 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     key of the last item that is done, ``done`` how many of ``total`` items; ``counts`` are items by
     outcome. ``resumed`` counts how often the run went on after it was cut off. ``problems`` holds
     the first of them only. ``seconds`` is the time that all its processes were at work.
+    ``undo_runs`` are the runs of commands that took it back, or made it again.
     """
 
     id: str
@@ -68,3 +70,4 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     seconds: float = 0.0
     error: str = ""
+    undo_runs: tuple[str, ...] = ()

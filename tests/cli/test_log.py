@@ -174,7 +174,7 @@ def test_an_agent_that_was_added_by_mistake_goes_again(own: Inside) -> None:
     own("agent", "add", "mria").ok()
     own("fact", "add", "--agent", "mria", "--content", "Something.").ok()
     refused = own("undo", entry_of(own, "add_agent")["id"], "--yes", "--force")
-    assert (refused.code, "has sessions or memory" in refused.err) == (4, True)
+    assert (refused.code, "the agent has facts" in refused.err) == (4, True)
 
 
 # -- why -----------------------------------------------------------------------------------------

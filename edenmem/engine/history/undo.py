@@ -1,9 +1,14 @@
 """Taking changes back: one, or all of a run, newest first.
 
-The way back of a change is a change of its own on the same audited road, so it is logged, and can
-be taken back itself. Its id is derived from that of the entry that it takes back: however often an
-undo is repeated, by whoever, it is made once. So the log is a chain: an entry, the undo of it, the
-undo of that, and an entry is in force while its chain ends in it or in a change that made it again.
+The way back of a change (see `edenmem.memory.inverse`) is a change of its own on the same audited
+road, so it is logged, and can be taken back itself. Its id is derived from that of the entry that
+it takes back: however often an undo is repeated, by whoever, it is made once. So the log is a
+chain: an entry, the undo of it, the undo of that, and an entry is in force while its chain ends in
+it or in a change that made it again.
+
+Entries are taken back by pages: what a page needs is loaded at once, each entry is inverted and
+planned on what the entries before it leave, and the changes are applied as one set. A dry run is
+the same without the last step, on what its earlier pages would leave.
 
 An undo is refused if the target is not as the entry left it; what stands in the way is shown.
 ``force`` makes it all the same, and the later state stays in history.
@@ -17,87 +22,34 @@ from itertools import islice, takewhile
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
-from edenmem.engine.edits.editor import NO_VECTOR
-from edenmem.engine.embeddings.status import misfit_notice
-from edenmem.engine.history.inverses import Now, UndoOutcome, UndoStep, Way, Ways
-from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.errors import NotFoundError, ProviderError
-from edenmem.models.changes import Actor, AuditEntry, Change, ChangeResult, ChangeSet, ChangeStatus
-from edenmem.models.ids import derived_id, utc_now
-from edenmem.models.memory import content_hash
-from edenmem.settings.schema import Settings
+from edenmem.engine.history.steps import UndoOutcome, UndoStep
+from edenmem.engine.history.undo_state import UndoState
+from edenmem.errors import NotFoundError
+from edenmem.memory import plan
+from edenmem.memory.effect import Effect
+from edenmem.memory.inverse import Inverse, invert
+from edenmem.memory.inverse import undo_id as undo_id
+from edenmem.memory.outcome import plain
+from edenmem.models.changes import (
+    Actor,
+    AuditEntry,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    ChangeStatus,
+    ReviseFact,
+)
+from edenmem.models.ids import utc_now
 from edenmem.store.protocol.store import Store, batched
 
-
-def without_vector(steps: Iterable[UndoStep]) -> dict[str, str]:
-    """Fact id → text, of the facts that came back without a vector."""
-    return {
-        step.entry.target_id: str(step.after["content"])
-        for step in steps
-        if step.outcome is UndoOutcome.DONE
-        and step.entry.target_type == "fact"
-        and step.after is not None
-        and not step.after.get("embedding_model")
-    }
-
-
-async def give_vectors(
-    store: Store, settings: Settings, embedder: Embedder | None, facts: dict[str, str]
-) -> str:
-    """Make vectors of these texts; "", or what a person should know if there are none now.
-
-    A provider that is down keeps nobody from an undo: the facts are found by their words.
-    """
-    if embedder is None:
-        return NO_VECTOR
-    notice = await in_thread(misfit_notice, store, settings, embedder.model)
-    if notice:
-        return notice
-    texts: Sequence[str] = list(facts.values())
-    try:
-        embedding = await embedder.embed(texts)
-    except ProviderError as error:
-        return f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
-    vectors = {
-        fact_id: (content_hash(content), vector)
-        for (fact_id, content), vector in zip(facts.items(), embedding.vectors, strict=True)
-    }
-    await in_thread(store.set_vectors, vectors, model=embedder.model)
-    return ""
-
-
-#: Entries whose targets are read together, and whose ways back are written together.
-BATCH = 200
+#: Entries whose targets are loaded together, and whose inverses are applied together.
+PAGE = 500
 #: Entries in the way that are shown, and those that are looked through for them.
 _SHOWN = 5
 _READ = 500
-#: Changes that no other of a batch has a say in, as long as it is of another target.
-_ALONE = frozenset(
-    {
-        "add_fact",
-        "revise_fact",
-        "remove_fact",
-        "set_privacy",
-        "add_reflection",
-        "revise_reflection",
-        "remove_reflection",
-    }
-)
+#: Entries of a fact that are looked at where it keeps another from coming back.
+_READ_OF_RIVAL = 20
 _OF_POLICIES = ("write_policy", "remove_policy")
-
-
-def undo_id(entry_id: str) -> str:
-    """The id of the entry that takes this one back."""
-    return derived_id("undo", entry_id)
-
-
-class _Task(msgspec.Struct, frozen=True):
-    """An entry that was asked for, the one of its chain that is in force, and its way back."""
-
-    entry: AuditEntry
-    of: AuditEntry
-    way: Way
 
 
 class Undoer:
@@ -111,15 +63,14 @@ class Undoer:
         self._clock = clock
         self._last: datetime | None = None
 
-    # -- one entry ---------------------------------------------------------------------------
-
     def plan(self, entry_id: str, *, force: bool = False) -> UndoStep:
-        """What taking this entry back would do. Writes nothing.
+        """Say what taking this entry back would do. Writes nothing.
 
         Raises:
             NotFoundError: there is no such entry.
         """
-        (step,) = self._steps([self._entry(entry_id)], force=force, dry_run=True)
+        work = _Work(self._store, self._actor, self._time, force=force, dry_run=True)
+        (step,) = work.take_back([self._entry(entry_id)], explain=True)
         return step
 
     def undo(self, entry_id: str, *, force: bool = False, reason: str = "") -> UndoStep:
@@ -128,8 +79,46 @@ class Undoer:
         Raises:
             NotFoundError: there is no such entry.
         """
-        (step,) = self._steps([self._entry(entry_id)], force=force, reason=reason)
+        work = _Work(self._store, self._actor, self._time, force=force, reason=reason)
+        (step,) = work.take_back([self._entry(entry_id)], explain=True)
         return step
+
+    def undo_run(
+        self, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
+    ) -> Iterator[UndoStep]:
+        """Take back all that a run changed, newest first; what became of each entry.
+
+        It may be stopped anywhere and repeated. Entries that are in each other's way, such as those
+        of hosts whose clocks disagree, are tried again at the end; those that are refused come
+        last.
+        """
+        work = _Work(
+            self._store,
+            self._actor,
+            self._time,
+            force=force,
+            dry_run=dry_run,
+            reason=reason,
+            run_id=run_id,
+        )
+        pages: Iterable[list[AuditEntry]] = batched(self._store.audit(run_id=run_id), PAGE)
+        refused: list[str] = []
+        while True:
+            left: list[str] = []
+            has_progress = False
+            for page in pages:
+                for step in work.take_back(page):
+                    if step.outcome is UndoOutcome.REFUSED:
+                        left.append(step.entry.id)
+                    else:
+                        has_progress |= step.outcome is not UndoOutcome.ALREADY
+                        yield step
+            refused = left
+            if not refused or not has_progress:
+                break
+            pages = self._pages(refused)
+        for page in self._pages(refused):
+            yield from work.take_back(page, explain=True)
 
     def _entry(self, entry_id: str) -> AuditEntry:
         entry = self._store.audit_entry(entry_id)
@@ -139,148 +128,154 @@ class Undoer:
             )
         return entry
 
-    # -- a run -------------------------------------------------------------------------------
-
-    def undo_run(
-        self, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
-    ) -> Iterator[UndoStep]:
-        """Take back all that a run changed, newest first; what became of each entry.
-
-        It may be stopped anywhere and repeated. Entries that are in each other's way, such as those
-        of hosts whose clocks disagree, are tried again at the end. In a dry run what later entries
-        of the same run did counts as taken back.
-        """
-        refused: list[str] = []
-        entries = self._store.audit(run_id=run_id)
-        for batch in batched(entries, BATCH):
-            for step in self._steps(batch, force=force, dry_run=dry_run, reason=reason, run=run_id):
-                if step.outcome is UndoOutcome.REFUSED and not dry_run:
-                    refused.append(step.entry.id)
-                else:
-                    yield step
-        while refused:
-            left: list[str] = []
-            for ids in batched(refused, BATCH):
-                again = self._store.audit_entries(ids)
-                there = [again[each] for each in ids if each in again]
-                for step in self._steps(there, force=force, reason=reason, run=run_id):
-                    if step.outcome is UndoOutcome.REFUSED:
-                        left.append(step.entry.id)
-                    else:
-                        yield step
-            if len(left) == len(refused):
-                break
-            refused = left
-        for ids in batched(refused, BATCH):
+    def _pages(self, entry_ids: Sequence[str]) -> Iterator[list[AuditEntry]]:
+        for ids in batched(entry_ids, PAGE):
             found = self._store.audit_entries(ids)
-            there = [found[each] for each in ids if each in found]
-            yield from self._steps(there, force=force, dry_run=True, run=run_id, told=True)
+            yield [found[each] for each in ids if each in found]
 
-    # -- steps -------------------------------------------------------------------------------
-
-    def _steps(
-        self,
-        entries: Sequence[AuditEntry],
-        *,
-        force: bool,
-        dry_run: bool = False,
-        reason: str = "",
-        run: str | None = None,
-        told: bool = False,
-    ) -> Iterator[UndoStep]:
-        """One step for each entry, in order. ``told``: a refusal is one in a dry run too."""
-        simulated = run if dry_run and not told else None
-        for group in _groups(entries):
-            now = self._later_than_before()
-            current = self._in_force(group)
-            reading = Now(self._store, [each[-1] for each in current.values()])
-            ways = Ways(self._store, reading, now, force=force)
-            steps: dict[str, UndoStep] = {}
-            tasks: list[_Task] = []
-            for entry in group:
-                chain = current[entry.id]
-                top = chain[-1]
-                if len(chain) % 2 == 0:
-                    steps[entry.id] = _step(
-                        entry, entry, UndoOutcome.ALREADY, Way(why=f"undone already by {top.id}")
-                    )
-                    continue
-                task = _Task(entry, top, ways.back(top))
-                step = self._judged(task, force=force, run=simulated)
-                steps[entry.id] = step
-                if step.outcome is UndoOutcome.PLANNED:
-                    tasks.append(task)
-            if tasks and not dry_run:
-                steps |= self._made(tasks, steps, now, reason)
-            yield from (steps[entry.id] for entry in group)
-
-    def _later_than_before(self) -> datetime:
-        """The time, but never that of the group before: the log is read back in order of time."""
+    def _time(self) -> datetime:
+        """The time, but never that of the page before: the log is read back in order of time."""
         now = self._clock()
         if self._last is not None and now <= self._last:
             now = self._last + timedelta(milliseconds=1)
         self._last = now
         return now
 
-    def _judged(self, task: _Task, *, force: bool, run: str | None) -> UndoStep:
-        """Whether the way is open."""
-        way, of = task.way, task.of
-        if way.change is not None and not way.differs:
-            return _step(task.entry, of, UndoOutcome.PLANNED, way)
-        if run is not None and self._is_of_run(task, run):
-            then = Way(before=of.after, after=of.before)
-            return _step(task.entry, of, UndoOutcome.PLANNED, then)
-        if way.change is None and not way.blocked:
-            return _step(task.entry, of, UndoOutcome.ALREADY, way)
-        later, more = self._later(task)
-        if way.differs and force and way.change is not None:
-            step = _step(task.entry, of, UndoOutcome.PLANNED, way)
-            return msgspec.structs.replace(step, forced=True, in_the_way=later, more=more)
-        why = way.why or _why(of, later)
-        return msgspec.structs.replace(
-            _step(task.entry, of, UndoOutcome.REFUSED, way),
-            why=why,
-            in_the_way=later,
-            more=more,
-            forceable=not way.blocked,
-        )
 
-    def _made(
-        self, tasks: Sequence[_Task], steps: dict[str, UndoStep], now: datetime, reason: str
-    ) -> dict[str, UndoStep]:
-        changes = tuple(_named(task, reason) for task in tasks)
-        results = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=changes))
-        return {
-            task.entry.id: _done(steps[task.entry.id], task, result)
-            for task, result in zip(tasks, results, strict=True)
-        }
+class _Work:
+    """One undo, page by page. A dry run keeps a few bytes for each target of earlier pages."""
+
+    def __init__(
+        self,
+        store: Store,
+        actor: Actor,
+        clock: Callable[[], datetime],
+        *,
+        force: bool,
+        dry_run: bool = False,
+        reason: str = "",
+        run_id: str = "",
+    ) -> None:
+        self._store = store
+        self._actor = actor
+        self._clock = clock
+        self._force = force
+        self._dry_run = dry_run
+        self._reason = reason
+        self._run_id = run_id
+        self._known = UndoState(store, keep=dry_run)
+        # The log does not have yet what was planned: entries of the run that are not taken back,
+        # and entries of other runs that are.
+        self._kept: set[str] = set()
+        self._taken: set[str] = set()
+
+    def take_back(
+        self, entries: Sequence[AuditEntry], *, explain: bool = False
+    ) -> Iterator[UndoStep]:
+        """Take a page of entries back; one step for each, in order.
+
+        Args:
+            entries: Newest first.
+            explain: Find out which later entries are in the way of those that are refused.
+        """
+        now = self._clock()
+        entries = _latest_first(entries)
+        chains = chains_of(self._store, entries)
+        in_force = {id: chain[-1] for id, chain in chains.items() if len(chain) % 2}
+        self._known.load([in_force[each.id] for each in entries if each.id in in_force], now)
+        context = ChangeSet(actor=self._actor, at=now)
+        steps: list[UndoStep] = []
+        changes: dict[int, Change] = {}
+        for entry in entries:
+            of = in_force.get(entry.id)
+            if of is None:
+                top = chains[entry.id][-1]
+                why = f"undone already by {top.id}"
+                step, effect = _step(entry, entry, UndoOutcome.ALREADY, why=why), None
+            else:
+                step, effect = self._step(entry, of, context, explain=explain)
+            if effect is not None and step.outcome is UndoOutcome.PLANNED:
+                self._known.fold(effect)
+                changes[len(steps)] = effect.change
+            self._note(step)
+            steps.append(step)
+        if changes and not self._dry_run:
+            context = msgspec.structs.replace(context, changes=tuple(changes.values()))
+            results = self._store.apply(context)
+            for (place, change), result in zip(changes.items(), results, strict=True):
+                steps[place] = _settle(steps[place], change, result, UndoOutcome.DONE)
+        yield from steps
+
+    def _step(
+        self, entry: AuditEntry, of: AuditEntry, context: ChangeSet, *, explain: bool
+    ) -> tuple[UndoStep, Effect | None]:
+        """What would become of an entry, and the effect of taking it back if there is one."""
+        inverse = invert(of, self._known.state, self._known.past, at=context.at)
+        now = plain(inverse.now)
+        step = _step(entry, of, UndoOutcome.PLANNED, before=now, notices=inverse.notices)
+        if inverse.change is None and not inverse.blocked:
+            step = _step(entry, of, UndoOutcome.ALREADY, why=inverse.why, before=now, after=now)
+            return step, None
+        effect = None
+        if inverse.change is not None:
+            self._known.load_for(inverse.change, context.at)
+            change = msgspec.structs.replace(inverse.change, reason=self._reason)
+            effect = plan(change, self._known.state, context)
+            if effect.entry is not None:
+                step = msgspec.structs.replace(
+                    step, before=effect.entry.before, after=effect.entry.after
+                )
+        is_refused = inverse.blocked or (inverse.differs and not self._force)
+        if (explain and is_refused) or (inverse.differs and self._force):
+            found, more = self._later(of, inverse)
+            step = msgspec.structs.replace(step, in_the_way=found, more=more)
+        if is_refused:
+            why = inverse.why or _why(of, step.in_the_way)
+            return msgspec.structs.replace(
+                step,
+                outcome=UndoOutcome.REFUSED,
+                why=why,
+                forceable=not inverse.blocked,
+                notices=(),
+            ), None
+        assert effect is not None
+        step = msgspec.structs.replace(step, why=inverse.why, forced=inverse.differs)
+        return _settle(step, effect.change, effect.result, UndoOutcome.PLANNED), effect
+
+    def _note(self, step: UndoStep) -> None:
+        """Remember what the log will say, where the run of an entry does not tell."""
+        if step.outcome is not UndoOutcome.PLANNED:
+            self._kept.add(step.entry.id)
+            return
+        self._kept.discard(step.entry.id)
+        if step.of is not None:
+            self._taken.add(step.of.id)
 
     # -- the log -----------------------------------------------------------------------------
 
-    def _in_force(self, entries: Sequence[AuditEntry]) -> dict[str, list[AuditEntry]]:
-        """The chain of each entry: itself, the undo of it, the undo of that, … ."""
-        chains = {entry.id: [entry] for entry in entries}
-        growing = list(chains.values())
-        while growing:
-            undone = self._finished([undo_id(chain[-1].id) for chain in growing])
-            growing = [chain for chain in growing if undo_id(chain[-1].id) in undone]
-            for chain in growing:
-                chain.append(undone[undo_id(chain[-1].id)])
-        return chains
-
-    def _finished(self, ids: Sequence[str]) -> dict[str, AuditEntry]:
-        """Those of these entries that there are."""
-        return self._store.audit_entries(ids)
-
-    def _later(self, task: _Task) -> tuple[tuple[AuditEntry, ...], int]:
-        """The entries that stand in the way, newest first, and how many more there are. Of those
+    def _later(self, of: AuditEntry, inverse: Inverse) -> tuple[tuple[AuditEntry, ...], int]:
+        """The entries that are in the way, newest first, and how many more there are. Of those
         that were taken back neither they nor their undo are in it."""
-        others = self._store.audit_entries(task.way.by).values()
-        since = list(islice(self._since(task.of), _READ))
+        others = list(self._store.audit_entries(inverse.by).values())
+        if inverse.rival:
+            others += self._store.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
+        since = list(islice(self._since(of), _READ))
         away = {entry.undoes for entry in since}
-        gone = {id for entry in since if entry.id in away for id in (entry.id, undo_id(entry.id))}
+        gone = {
+            id
+            for entry in since
+            if entry.id in away or self._is_gone(entry)
+            for id in (entry.id, undo_id(entry.id))
+        }
         found = [*others, *(entry for entry in since if entry.id not in gone)]
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
+
+    def _is_gone(self, entry: AuditEntry) -> bool:
+        """Whether the entry is taken back by then, though the log does not say it yet."""
+        if not self._run_id:
+            return False
+        is_own = entry.actor.run_id == self._run_id and entry.id not in self._kept
+        return is_own or entry.id in self._taken
 
     def _since(self, of: AuditEntry) -> Iterator[AuditEntry]:
         """The entries of the same target after this one, newest first. A policy that is made anew
@@ -291,56 +286,61 @@ class Undoer:
             entries = self._store.audit(target_id=of.target_id, since=of.at)
         return takewhile(lambda entry: entry.id != of.id, entries)
 
-    def _is_of_run(self, task: _Task, run: str) -> bool:
-        """Whether all that stands in the way is of the run that is being taken back."""
-        others = self._store.audit_entries(task.way.by).values()
-        in_the_way = [*others, *self._since(task.of)]
-        return bool(in_the_way) and all(entry.actor.run_id == run for entry in in_the_way)
+
+def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[AuditEntry]]:
+    """Find the chain of each entry: itself, the undo of it, the undo of that, … . An entry is in
+    force if the length of its chain is odd."""
+    chains = {entry.id: [entry] for entry in entries}
+    growing = list(chains.values())
+    while growing:
+        undone = store.audit_entries([undo_id(chain[-1].id) for chain in growing])
+        by_entry = {entry.undoes: entry for entry in undone.values()}
+        growing = [chain for chain in growing if chain[-1].id in by_entry]
+        for chain in growing:
+            chain.append(by_entry[chain[-1].id])
+    return chains
 
 
-def _groups(entries: Iterable[AuditEntry]) -> Iterator[list[AuditEntry]]:
-    """Entries that may be judged together before any of them is taken back."""
-    group: list[AuditEntry] = []
-    targets: set[str] = set()
-    for entry in entries:
-        alone = entry.action in _ALONE
-        if group and (not alone or entry.target_id in targets or group[0].action not in _ALONE):
-            yield group
-            group, targets = [], set()
-        group.append(entry)
-        targets.add(entry.target_id)
-    if group:
-        yield group
+def _latest_first(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
+    """The entries, those of one target and time by their versions: the log of MongoDB does not say
+    in which order the changes of a set were made."""
+    places: dict[tuple[str, datetime], list[int]] = {}
+    for place, entry in enumerate(entries):
+        places.setdefault((entry.target_id, entry.at), []).append(place)
+    ordered = list(entries)
+    for same in places.values():
+        if len(same) > 1:
+            latest = sorted((entries[place] for place in same), key=_age, reverse=True)
+            for place, entry in zip(same, latest, strict=True):
+                ordered[place] = entry
+    return ordered
 
 
-def _named(task: _Task, reason: str) -> Change:
-    assert task.way.change is not None
-    return msgspec.structs.replace(
-        task.way.change, id=undo_id(task.of.id), undoes=task.of.id, reason=reason
-    )
+def _age(entry: AuditEntry) -> tuple[int, bool, bool]:
+    document = entry.after or entry.before or {}
+    return document.get("version") or 0, entry.after is None, entry.action == "set_privacy"
 
 
-def _step(entry: AuditEntry, of: AuditEntry, outcome: UndoOutcome, way: Way) -> UndoStep:
-    return UndoStep(
+def _step(entry: AuditEntry, of: AuditEntry, outcome: UndoOutcome, **fields: object) -> UndoStep:
+    made = UndoStep(
         entry=entry,
         outcome=outcome,
         undo_id=undo_id(of.id),
         of=of if of.id != entry.id else None,
-        before=way.before,
-        after=way.after,
-        why=way.why,
-        notices=way.notices,
     )
+    return msgspec.structs.replace(made, **fields)
 
 
-def _done(step: UndoStep, task: _Task, result: ChangeResult) -> UndoStep:
+def _settle(step: UndoStep, change: Change, result: ChangeResult, done: UndoOutcome) -> UndoStep:
+    """The step with what became, or would become, of its change; ``done`` if that is applied."""
+    outcome, why = done, step.why
     if not result.ok:
-        return msgspec.structs.replace(step, outcome=UndoOutcome.REFUSED, why=result.detail)
-    if result.status is ChangeStatus.DUPLICATE and step.after is not None:
-        why = f"the scope has that text in another fact, {result.target_id}"
-        return msgspec.structs.replace(step, outcome=UndoOutcome.REFUSED, why=why)
-    outcome = UndoOutcome.ALREADY if result.status is ChangeStatus.ALREADY else UndoOutcome.DONE
-    return msgspec.structs.replace(step, outcome=outcome)
+        outcome, why = UndoOutcome.REFUSED, result.detail
+    elif result.status is ChangeStatus.DUPLICATE and not isinstance(change, ReviseFact):
+        outcome, why = UndoOutcome.REFUSED, f"{result.detail}: {result.target_id}"
+    elif result.status is ChangeStatus.ALREADY:
+        outcome = UndoOutcome.ALREADY
+    return msgspec.structs.replace(step, outcome=outcome, why=why)
 
 
 def _why(of: AuditEntry, later: Sequence[AuditEntry]) -> str:

@@ -122,7 +122,7 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
     Raises:
         NotFoundError: the scope has no text, or not that version.
     """
-    from edenmem.engine.history.undo import undo_id
+    from edenmem.memory.inverse import undo_id
 
     history = store.history("consolidation", "", scope=scope)
     if not history:

@@ -9,15 +9,17 @@ did to migrated memory is never undone by migrating again. After a rollback the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from edenmem.engine.history.undo import chains_of
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
+    AuditEntry,
     Change,
     SetAgentToggles,
     WriteConsolidation,
@@ -72,17 +74,18 @@ class Done(msgspec.Struct, frozen=True):
 
 class Rounds:
     """How often items were migrated and rolled back: an item is in its next round only if what
-    moved it was taken back, whatever else was."""
+    moved it was taken back, whatever else was. Of a run that is partly rolled back, the log says
+    which of its changes were."""
 
     def __init__(self, runs: Iterable[MigrationRun]) -> None:
         self._everybody = 0
         self._agents: dict[str, int] = {}
-        self._rolled_back: set[str | None] = set()
+        self._rolled_back: dict[str, RunState] = {}
         self._of: dict[str, int] = {}
         for run in runs:
-            if run.state is not RunState.ROLLED_BACK:
+            if run.state not in (RunState.ROLLED_BACK, RunState.PARTLY):
                 continue
-            self._rolled_back.add(run.id)
+            self._rolled_back[run.id] = run.state
             agents = run.options.get("agents") or ()
             self._everybody += not agents
             for agent_id in agents:
@@ -104,16 +107,24 @@ class Rounds:
             if item.target is not None and self.most(item)
         }
         entries = store.audit_entries([each for own in ids.values() for each in own]) if ids else {}
+        undone = self._undone(store, entries)
         self._of = {}
         for key, own in ids.items():
-            rolled_back = [
-                entries[each].actor.run_id in self._rolled_back if each in entries else None
-                for each in own
-            ]
+            rolled_back = [undone.get(each) for each in own]
             # The round whose change stands, else the first that was never taken.
             wanted = False if False in rolled_back else None
             found = rolled_back.index(wanted) if wanted in rolled_back else len(own) - 1
             self._of[key] = found
+
+    def _undone(self, store: Store, entries: Mapping[str, AuditEntry]) -> dict[str, bool]:
+        """By id: whether what an entry did was taken back with its run."""
+        states = {id: self._rolled_back.get(e.actor.run_id or "") for id, e in entries.items()}
+        partly = [entries[id] for id, state in states.items() if state is RunState.PARTLY]
+        chains = chains_of(store, partly)
+        return {
+            id: len(chains[id]) % 2 == 0 if id in chains else state is RunState.ROLLED_BACK
+            for id, state in states.items()
+        }
 
     def of(self, item: V1Item) -> int:
         """The round that the item is in."""

@@ -147,10 +147,11 @@ class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
 
 class RollbackReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollback took back, by kind of target, and what it kept because of what happened to
-    it since."""
+    it since; ``forceable`` counts what of that can be taken back by force."""
 
     run: MigrationRun
     removed: dict[str, int]
     kept: tuple[KeptChange, ...] = ()
     kept_total: int = 0
+    forceable: int = 0
     dry_run: bool = False

@@ -35,6 +35,7 @@ from edenmem.store.protocol.indexes import Indexes
 from edenmem.store.protocol.indexes import SearchTrial as SearchTrial
 from edenmem.store.protocol.integrity import Integrity
 from edenmem.store.protocol.migration import Migrations
+from edenmem.store.protocol.planning import Planning
 from edenmem.store.protocol.statistics import Statistics
 from edenmem.store.protocol.switch import ModelSwitches
 from edenmem.store.protocol.vectors import VectorCount as VectorCount
@@ -78,6 +79,7 @@ class Store(
     Indexes,
     Integrity,
     Migrations,
+    Planning,
     Backups,
     Statistics,
     ModelSwitches,

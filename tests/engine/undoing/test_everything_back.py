@@ -1,15 +1,19 @@
-"""Whatever was done on a day, undoing all of it, newest first, gives the first state again."""
+"""Whatever was done on a day, undoing all of it gives the first state again, and a dry run says so.
+
+That each entry goes back alone, and comes again, is proved without a store in `tests.memory`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.history.inverses import UndoOutcome
+from edenmem.engine.history import undo
+from edenmem.engine.history.steps import UndoOutcome, UndoStep
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -25,6 +29,14 @@ pytestmark = pytest.mark.slow
 _deeds = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 10_000)), max_size=14)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def pages() -> Iterator[None]:
+    """Pages so small that a day has several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undo, "PAGE", 5)
+        yield
+
+
 def new_day(store: Store) -> Day:
     """A new agent with a little memory, in a store that others use."""
     agent = make_agent(f"agent-{new_id()}")
@@ -32,88 +44,101 @@ def new_day(store: Store) -> Day:
     day = Day(store, agent, (Scope.user(agent.id, new_id()), Scope.agent(agent.id)))
     day.live([("add fact", 1), ("add reflection", 2), ("add reflection", 3), ("consolidate", 4)])
     day.live([("add reflection", number) for number in range(5, 8)])
+    begin_run(day)
+    return day
+
+
+def begin_run(day: Day) -> str:
+    """What is done from now on belongs to this run."""
     day.run_id = new_id()
     day.actor = make_actor("test day", run_id=day.run_id)
     day.clock.advance(minutes=1)
-    return day
+    return day.run_id
 
 
 def state(day: Day) -> dict[str, Any]:
     return remembered(day.store, day.agent, day.scopes)
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=20)
-@given(deeds=_deeds)
-def test_undoing_each_entry_newest_first_gives_the_first_state(
-    store: Store, deeds: list[tuple[str, int]]
-) -> None:
-    one_by_one(store, deeds)
+def undoer(day: Day, run_id: str = "") -> Undoer:
+    return Undoer(day.store, actor=make_actor("undo", run_id=run_id or new_id()), clock=day.clock)
 
 
-@pytest.mark.parametrize("store", ["secantus"], indirect=True)
-@settings(max_examples=4)
-@given(deeds=_deeds)
-def test_so_does_it_on_mongodb(store: Store, deeds: list[tuple[str, int]]) -> None:
-    one_by_one(store, deeds)
-    as_a_run(store, deeds)
+def words(step: UndoStep) -> tuple[object, ...]:
+    """All that a step says, but for times and documents."""
+    outcome = step.outcome.value.replace("planned", "done")
+    others = [each.id for each in step.in_the_way]
+    flags = step.forced, step.forceable
+    return step.entry.id, outcome, step.undo_id, step.why, step.notices, others, step.more, flags
 
 
-def one_by_one(store: Store, deeds: list[tuple[str, int]]) -> None:
-    day = new_day(store)
-    first = state(day)
-    made = day.live(deeds)
-    then = state(day)
+def undo_all(day: Day, run_id: str, *, by: str = "", force: bool = False) -> list[UndoStep]:
+    """Undo a run; a dry run must have said exactly that."""
+    before = state(day)
+    planned = list(undoer(day).undo_run(run_id, force=force, dry_run=True))
+    assert state(day) == before
+    done = list(undoer(day, by).undo_run(run_id, force=force))
+    assert [words(step) for step in planned] == [words(step) for step in done]
     day.clock.advance(minutes=1)
-    undoer = Undoer(store, actor=make_actor("undo"), clock=day.clock)
-    undone = []
-    for change_id in reversed(made):
-        step = undoer.undo(change_id)
-        assert step.outcome in (UndoOutcome.DONE, UndoOutcome.ALREADY), step
-        if step.outcome is UndoOutcome.DONE:
-            undone.append(step.undo_id)
-    assert state(day) == first
-    # And that can be taken back, too: all is as it was at the end of the day.
-    for change_id in reversed(undone):
-        day.clock.advance(seconds=1)
-        step = undoer.undo(change_id)
-        assert step.outcome is UndoOutcome.DONE, step
-    assert state(day) == then
+    return done
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=20)
-@given(deeds=_deeds)
-def test_undoing_a_run_gives_the_first_state(store: Store, deeds: list[tuple[str, int]]) -> None:
-    as_a_run(store, deeds)
-
-
-def as_a_run(store: Store, deeds: list[tuple[str, int]]) -> None:
+def there_and_back(store: Store, deeds: list[tuple[str, int]]) -> None:
     day = new_day(store)
     first = state(day)
     made = day.live(deeds)
     then = state(day)
     day.clock.advance(minutes=1)
     runs = [new_id() for _ in range(2)]
-
-    def undoer(run_id: str) -> Undoer:
-        return Undoer(store, actor=make_actor("undo", run_id=run_id), clock=day.clock)
-
-    planned = list(undoer(runs[0]).undo_run(day.run_id, dry_run=True))
-    assert state(day) == then
-    assert {step.entry.id for step in planned} == set(made)
-    assert {step.outcome for step in planned} <= {UndoOutcome.PLANNED, UndoOutcome.ALREADY}
-    done = list(undoer(runs[0]).undo_run(day.run_id))
+    done = undo_all(day, day.run_id, by=runs[0])
     assert {step.entry.id for step in done} == set(made)
     assert {step.outcome for step in done} <= {UndoOutcome.DONE, UndoOutcome.ALREADY}
     assert state(day) == first
-    again = list(undoer(new_id()).undo_run(day.run_id))
+    again = undo_all(day, day.run_id)
     assert {step.outcome for step in again} <= {UndoOutcome.ALREADY}
     assert state(day) == first
-    day.clock.advance(minutes=1)
-    redone = list(undoer(runs[1]).undo_run(runs[0]))
+    redone = undo_all(day, runs[0], by=runs[1])
     assert {step.outcome for step in redone} <= {UndoOutcome.DONE}
     assert state(day) == then
+
+
+def among_others(store: Store, deeds: list[tuple[str, int]], since: list[tuple[str, int]]) -> None:
+    day = new_day(store)
+    run_id = day.run_id
+    day.live(deeds)
+    begin_run(day)
+    day.live(since)
+    day.clock.advance(minutes=1)
+    undo_all(day, run_id)
+    undo_all(day, run_id, force=True)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@settings(max_examples=15)
+@given(deeds=_deeds)
+def test_undoing_a_run_gives_the_first_state(store: Store, deeds: list[tuple[str, int]]) -> None:
+    there_and_back(store, deeds)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+@settings(max_examples=30)
+@given(deeds=_deeds, since=_deeds)
+def test_a_dry_run_says_what_will_happen_after_others_went_on(
+    store: Store, deeds: list[tuple[str, int]], since: list[tuple[str, int]]
+) -> None:
+    """Known failure 78: the dry run counted what the run then refused."""
+    among_others(store, deeds, since)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["secantus"], indirect=True)
+@settings(max_examples=2)
+@given(deeds=_deeds, since=_deeds)
+def test_so_does_it_on_mongodb(
+    store: Store, deeds: list[tuple[str, int]], since: list[tuple[str, int]]
+) -> None:
+    there_and_back(store, deeds)
+    among_others(store, deeds, since)
 
 
 def test_the_days_do_all_that_can_be_done(open_store: Callable[[str], Store]) -> None:

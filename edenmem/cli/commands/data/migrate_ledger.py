@@ -139,9 +139,16 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
 
 
 def rollback(
-    ctx: typer.Context, run_id: _Run, dry_run: options.DryRun = False, yes: options.Yes = False
+    ctx: typer.Context,
+    run_id: _Run,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also what was changed since; later states stay in history."),
+    ] = False,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
 ) -> None:
-    """Take back what a run made. What was changed since is kept, and listed.
+    """Take back what a run made, as 'undo --run' does. What was changed since is kept, and listed.
 
     \b
     edenmem migrate rollback 69218c1f --dry-run
@@ -149,7 +156,6 @@ def rollback(
     run = invocation(ctx)
     found = _run_of(run, run_id)
     from edenmem.engine.migration.rollback import roll_back
-    from edenmem.models.ids import utc_now
 
     if not dry_run:
         run.must_write("migrate rollback")
@@ -161,11 +167,13 @@ def rollback(
             run.store,
             found.id,
             actor=run.actor,
-            clock=utc_now,
+            force=force,
             dry_run=dry_run,
             tell=lambda done: tell("taking back", done, max(found.done, done)),
         )
-    views.print_rollback(run, report)
+    views.print_rollback(run, report, forced=force)
+    if report.kept_total:
+        raise typer.Exit(ExitCode.SOME_FAILED)
 
 
 def _run_of(run: Invocation, text: str) -> MigrationRun:

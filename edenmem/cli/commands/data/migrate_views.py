@@ -30,6 +30,7 @@ _STATES = {
     RunState.DONE: "done",
     RunState.FAILED: "stopped",
     RunState.ROLLED_BACK: "rolled back",
+    RunState.PARTLY: "partly rolled back",
 }
 
 #: Outcomes of items in the words of a person, in the order in which they are told.
@@ -47,7 +48,7 @@ _OUTCOMES = {
 _TARGETS = {
     "fact": "facts",
     "reflection": "reflections",
-    "consolidation": "texts",
+    "consolidation": "versions of texts",
     "policy": "settings",
     "agent": "agents",
     "user": "users",
@@ -217,6 +218,7 @@ def print_run(run: Invocation, found: MigrationRun) -> None:
             ("ended", found.finished_at),
             ("by", f"{found.actor.name} on {found.actor.host}"),
             ("options", ", ".join(_options(found))),
+            ("undone by", list(found.undo_runs)),
         ]
     )
     _print_run_problems(run, found)
@@ -286,7 +288,7 @@ def _print_missing(run: Invocation, check: Verification) -> None:
         run.out.paragraph(f"  {one_line(missing.source, 60)}: ", missing.reason)
 
 
-def print_rollback(run: Invocation, report: RollbackReport) -> None:
+def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
     """Print what a rollback took back and kept."""
     if run.out.is_data:
         run.out.objects([to_data(report)])
@@ -297,9 +299,15 @@ def print_rollback(run: Invocation, report: RollbackReport) -> None:
             ("run", report.run.id),
             (verb, format_counts(report.removed, _TARGETS) or "nothing"),
             ("kept", f"{report.kept_total:,}, changed since" if report.kept_total else None),
+            ("state", None if report.dry_run else _STATES[report.run.state]),
         ]
     )
     for kept in report.kept[:_SHOWN]:
         run.out.paragraph(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
     if report.kept_total > _SHOWN:
         run.out.note(f"and {report.kept_total - _SHOWN:,} more; --format json names up to 1,000")
+    if report.forceable and not forced:
+        run.out.note(
+            f"'edenmem migrate rollback {report.run.id} --force' takes it back all the same; "
+            "later states stay in history"
+        )

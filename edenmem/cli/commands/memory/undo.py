@@ -11,11 +11,12 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.memory.change_views import action_words, show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import ago
-from edenmem.engine.history.inverses import UndoOutcome, UndoStep
+from edenmem.engine.history.steps import UndoOutcome, UndoStep
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
@@ -91,7 +92,9 @@ def _one(
     step = undoer.undo(entry_id, force=force, reason=reason)
     if step.outcome is UndoOutcome.REFUSED:
         _refuse(run, step)
-    _give_vectors(run, [step])
+    notice = _give_vectors(run, [step])
+    if notice:
+        run.out.note(notice)
     _data(run, step)
     if not run.out.is_data:
         run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again")
@@ -140,62 +143,127 @@ def _line(run: Invocation, entry: AuditEntry) -> str:
 
 
 def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, reason: str) -> None:
-    undoer = _undoer(run)
-    planned: Counter[UndoOutcome] = Counter()
+    def take_back(*, dry_run: bool = False) -> Iterator[UndoStep]:
+        from edenmem.engine.migration.rollback import undo_run
+
+        return undo_run(
+            run.store, run_id, actor=run.actor, force=force, dry_run=dry_run, reason=reason
+        )
+
+    planned, done = _Tally(), _Tally()
     if dry_run and run.out.is_data:
-        run.out.objects(map(_step_data, undoer.undo_run(run_id, force=force, dry_run=True)))
+        run.out.objects(map(_step_data, planned.count(take_back(dry_run=True))))
+        planned.exit_if_refused()
         return
     if dry_run or not yes:
-        tell = run.out.safe if dry_run else run.out.note
-        for step in undoer.undo_run(run_id, force=force, dry_run=True):
-            planned[step.outcome] += 1
-            if planned.total() <= _SHOWN or step.outcome is UndoOutcome.REFUSED:
-                tell(_describe_step(run, step))
-        if planned.total() > _SHOWN:
-            tell(f"and more; 'edenmem log --run {run_id}' shows all")
-        if planned.total() == planned[UndoOutcome.ALREADY]:
-            run.out.note("nothing to do: nothing of what the run changed is left")
+        _print_all(run, run_id, take_back(dry_run=True), planned, to_stdout=dry_run)
+        if planned.is_all_done:
+            if not dry_run:
+                done.count_all(take_back())  # the ledger may not know it yet
             return
-        tell(f"would be: {_format_counts(planned)}")
         if dry_run:
-            if planned[UndoOutcome.REFUSED]:
-                raise typer.Exit(ExitCode.SOME_FAILED)
+            _print_force(run, run_id, planned, force)
+            planned.exit_if_refused()
             return
     if not confirm(f"Undo all of the run {run_id}?", yes=yes):
         run.out.note("nothing was changed")
         return
-    done: Counter[UndoOutcome] = Counter()
+    found = _with_vectors(run, done.count(take_back()))
+    if run.out.is_data:
+        run.out.objects(map(_step_data, found))
+    else:
+        for line in _lines(run, found, "undoing"):
+            run.out.safe(line)
+        run.out.line(done.words)
+        if done.outcomes[UndoOutcome.DONE]:
+            run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
+        _print_force(run, run_id, done, force)
+        _print_migration(run, run_id)
+    done.exit_if_refused()
 
-    def steps() -> Iterator[UndoStep]:
-        for step in undoer.undo_run(run_id, force=force, reason=reason):
-            done[step.outcome] += 1
+
+class _Tally:
+    """Counts steps as they go by."""
+
+    def __init__(self) -> None:
+        self.outcomes = Counter[UndoOutcome]()
+        self.forceable = 0
+
+    def count(self, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
+        """The steps, counted."""
+        for step in found:
+            self.outcomes[step.outcome] += 1
+            self.forceable += step.forceable
             yield step
 
-    if run.out.is_data:
-        run.out.objects(_step_data(step) for step in _with_vectors(run, steps()))
+    def count_all(self, found: Iterator[UndoStep]) -> None:
+        """Count the steps until there are no more."""
+        for _ in self.count(found):
+            pass
+
+    @property
+    def is_all_done(self) -> bool:
+        """Whether nothing of what the run changed is left."""
+        return self.outcomes.total() == self.outcomes[UndoOutcome.ALREADY]
+
+    @property
+    def words(self) -> str:
+        """How many steps had which outcome."""
+        counts = self.outcomes
+        told = (f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome])
+        return ", ".join(told) or "nothing to undo"
+
+    def exit_if_refused(self) -> None:
+        """End the command with the exit code for what was refused."""
+        if self.outcomes[UndoOutcome.REFUSED]:
+            raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _print_all(
+    run: Invocation, run_id: str, found: Iterator[UndoStep], planned: _Tally, *, to_stdout: bool
+) -> None:
+    """Print what would become of a run."""
+    tell = run.out.safe if to_stdout else run.out.note
+    for line in _lines(run, planned.count(found), "planning", shown=_SHOWN):
+        tell(line)
+    if planned.outcomes.total() > _SHOWN:
+        tell(f"and more; 'edenmem log --run {run_id}' shows all")
+    if planned.is_all_done:
+        run.out.note("nothing to do: nothing of what the run changed is left")
     else:
-        for step in _with_vectors(run, steps()):
-            if step.outcome is UndoOutcome.REFUSED:
-                run.out.safe(_describe_step(run, step))
-        run.out.line(_format_counts(done))
-        if done[UndoOutcome.DONE]:
-            run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
-    if done[UndoOutcome.REFUSED]:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+        tell(f"would be: {planned.words}")
+
+
+def _lines(run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int = 0) -> list[str]:
+    """The first ``shown`` steps in words, and all that are refused, when it is done."""
+    lines = []
+    with steps(run) as tell:
+        for number, step in enumerate(found):
+            if number < shown or step.outcome is UndoOutcome.REFUSED:
+                lines.append(_describe_step(run, step))
+            tell(what, number + 1, 0)
+    return lines
+
+
+def _print_force(run: Invocation, run_id: str, counts: _Tally, force: bool) -> None:
+    if counts.forceable and not force:
+        run.out.note(
+            f"'edenmem undo --run {run_id} --force' takes back what was changed since, too"
+        )
+
+
+def _print_migration(run: Invocation, run_id: str) -> None:
+    from edenmem.engine.migration.rollback import migration_of
+
+    found = migration_of(run.store, run_id)
+    if found is not None:
+        state = found.state.value.replace("_", " ")
+        run.out.note(f"the state of the migration {found.id} is now: {state}")
 
 
 def _describe_step(run: Invocation, step: UndoStep) -> str:
     line = f"{step.outcome.value:<8} {_line(run, step.entry)}"
     return f"{line}: {step.why}" if step.why else line
-
-
-def _format_counts(counts: Counter[UndoOutcome]) -> str:
-    return (
-        ", ".join(
-            f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome]
-        )
-        or "nothing to undo"
-    )
 
 
 # -- shared --------------------------------------------------------------------------------------
@@ -230,23 +298,25 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
     }
 
 
-def _with_vectors(run: Invocation, steps: Iterator[UndoStep]) -> Iterator[UndoStep]:
+def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
     """The steps as they come; facts whose old text has no vector get one in batches."""
     from edenmem.store.protocol.store import batched
 
-    for batch in batched(steps, 100):
-        _give_vectors(run, batch)
+    notices = dict[str, None]()
+    for batch in batched(found, 100):
+        notices[_give_vectors(run, batch)] = None
         yield from batch
+    for notice in filter(None, notices):
+        run.out.note(notice)
 
 
-def _give_vectors(run: Invocation, steps: list[UndoStep]) -> None:
-    from edenmem.engine.history.undo import give_vectors, without_vector
+def _give_vectors(run: Invocation, found: list[UndoStep]) -> str:
+    """Give facts their vectors; what a person should know if there are none now."""
+    from edenmem.engine.history.vectors import give_vectors, without_vector
 
-    facts = without_vector(steps)
+    facts = without_vector(found)
     if not facts:
-        return
-    missing = run.with_models(
+        return ""
+    return run.with_models(
         lambda _, embedder: give_vectors(run.store, run.settings, embedder, facts)
     )
-    if missing:
-        run.out.note(missing)

@@ -1,0 +1,667 @@
+"""What takes a change back: the way from what is there now to what was before an entry of the log.
+
+An entry is judged on what there is, not on what the log says: what somebody else wrote, or took
+back by hand, counts alike. What is compared is what people and models read, and where it comes
+from; versions, times and vectors may differ. To take several entries back, newest first: `invert`
+one, `plan` its change, `fold` both `State` and `Past`, and go on with the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from edenmem.memory.effect import Effect, Model
+from edenmem.memory.facts import fact_in
+from edenmem.memory.reflections import reflection_in
+from edenmem.memory.requirements import Needs
+from edenmem.memory.state import State
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    AddUser,
+    AuditEntry,
+    Change,
+    HistoryEntry,
+    RemoveAgent,
+    RemoveFact,
+    RemovePolicy,
+    RemoveReflection,
+    RemoveUser,
+    RestoreReflection,
+    RevertConsolidation,
+    ReviseFact,
+    ReviseReflection,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.scope import Scope, ScopeKind
+
+#: Why a change that wrote what was there already needs no inverse.
+NO_CHANGE = "it changed nothing"
+
+#: Kinds of changes to reflections that cannot be taken back while those are in a text.
+_OF_REFLECTIONS = ("add_reflection", "revise_reflection", "restore_reflection")
+_TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
+
+
+def undo_id(entry_id: str) -> str:
+    """Return the id of the change, and so of the entry, that takes an entry back."""
+    return derived_id("undo", entry_id)
+
+
+class Inverse(msgspec.Struct, frozen=True, kw_only=True):
+    """The way back of one entry.
+
+    Attributes:
+        change: Takes the entry back. None: there is nothing to do (``why`` says so), or no way.
+        blocked: There is no way, not even by force.
+        differs: The target is not as the entry left it; the change takes later work away too.
+        why: What is the matter.
+        now: The target as it is.
+        by: Ids of the entries of other targets that are in the way.
+        rival: The id of another target that is in the way, for whatever changed it.
+        notices: What a person should know of the change.
+    """
+
+    change: Change | None = None
+    blocked: bool = False
+    differs: bool = False
+    why: str = ""
+    now: Model | None = None
+    by: tuple[str, ...] = ()
+    rival: str = ""
+    notices: tuple[str, ...] = ()
+
+
+class Past(msgspec.Struct, kw_only=True):
+    """What the log and history have to say of entries, beyond the `State` of their targets.
+
+    Attributes:
+        snapshots: By the id of an entry that removed a fact: the fact, with its vector.
+        versions: By scope: all versions of its text, oldest first.
+        reverts: By scope: when versions of its text were taken back, and which.
+        contents: By shard: how many facts and reflections the store has in it.
+        grown: By shard: by how many that grew with what was folded.
+    """
+
+    snapshots: dict[str, Fact] = msgspec.field(default_factory=dict)
+    versions: dict[Scope, tuple[HistoryEntry, ...]] = msgspec.field(default_factory=dict)
+    reverts: dict[Scope, tuple[tuple[datetime, int], ...]] = msgspec.field(default_factory=dict)
+    contents: dict[Scope, int] = msgspec.field(default_factory=dict)
+    grown: dict[Scope, int] = msgspec.field(default_factory=dict)
+
+    def fold(self, effect: Effect) -> None:
+        """Bring it up to date with an effect, as `edenmem.memory.fold` does with the state."""
+        for version in effect.versions:
+            if version.target_type == "consolidation" and version.scope in self.versions:
+                self.versions[version.scope] += (version,)
+        for touch in effect.touches:
+            more = touch.facts + touch.reflections
+            if more and touch.scope.kind is ScopeKind.SHARD:
+                self.grown[touch.scope] = self.grown.get(touch.scope, 0) + more
+
+
+class PastNeeds(msgspec.Struct, kw_only=True):
+    """What has to be loaded into a `Past`; each field is answered by the one of that name."""
+
+    snapshots: list[AuditEntry] = msgspec.field(default_factory=list)
+    versions: set[Scope] = msgspec.field(default_factory=set)
+    reverts: dict[Scope, datetime] = msgspec.field(default_factory=dict)  # since when
+    contents: set[Scope] = msgspec.field(default_factory=set)
+
+
+def past_needs(entries: Iterable[AuditEntry]) -> PastNeeds:
+    """Name what the past must have before `inverse_needs` can be asked for these entries.
+
+    The versions of the texts that reflections went into are asked for by `versions_needed`, once
+    it is known which did.
+    """
+    found = PastNeeds()
+    for entry in entries:
+        scope = entry.scope
+        match entry.action:
+            case "remove_fact" | "revise_fact" if entry.before and entry.after is None:
+                found.snapshots.append(entry)
+            case "write_consolidation" | "revert_consolidation" if scope is not None:
+                found.versions.add(scope)
+            case "remove_reflection" if scope is not None and (entry.before or {}).get("absorbed"):
+                found.versions.add(scope)
+                found.reverts[scope] = min(entry.at, found.reverts.get(scope, entry.at))
+            case "write_policy" if _makes_shard(entry) and scope is not None:
+                found.contents.add(scope)
+    return found
+
+
+def versions_needed(entries: Iterable[AuditEntry], state: State) -> set[Scope]:
+    """Name the scopes of reflections that went into a text since their entries."""
+    found = set()
+    for entry in entries:
+        if entry.action in _OF_REFLECTIONS and entry.scope is not None:
+            now = state.reflections.get(entry.target_id)
+            if now is not None and now.absorbed:
+                found.add(entry.scope)
+    return found
+
+
+def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
+    """Name what the state must have to invert these entries and to plan what takes them back."""
+    found = Needs()
+    for entry in entries:
+        if entry.before is None and entry.after is None:
+            continue
+        match entry.target_type:
+            case "fact":
+                found.facts.add(entry.target_id)
+                found.heads.add(("fact", entry.target_id))
+                content = (entry.before or {}).get("content")
+                if entry.scope is not None and isinstance(content, str):
+                    found.owners.add((entry.scope, content_hash(content)))
+            case "reflection":
+                found.reflections.add(entry.target_id)
+                if entry.scope is not None:
+                    found.texts.add(entry.scope)
+            case "consolidation" if entry.scope is not None:
+                found.texts.add(entry.scope)
+                found.buffers.add(entry.scope)
+                found.reflections |= _ingredients(entry, past)
+            case "policy" if entry.scope is not None:
+                found.policies.add(entry.scope)
+                if _makes_shard(entry):
+                    found.texts.add(entry.scope)
+            case "agent" | "user" as kind:
+                (found.agents if kind == "agent" else found.users).add(entry.target_id)
+                found.ids.add(entry.target_id)
+                found.used.add((kind, entry.target_id))
+                name = (entry.before or entry.after or {}).get("username")
+                if isinstance(name, str):
+                    found.names.add((kind, name))
+    return found
+
+
+def invert(entry: AuditEntry, state: State, past: Past, *, at: datetime) -> Inverse:
+    """Find the way back of an entry.
+
+    Args:
+        entry: What is taken back: the one in force, if it was undone and made again.
+        state: What there is; it must have what `inverse_needs` names.
+        past: What was; it must have what `past_needs` and `versions_needed` name.
+        at: The time of the change.
+    """
+    find = _INVERSES.get(entry.action)
+    if find is None:
+        return _no_way(f"edenmem knows no way back of {entry.action!r}")
+    if entry.before is None and entry.after is None:
+        return _no_way("what it changed was erased")
+    found = find(entry, state, past, at)
+    if found.change is None:
+        return found
+    change = msgspec.structs.replace(found.change, id=undo_id(entry.id), undoes=entry.id)
+    return msgspec.structs.replace(found, change=change)
+
+
+def _nothing(why: str, now: Model | None = None) -> Inverse:
+    """What the entry did is not so any more."""
+    return Inverse(why=why, now=now)
+
+
+def _no_way(
+    why: str, now: Model | None = None, *, by: tuple[str, ...] = (), rival: str = ""
+) -> Inverse:
+    """It cannot be taken back, not even by force."""
+    return Inverse(blocked=True, why=why, now=now, by=by, rival=rival)
+
+
+def _home(entry: AuditEntry) -> Scope:
+    assert entry.scope is not None
+    return entry.scope
+
+
+# -- facts ---------------------------------------------------------------------------------------
+
+
+def _undo_add_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    made = msgspec.convert(entry.after, Fact)
+    now = fact_in(state, home, entry.target_id)
+    if now is None:
+        return _nothing("the fact is not there any more")
+    learned = set(now.source_message_ids) - set(made.source_message_ids)
+    return Inverse(
+        change=RemoveFact(scope=home, fact_id=now.id, expected_version=now.version, at=at),
+        differs=bool(learned) or (now.content, now.private) != (made.content, made.private),
+        now=now,
+    )
+
+
+def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    if entry.before is None:  # its target had changed, so it was added instead
+        return _undo_add_fact(entry, state, past, at)
+    if entry.after is None:  # it went in favour of one that had the text
+        return _undo_remove_fact(entry, state, past, at)
+    home = _home(entry)
+    old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
+    now = fact_in(state, home, entry.target_id)
+    if old.content == new.content:
+        return _restore_sources(now, old, new, at)
+    if now is None:
+        return _no_way("the fact was removed since; undo that first")
+    if now.content == old.content:
+        return _nothing("the fact says so already", now)
+    twin = state.owners.get((home, content_hash(old.content)))
+    is_taken = twin is not None and twin != now.id
+    return Inverse(
+        change=_with_sources(now, old, new, old.content, at),
+        differs=is_taken or now.content != new.content,
+        why=_twin_words(twin) if is_taken else "",
+        now=now,
+        notices=(f"{now.id} goes in favour of {twin}",) if is_taken else (),
+    )
+
+
+def _restore_sources(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
+    """The text stayed, and sources came or went."""
+    if now is None:
+        return _nothing(NO_CHANGE)
+    change = _with_sources(now, old, new, now.content, at)
+    if set(change.revise(now).source_message_ids) == set(now.source_message_ids):
+        return _nothing(NO_CHANGE, now)
+    return Inverse(change=change, now=now)
+
+
+def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
+    """A revision by which the sources that came with ``new`` go, and those that went come."""
+    added = set(new.source_message_ids) - set(old.source_message_ids)
+    lost = (each for each in old.source_message_ids if each not in new.source_message_ids)
+    return ReviseFact(
+        scope=now.home,
+        fact_id=now.id,
+        expected_version=now.version,
+        content=content,
+        at=at,
+        source_message_ids=tuple(lost),
+        dropped_source_ids=tuple(each for each in now.source_message_ids if each in added),
+    )
+
+
+def _undo_remove_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    gone = msgspec.convert(entry.before, Fact)
+    now = fact_in(state, home, entry.target_id)
+    if now is not None:
+        if now.content == gone.content:
+            return _nothing("the fact is there again", now)
+        return _no_way("the fact is there again, with another text", now)
+    twin = state.owners.get((home, content_hash(gone.content)))
+    if twin is not None:
+        return _no_way(_twin_words(twin), state.facts.get(twin), rival=twin)
+    kept = past.snapshots.get(entry.id)
+    fact = kept if kept is not None and kept.content == gone.content else gone
+    head = state.heads.get(("fact", entry.target_id))
+    version = max(fact.version, head.version if head is not None else 0) + 1
+    back = msgspec.structs.replace(fact, version=version, updated_at=at)
+    if back.embedding is None:
+        back = msgspec.structs.replace(back, embedding_model=None)
+    return Inverse(change=AddFact(fact=back))
+
+
+def _twin_words(twin: str | None) -> str:
+    return f"the scope has that text in another fact, {twin}"
+
+
+def _undo_set_privacy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home, was = _home(entry), bool((entry.before or {}).get("private"))
+    find = fact_in if entry.target_type == "fact" else reflection_in
+    now = find(state, home, entry.target_id)
+    if entry.before == entry.after:
+        return _nothing(NO_CHANGE, now)
+    if now is None:
+        return _no_way(f"the {entry.target_type} was removed since; undo that first")
+    if now.private == was:
+        return _nothing("already the case", now)
+    change = SetPrivacy(
+        scope=home, target_type=entry.target_type, target_id=now.id, private=was, at=at
+    )
+    return Inverse(change=change, now=now)
+
+
+# -- reflections ---------------------------------------------------------------------------------
+
+
+def _undo_add_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    made = msgspec.convert(entry.after, Reflection)
+    now = reflection_in(state, home, entry.target_id)
+    if now is None:
+        return _nothing("the reflection is not there any more")
+    went_in = now.absorbed and not made.absorbed
+    change = RemoveReflection(scope=home, reflection_id=now.id, expected_version=now.version, at=at)
+    return Inverse(
+        change=change,
+        differs=_content(now) != _content(made),
+        why="it was consolidated since" if went_in else "",
+        now=now,
+        by=_absorbed_by(now, past) if went_in else (),
+    )
+
+
+def _undo_revise_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    old, new = (msgspec.convert(each, Reflection) for each in (entry.before, entry.after))
+    now = reflection_in(state, home, entry.target_id)
+    if old.content == new.content:
+        return _nothing(NO_CHANGE, now)
+    if now is None:
+        return _no_way("the reflection was removed since; undo that first")
+    if now.content == old.content:
+        return _nothing("the reflection says so already", now)
+    if now.absorbed:
+        why = "it was consolidated since; undo that first"
+        return _no_way(why, now, by=_absorbed_by(now, past))
+    change = ReviseReflection(
+        scope=home,
+        reflection_id=now.id,
+        expected_version=now.version,
+        content=old.content,
+        at=at,
+    )
+    return Inverse(change=change, differs=now.content != new.content, now=now)
+
+
+def _undo_remove_reflection(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    gone = msgspec.convert(entry.before, Reflection)
+    now = reflection_in(state, home, entry.target_id)
+    if now is not None:
+        if now.content == gone.content:
+            return _nothing("the reflection is there again", now)
+        return _no_way("the reflection is there again, with another text", now)
+    back = msgspec.structs.replace(gone, version=gone.version + 1)
+    if gone.absorbed and _released_since(entry, past):
+        # What it went into was taken back while it was away: it has to wait again.
+        back = msgspec.structs.replace(
+            back, absorbed=False, absorbed_at=None, consolidated_into=None
+        )
+    text = state.texts.get(home)
+    limit = text.word_limit if text is not None else 0
+    return Inverse(change=RestoreReflection(reflection=back, word_limit=limit))
+
+
+def _content(reflection: Reflection) -> tuple[str, bool, bool]:
+    return reflection.content, reflection.private, reflection.absorbed
+
+
+def _absorbed_by(reflection: Reflection, past: Past) -> tuple[str, ...]:
+    """The entry by which a reflection went into the text."""
+    history = past.versions.get(reflection.home, ())
+    by = [each.change_id for each in history if reflection.id in each.absorbed_ids]
+    return tuple(each for each in by[-1:] if each is not None)
+
+
+def _released_since(entry: AuditEntry, past: Past) -> bool:
+    """Whether the version that a removed reflection went into, or one before it, was taken back
+    after the removal."""
+    home = _home(entry)
+    history = past.versions.get(home, ())
+    into = [each.version for each in history if entry.target_id in each.absorbed_ids]
+    reverts = past.reverts.get(home, ())
+    return bool(into) and any(at >= entry.at and version <= into[-1] for at, version in reverts)
+
+
+# -- texts ---------------------------------------------------------------------------------------
+
+
+def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    old = _text_in(entry)
+    new = msgspec.convert(entry.after, Consolidation)
+    now = state.texts.get(home)
+    if now is None:
+        return _nothing("the text is not there any more")
+    if old == new.consolidated_content and not new.absorbed_ids:
+        return _nothing(NO_CHANGE, now)
+    released = _find_absorbed(new.absorbed_ids, home, state)
+    if now.consolidated_content == old and not released:
+        return _nothing("the text says so already", now)
+    still = _absorbed_since(new, home, state, past)
+    differs = now.consolidated_content != new.consolidated_content or bool(still)
+    if differs:  # whoever overrules later versions lets wait what went into them, too
+        released = _find_absorbed([*new.absorbed_ids, *(each.id for each in still)], home, state)
+    last = now.version if differs else new.version
+    change = RevertConsolidation(
+        scope=home,
+        expected_version=now.version,
+        content=old,
+        word_limit=_limit_in(entry) or now.word_limit,
+        at=at,
+        released_ids=tuple(each.id for each in released),
+        reverted_versions=tuple(range(new.version, last + 1)),
+    )
+    count = len(released)
+    told = f"{count} reflection{'s' if count > 1 else ''} wait again to be consolidated"
+    return Inverse(change=change, differs=differs, now=now, notices=(told,) if count else ())
+
+
+def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    """The way back of a way back: the text that was there, with what was in it."""
+    home = _home(entry)
+    then = msgspec.convert(entry.before, Consolidation)
+    new = msgspec.convert(entry.after, Consolidation)
+    now = state.texts.get(home)
+    if now is None:
+        return _no_way("the text is not there any more")
+    still = _absorbed_since(new, home, state, past)
+    differs = now.consolidated_content != new.consolidated_content or bool(still)
+    released, waiting = entry.released_ids, set(state.buffer(home))
+    absorbed = tuple(each for each in released if each in waiting)
+    old = then.consolidated_content
+    if now.consolidated_content == old and not absorbed:
+        return _nothing("the text says so already", now)
+    limit = then.word_limit or now.word_limit
+    change: RevertConsolidation | WriteConsolidation
+    if old:
+        change = WriteConsolidation(
+            scope=home,
+            expected_version=now.version,
+            content=old,
+            word_limit=limit,
+            at=at,
+            absorbed_ids=absorbed,
+            propagate=then.version in then.unpropagated_versions,
+        )
+    else:
+        change = RevertConsolidation(
+            scope=home, expected_version=now.version, content=old, word_limit=limit, at=at
+        )
+    lost = len(released) - len(absorbed)
+    told = f"{lost} reflections do not wait any more, and stay as they are"
+    return Inverse(change=change, differs=differs, now=now, notices=(told,) if lost else ())
+
+
+def _undo_repair_buffer(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    return _no_way("a repair has no way back: it made a buffer agree with what is in it")
+
+
+def _ingredients(entry: AuditEntry, past: Past) -> set[str]:
+    """The reflections that taking a version of a text back may have to do with."""
+    own = set((entry.after or {}).get("absorbed_ids") or ())
+    if entry.action == "repair_buffer" or entry.after is None:
+        return own
+    new = msgspec.convert(entry.after, Consolidation)
+    return own | _later_ingredients(new, _home(entry), past) | set(entry.released_ids)
+
+
+def _later_ingredients(then: Consolidation, home: Scope, past: Past) -> set[str]:
+    """What went into versions after ``then``, and was not in the text then."""
+    before: set[str] = set()
+    later: set[str] = set()
+    for version in past.versions.get(home, ()):
+        (before if version.version <= then.version else later).update(version.absorbed_ids)
+    return later - (before - set(then.unabsorbed_ids))
+
+
+def _absorbed_since(then: Consolidation, home: Scope, state: State, past: Past) -> list[Reflection]:
+    """What went into later versions, is in the text still, and was not when it was ``then``."""
+    return _find_absorbed(_later_ingredients(then, home, past), home, state)
+
+
+def _find_absorbed(ids: Iterable[str], home: Scope, state: State) -> list[Reflection]:
+    """Those that are there and in the text, in order of time."""
+    found = (reflection_in(state, home, each) for each in dict.fromkeys(ids))
+    inside = (each for each in found if each is not None and each.absorbed)
+    return sorted(inside, key=lambda each: (each.formed_at, each.id))
+
+
+def _text_in(entry: AuditEntry) -> str:
+    return str((entry.before or {}).get("consolidated_content", ""))
+
+
+def _limit_in(entry: AuditEntry) -> int:
+    return msgspec.convert((entry.before or {}).get("word_limit", 0), int)
+
+
+# -- policies and toggles ------------------------------------------------------------------------
+
+
+def _undo_write_policy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    home = _home(entry)
+    new = msgspec.convert(entry.after, Policy)
+    now = state.policies.get(home)
+    if entry.before is None:
+        return _remove_policy(home, new, now, state, past, at)
+    old = msgspec.convert(entry.before, Policy)
+    if _rules(old) == _rules(new):
+        return _nothing(NO_CHANGE, now)
+    if now is None:
+        return _no_way("the policy was removed since; undo that first")
+    if _rules(now) == _rules(old):
+        return _nothing("the policy says so already", now)
+    return _restore_policy(old, now, at, differs=_rules(now) != _rules(new))
+
+
+def _remove_policy(
+    home: Scope, made: Policy, now: Policy | None, state: State, past: Past, at: datetime
+) -> Inverse:
+    if now is None:
+        return _nothing("the policy is not there any more")
+    text = state.texts.get(home)
+    inhabited = past.contents.get(home, 0) + past.grown.get(home, 0) > 0 or (
+        text is not None and bool(text.consolidated_content)
+    )
+    why = ""
+    if home.kind is ScopeKind.SHARD and inhabited:
+        why = "the shard has memory, which nobody would see any more"
+    change = RemovePolicy(scope=home, expected_version=now.version, at=at)
+    differs = bool(why) or _rules(now) != _rules(made)
+    return Inverse(change=change, differs=differs, why=why, now=now)
+
+
+def _undo_remove_policy(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    old = msgspec.convert(entry.before, Policy)
+    now = state.policies.get(_home(entry))
+    if now is not None and _rules(now) == _rules(old):
+        return _nothing("the policy is there again", now)
+    return _restore_policy(old, now, at, differs=now is not None)
+
+
+def _restore_policy(old: Policy, now: Policy | None, at: datetime, *, differs: bool) -> Inverse:
+    version = now.version if now is not None else 0
+    change = WritePolicy(policy=old, expected_version=version, at=at)
+    return Inverse(change=change, differs=differs, now=now)
+
+
+def _rules(policy: Policy) -> Policy:
+    """What a policy says, without which document and version says it."""
+    return msgspec.structs.replace(policy, id="", version=0, updated_at=None)
+
+
+def _makes_shard(entry: AuditEntry) -> bool:
+    is_shard = entry.scope is not None and entry.scope.kind is ScopeKind.SHARD
+    return is_shard and entry.action == "write_policy" and entry.before is None
+
+
+def _undo_set_toggles(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    before, after = entry.before or {}, entry.after or {}
+    turned = [name for name in _TOGGLES if before.get(name) != after.get(name)]
+    now = state.agents.get(entry.target_id)
+    if not turned:
+        return _nothing(NO_CHANGE, now)
+    if now is None:
+        return _no_way("the agent is not there any more")
+    old = {name: bool(before.get(name)) for name in turned}
+    if all(getattr(now, name) is value for name, value in old.items()):
+        return _nothing("already the case", now)
+    change = SetAgentToggles(
+        agent_id=now.id,
+        at=at,
+        user_memory_enabled=old.get("user_memory_enabled"),
+        agent_memory_enabled=old.get("agent_memory_enabled"),
+    )
+    differs = any(getattr(now, name) is not after[name] for name in turned)
+    return Inverse(change=change, differs=differs, now=now)
+
+
+# -- agents and accounts -------------------------------------------------------------------------
+
+
+def _undo_add_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.agents.get(entry.target_id)
+    if now is None:
+        return _nothing("the agent is not there any more")
+    used = state.use("agent", now.id).words
+    if used:
+        return _no_way(f"the agent {used}", now)
+    return Inverse(change=RemoveAgent(agent_id=now.id), now=now)
+
+
+def _undo_add_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.users.get(entry.target_id)
+    if now is None:
+        return _nothing("the account is not there any more")
+    used = state.use("user", now.id).words
+    if used:
+        return _no_way(f"the person {used}", now)
+    return Inverse(change=RemoveUser(user_id=now.id), now=now)
+
+
+def _undo_remove_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.agents.get(entry.target_id)
+    if now is not None:
+        return _nothing("the agent is there again", now)
+    return Inverse(change=AddAgent(agent=msgspec.convert(entry.before, Agent)))
+
+
+def _undo_remove_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.users.get(entry.target_id)
+    if now is not None:
+        return _nothing("the account is there again", now)
+    return Inverse(change=AddUser(user=msgspec.convert(entry.before, User)))
+
+
+_INVERSES: dict[str, Callable[[AuditEntry, State, Past, datetime], Inverse]] = {
+    "add_fact": _undo_add_fact,
+    "revise_fact": _undo_revise_fact,
+    "remove_fact": _undo_remove_fact,
+    "set_privacy": _undo_set_privacy,
+    "add_reflection": _undo_add_reflection,
+    "revise_reflection": _undo_revise_reflection,
+    "remove_reflection": _undo_remove_reflection,
+    "restore_reflection": _undo_add_reflection,
+    "write_consolidation": _undo_write_text,
+    "revert_consolidation": _undo_revert_text,
+    "repair_buffer": _undo_repair_buffer,
+    "write_policy": _undo_write_policy,
+    "remove_policy": _undo_remove_policy,
+    "set_agent_toggles": _undo_set_toggles,
+    "add_agent": _undo_add_agent,
+    "add_user": _undo_add_user,
+    "remove_agent": _undo_remove_agent,
+    "remove_user": _undo_remove_user,
+}
