@@ -11,6 +11,7 @@ from edenmem.memory.effect import Model as Model
 from edenmem.memory.effect import Touch as Touch
 from edenmem.memory.effect import Write as Write
 from edenmem.memory.outcome import VOID as VOID
+from edenmem.memory.outcome import plain as plain
 from edenmem.memory.outcome import version_id as version_id
 from edenmem.memory.planner import Load as Load
 from edenmem.memory.planner import batches as batches

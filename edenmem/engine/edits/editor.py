@@ -19,11 +19,15 @@ from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import NotFoundError, ProviderError, UsageError
+from edenmem.memory import plain as plain
+from edenmem.memory import preview
 from edenmem.models.changes import (
     Actor,
     AddFact,
     AddReflection,
+    AuditEntry,
     Change,
+    ChangeResult,
     ChangeSet,
     ChangeStatus,
     HistoryEntry,
@@ -41,6 +45,9 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, conte
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
+
+#: The answer to a change, and what its audit entry says.
+_Outcome = tuple[ChangeResult, AuditEntry | None]
 
 
 class EditRoad:
@@ -62,34 +69,34 @@ class EditRoad:
         self._clock = clock
 
     async def _apply(
-        self,
-        change: Change,
-        target_type: str,
-        target_id: str,
-        before: msgspec.Struct | None,
-        after: msgspec.Struct | None,
-        dry_run: bool,
-        notices: tuple[str, ...] = (),
+        self, change: Change, target_type: str, dry_run: bool, notices: tuple[str, ...] = ()
     ) -> EditReport:
-        result = None
-        if not dry_run:
-            changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
-            result = (await in_thread(self._store.apply, changes))[0]
-            check_result(result, target_type)
-            if result.status is ChangeStatus.DUPLICATE:
-                gone = "" if before is None else f", and {target_id} was removed in its favour"
-                notices = (f"the scope has this fact already: {result.target_id}{gone}",)
-                after = await in_thread(self._store.fact, result.target_id)
+        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
+        result, entry = await in_thread(self._preview if dry_run else self._write, changes)
+        check_result(result, target_type)
+        before, after = (entry.before, entry.after) if entry is not None else (None, None)
+        if result.status is ChangeStatus.DUPLICATE:
+            gone = f", and {before['id']} was removed in its favour" if before else ""
+            notices = (f"the scope has this fact already: {result.target_id}{gone}",)
+            after = plain(await in_thread(self._store.fact, result.target_id))
         return EditReport(
             action=str(type(change).__struct_config__.tag),
             target_type=target_type,
-            target_id=result.target_id if result is not None else target_id,
-            before=plain(before),
-            after=plain(after),
+            target_id=result.target_id,
+            before=before,
+            after=after,
             dry_run=dry_run,
-            result=result,
+            result=None if dry_run else result,
             notices=notices,
         )
+
+    def _write(self, changes: ChangeSet) -> _Outcome:
+        (result,) = self._store.apply(changes)
+        return result, self._store.audit_entry(result.change_id)
+
+    def _preview(self, changes: ChangeSet) -> _Outcome:
+        (effect,) = preview(changes, self._store.load_state)
+        return effect.result, effect.entry
 
 
 def report_unchanged(
@@ -136,17 +143,6 @@ def owner_fields(scope: Scope, *, session_id: str | None = None) -> dict[str, An
     }
 
 
-def plain(document: msgspec.Struct | None) -> dict[str, Any] | None:
-    """The document as data for people: ISO times, hex ids, no vector."""
-    if document is None:
-        return None
-    if isinstance(document, Fact):
-        document = msgspec.structs.replace(document, embedding=None)
-    data: dict[str, Any] = msgspec.to_builtins(document)
-    data.pop("embedding", None)
-    return data
-
-
 class ScopeEdits(EditRoad):
     """Changes of policies and agents; see `edenmem.engine.edits.editor.Editor`."""
 
@@ -171,10 +167,10 @@ class ScopeEdits(EditRoad):
         after = policy_changes.change_policy(base, changes)
         if before is not None and after == before:
             return report_unchanged("policy", before, dry_run)
-        now = self._clock()
-        after = msgspec.structs.replace(after, version=base.version + 1, updated_at=now)
-        change = WritePolicy(policy=after, expected_version=base.version, at=now, reason=reason)
-        return await self._apply(change, "policy", after.id, before, after, dry_run)
+        change = WritePolicy(
+            policy=after, expected_version=base.version, at=self._clock(), reason=reason
+        )
+        return await self._apply(change, "policy", dry_run)
 
     async def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
         """Let the scope keep what it has and take nothing new."""
@@ -215,7 +211,7 @@ class ScopeEdits(EditRoad):
         after = msgspec.structs.replace(before, **wanted)
         if after == before:
             return report_unchanged("agent", before, dry_run)
-        return await self._apply(change, "agent", agent_id, before, after, dry_run)
+        return await self._apply(change, "agent", dry_run)
 
 
 class TextEdits(EditRoad):
@@ -266,25 +262,15 @@ class TextEdits(EditRoad):
         reason: str,
         dry_run: bool,
     ) -> EditReport:
-        now = self._clock()
-        base = before or Consolidation(id="", **owner_fields(scope))
         change = WriteConsolidation(
             scope=scope,
-            expected_version=base.version,
+            expected_version=before.version if before else 0,
             content=text,
             word_limit=limit,
-            at=now,
+            at=self._clock(),
             reason=reason,
         )
-        after = msgspec.structs.replace(
-            base,
-            consolidated_content=text,
-            version=base.version + 1,
-            word_limit=limit,
-            absorbed_ids=(),
-            updated_at=now,
-        )
-        return await self._apply(change, "consolidation", base.id, before, after, dry_run)
+        return await self._apply(change, "consolidation", dry_run)
 
 
 class ReflectionEdits(EditRoad):
@@ -321,7 +307,7 @@ class ReflectionEdits(EditRoad):
             word_limit=word_limit_of(self._settings, scope, policy),
             reason=reason,
         )
-        return await self._apply(change, "reflection", reflection.id, None, reflection, dry_run)
+        return await self._apply(change, "reflection", dry_run)
 
     async def edit_reflection(
         self,
@@ -343,19 +329,15 @@ class ReflectionEdits(EditRoad):
         text = self._reflection_text(content, allow_long)
         if text == before.content:
             return report_unchanged("reflection", before, dry_run)
-        now = self._clock()
         change = ReviseReflection(
             scope=before.home,
             reflection_id=before.id,
             expected_version=before.version,
             content=text,
-            at=now,
+            at=self._clock(),
             reason=reason,
         )
-        after = msgspec.structs.replace(
-            before, content=text, version=before.version + 1, updated_at=now
-        )
-        return await self._apply(change, "reflection", before.id, before, after, dry_run)
+        return await self._apply(change, "reflection", dry_run)
 
     async def delete_reflection(
         self,
@@ -374,7 +356,7 @@ class ReflectionEdits(EditRoad):
             at=self._clock(),
             reason=reason,
         )
-        return await self._apply(change, "reflection", before.id, before, None, dry_run)
+        return await self._apply(change, "reflection", dry_run)
 
     async def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
         reflection = await in_thread(self._store.reflection, reflection_id)
@@ -435,7 +417,7 @@ class FactEdits(EditRoad):
             vector, model, notices = await self._vector(text)
             fact = msgspec.structs.replace(fact, embedding=vector, embedding_model=model)
         change = AddFact(fact=fact, reason=reason)
-        return await self._apply(change, "fact", fact.id, None, fact, dry_run, notices)
+        return await self._apply(change, "fact", dry_run, notices)
 
     async def edit_fact(
         self,
@@ -469,7 +451,7 @@ class FactEdits(EditRoad):
             at=self._clock(),
             reason=reason,
         )
-        return await self._apply(change, "fact", fact.id, fact, None, dry_run)
+        return await self._apply(change, "fact", dry_run)
 
     async def restore_fact(
         self,
@@ -509,28 +491,18 @@ class FactEdits(EditRoad):
     async def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
         if text == fact.content:
             return report_unchanged("fact", fact, dry_run)
-        now = self._clock()
         vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
         change = ReviseFact(
             scope=fact.home,
             fact_id=fact.id,
             expected_version=fact.version,
             content=text,
-            at=now,
+            at=self._clock(),
             embedding=vector,
             embedding_model=model,
             reason=reason,
         )
-        after = msgspec.structs.replace(
-            fact,
-            content=text,
-            hash=content_hash(text),
-            version=fact.version + 1,
-            previous_content=fact.content,
-            updated_at=now,
-            embedding_model=model,
-        )
-        return await self._apply(change, "fact", fact.id, fact, after, dry_run, notices)
+        return await self._apply(change, "fact", dry_run, notices)
 
     async def _undelete(
         self,
@@ -558,7 +530,7 @@ class FactEdits(EditRoad):
                 embedding_model=model,
             )
         change = AddFact(fact=fact, reason=reason or "restored")
-        return await self._apply(change, "fact", fact.id, None, fact, dry_run, notices)
+        return await self._apply(change, "fact", dry_run, notices)
 
     async def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
         fact = await in_thread(self._store.fact, fact_id)
@@ -624,5 +596,4 @@ class Editor(FactEdits, ReflectionEdits, TextEdits, ScopeEdits):
             at=self._clock(),
             reason=reason,
         )
-        after = msgspec.structs.replace(before, private=private)
-        return await self._apply(change, target_type, target_id, before, after, dry_run)
+        return await self._apply(change, target_type, dry_run)

@@ -625,7 +625,8 @@ class TestAgentsAndPrivacy:
 
 
 def _plain(fact: Fact) -> dict[str, object]:
-    data: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(fact, embedding=None))
+    raw = msgspec.json.encode(msgspec.structs.replace(fact, embedding=None))
+    data: dict[str, object] = msgspec.json.decode(raw)
     del data["embedding"]
     return data
 

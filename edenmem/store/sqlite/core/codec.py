@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
-import msgspec
-
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -60,13 +58,6 @@ def to_versions(column: str | None) -> tuple[int, ...]:
 def optional_bool(column: int | None) -> bool | None:
     """A truth value, if there is one."""
     return None if column is None else bool(column)
-
-
-def plain(model: msgspec.Struct) -> dict[str, Any]:
-    """A model as audit entries keep it: JSON values, without the vector."""
-    fields: dict[str, Any] = msgspec.to_builtins(model)
-    fields.pop("embedding", None)
-    return fields
 
 
 def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
