@@ -7,7 +7,6 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from edenmem.errors import EdenmemError
 from edenmem.models.changes import (
     Actor,
     AddFact,
@@ -15,7 +14,6 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
     SetPrivacy,
-    WriteConsolidation,
 )
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
@@ -27,10 +25,8 @@ from tests.support.builders import ACTOR, NOW, ago, change_set, make_fact
 from tests.support.memory import (
     add_fact,
     add_facts,
-    add_reflection,
     applied,
     apply,
-    apply_one,
     facts_of,
 )
 from tests.support.vectors import random_unit
@@ -179,45 +175,6 @@ def test_the_same_sentence_may_be_known_of_two_users(store: Store) -> None:
         assert len(facts_of(store, scope)) == 1
 
 
-def test_a_duplicate_drops_nothing_that_follows(store: Store) -> None:
-    """Known failure 9: a batch insert met one duplicate and lost everything after it."""
-    known = add_fact(store, SCOPE, "fact 50")
-    facts = [make_fact(SCOPE, f"fact {n % 140}") for n in range(150)]
-    results = apply(store, *(AddFact(fact=fact) for fact in facts))
-    twice = {50: known.id, **{n: facts[n - 140].id for n in range(140, 150)}}
-    for place, result in enumerate(results):
-        if place in twice:
-            assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, twice[place])
-        else:
-            assert (result.status, result.target_id) == (ChangeStatus.APPLIED, facts[place].id)
-    assert len(facts_of(store, SCOPE)) == 140
-    assert all(result.ok for result in results)
-
-
-def test_a_taken_id_is_not_overwritten(store: Store) -> None:
-    mine = add_fact(store, SCOPE)
-    theirs = make_fact(Scope.user(new_id(), new_id()), "Something else.", id=mine.id)
-    result, other = apply(
-        store, AddFact(fact=theirs), AddFact(fact=make_fact(SCOPE, "Anna sings."))
-    )
-    assert result.status in (ChangeStatus.CONFLICT, ChangeStatus.DUPLICATE)
-    assert other.status is ChangeStatus.APPLIED
-    assert store.fact(mine.id) == mine
-    assert facts_of(store, theirs.home) == []
-
-
-def test_a_fact_without_its_owner_is_refused(store: Store) -> None:
-    """Known failure 4: a missing id widened the scope instead of being an error."""
-    lost = msgspec.structs.replace(make_fact(SCOPE), user_id=None)
-    try:
-        refused = not apply_one(store, AddFact(fact=lost)).ok
-    except EdenmemError:
-        refused = True
-    assert refused
-    assert store.fact(lost.id) is None
-    assert facts_of(store, Scope.agent(AGENT), SCOPE) == []
-
-
 # -- revising ------------------------------------------------------------------------------------
 
 
@@ -264,138 +221,7 @@ def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
     assert (new.embedding, new.embedding_model) == (None, None)
 
 
-def test_sources_come_and_go_and_leave_text_and_vector(store: Store) -> None:
-    first, second = new_id(), new_id()
-    fact = add_fact(
-        store,
-        SCOPE,
-        embedding=random_unit(1),
-        embedding_model="model-a",
-        source_message_ids=(first,),
-    )
-    applied(store, revise(fact, fact.content, source_message_ids=(first, second)))
-    both = store.fact(fact.id, with_vector=True)
-    assert both is not None
-    assert (both.source_message_ids, both.version) == ((first, second), 2)
-    assert (both.embedding, both.embedding_model) == (fact.embedding, "model-a")
-    assert [
-        c.fact_id for c in store.text_candidates(FactFilter(scopes=(SCOPE,)), ["Anna"], limit=9)[0]
-    ] == [fact.id]
-    applied(store, revise(both, fact.content, dropped_source_ids=(second,)))
-    back = store.fact(fact.id, with_vector=True)
-    assert back is not None
-    assert (back.source_message_ids, back.embedding) == ((first,), fact.embedding)
-
-
-def test_a_revision_of_a_version_that_is_gone_is_a_conflict(store: Store) -> None:
-    fact = add_fact(store, SCOPE)
-    applied(store, revise(fact, "Anna lives in Porto."))
-    current = store.fact(fact.id)
-    result = apply_one(store, revise(fact, "Anna lives in Faro."))
-    assert result.status is ChangeStatus.CONFLICT
-    assert result.detail
-    assert store.fact(fact.id) == current
-    assert len(store.history("fact", fact.id)) == 2
-
-
-@pytest.mark.parametrize("why", ["changed", "removed", "unknown", "foreign"])
-def test_what_was_learned_is_added_if_the_target_has_changed(store: Store, why: str) -> None:
-    """Known failures 18 and 22: a decision on a fact that was gone dropped what was new."""
-    other = add_fact(store, Scope.user(new_id(), USER), "Foreign.")
-    fact = add_fact(store, SCOPE)
-    target_id = fact.id
-    if why == "changed":
-        applied(store, revise(fact, "Anna lives in Faro."))
-    elif why == "removed":
-        applied(store, remove(fact))
-    else:
-        target_id = new_id() if why == "unknown" else other.id
-    new = make_fact(SCOPE, "Anna lives in Porto.", embedding=random_unit(3), embedding_model="m")
-    change = ReviseFact(
-        scope=SCOPE,
-        fact_id=target_id,
-        expected_version=1,
-        content=new.content,
-        at=LATER,
-        or_add=new,
-    )
-    result = apply_one(store, change)
-    assert (result.status, result.target_id) == (ChangeStatus.ADDED_INSTEAD, new.id)
-    assert result.ok
-    assert store.fact(new.id, with_vector=True) == new
-    assert store.fact(other.id) == other
-    again = apply_one(store, change)
-    assert again.status is ChangeStatus.ALREADY
-    assert [fact.content for fact in facts_of(store, SCOPE)].count(new.content) == 1
-
-
-def test_what_was_learned_is_not_added_twice(store: Store) -> None:
-    known = add_fact(store, SCOPE, "Anna lives in Porto.")
-    change = ReviseFact(
-        scope=SCOPE,
-        fact_id=new_id(),
-        expected_version=1,
-        content=known.content,
-        at=LATER,
-        or_add=make_fact(SCOPE, known.content),
-    )
-    result = apply_one(store, change)
-    assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, known.id)
-    assert facts_of(store, SCOPE) == [known]
-
-
-def test_a_revision_to_a_text_that_the_scope_has_makes_way_for_it(store: Store) -> None:
-    keeper = add_fact(store, SCOPE, "Anna lives in Porto.")
-    target = add_fact(store, SCOPE, "Anna lives in Lisbon.", embedding=random_unit(1))
-    abroad = add_fact(store, Scope.user(new_id(), USER), "Anna lives in Porto.")
-    following = make_fact(SCOPE, "Anna sings.")
-    result, added = apply(store, revise(target, keeper.content), AddFact(fact=following))
-    assert result.ok
-    assert added.status is ChangeStatus.APPLIED
-    assert store.fact(target.id) is None
-    assert store.fact(keeper.id) == keeper
-    assert store.fact(abroad.id) == abroad
-    tombstone = store.history("fact", target.id)[-1]
-    assert tombstone.action == "delete"
-    assert tombstone.snapshot == target
-
-
 # -- removing, privacy ---------------------------------------------------------------------------
-
-
-def test_a_removal_takes_exactly_one_fact(store: Store) -> None:
-    fact, other = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
-    (result,) = applied(store, remove(fact))
-    assert result.target_id == fact.id
-    assert facts_of(store, SCOPE) == [other]
-    assert apply_one(store, remove(fact)).status is ChangeStatus.MISSING
-
-
-def test_a_removal_of_another_version_is_a_conflict(store: Store) -> None:
-    fact = add_fact(store, SCOPE)
-    applied(store, revise(fact))
-    assert apply_one(store, remove(fact)).status is ChangeStatus.CONFLICT
-    assert store.fact(fact.id) is not None
-
-
-def test_a_removed_sentence_may_be_learned_again(store: Store) -> None:
-    fact = add_fact(store, SCOPE)
-    applied(store, remove(fact))
-    again = add_fact(store, SCOPE)
-    assert facts_of(store, SCOPE) == [again]
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_privacy_is_set_without_a_new_version(store: Store, private: bool) -> None:
-    fact = add_fact(store, SCOPE, private=not private)
-    change = SetPrivacy(
-        scope=SCOPE, target_type="fact", target_id=fact.id, private=private, at=LATER
-    )
-    applied(store, change)
-    stored = store.fact(fact.id)
-    assert stored is not None
-    assert (stored.private, stored.version, stored.content) == (private, 1, fact.content)
-    assert stored.recent_at == fact.recent_at or stored.recent_at == LATER
 
 
 # -- foreign targets -----------------------------------------------------------------------------
@@ -427,20 +253,6 @@ def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope)
     assert len(store.history("fact", fact.id)) == 1
 
 
-def test_unknown_ids_are_missing_and_harm_nothing(store: Store) -> None:
-    """Known failure 3: an invented id did nothing, and what came with it was lost."""
-    fact = add_fact(store, SCOPE)
-    stranger = make_fact(SCOPE, "Never stored.")
-    new = make_fact(SCOPE, "Anna sings.")
-    results = apply(store, revise(stranger), remove(stranger), AddFact(fact=new))
-    assert [result.status for result in results] == [
-        ChangeStatus.MISSING,
-        ChangeStatus.MISSING,
-        ChangeStatus.APPLIED,
-    ]
-    assert {f.id for f in facts_of(store, SCOPE)} == {fact.id, new.id}
-
-
 # -- history -------------------------------------------------------------------------------------
 
 
@@ -470,65 +282,6 @@ def test_history_says_who_added_a_fact_and_how(
     first, second = store.history("fact", fact.id)
     assert first == only
     assert (second.actor, second.action) == (ACTOR.name, "edit")
-
-
-def test_history_says_whether_a_text_was_consolidated_or_edited(store: Store) -> None:
-    pending = add_reflection(store, SCOPE, "Anna may move.")
-    actor = Actor(name="anna", host="here", command="edenmem form …")
-    same = {"scope": SCOPE, "word_limit": 300, "at": NOW}
-    writes = [
-        WriteConsolidation(expected_version=0, content="one", absorbed_ids=(pending.id,), **same),
-        WriteConsolidation(expected_version=1, content="two", **same),
-    ]
-    store.apply(change_set(*writes, actor=actor))
-    history = store.history("consolidation", "", scope=SCOPE)
-    assert [(entry.action, entry.actor) for entry in history] == [
-        ("consolidate", "anna"),
-        ("edit", "anna"),
-    ]
-
-
-def test_history_has_every_version(store: Store) -> None:
-    fact = add_fact(store, SCOPE, "one", formed_at=NOW)
-    for version, content in enumerate(("two", "three"), start=1):
-        at = NOW + timedelta(minutes=version)
-        applied(store, revise(fact, content, expected_version=version, at=at), at=at)
-    history = store.history("fact", fact.id)
-    assert [(entry.version, entry.content) for entry in history] == [
-        (1, "one"),
-        (2, "two"),
-        (3, "three"),
-    ]
-    assert [entry.at for entry in history] == [NOW + timedelta(minutes=n) for n in range(3)]
-    assert {entry.scope for entry in history} == {SCOPE}
-    assert {entry.target_id for entry in history} == {fact.id}
-    assert all(entry.action for entry in history)
-    assert history == store.history("fact", fact.id, scope=SCOPE)
-    assert store.history("fact", new_id()) == []
-
-
-def test_a_removed_fact_leaves_a_tombstone_with_all_of_it(store: Store) -> None:
-    fact = make_fact(
-        SCOPE,
-        embedding=random_unit(1, 16),
-        embedding_model="m",
-        session_id=new_id(),
-        source_message_ids=(new_id(),),
-        private=True,
-    )
-    add_facts(store, fact)
-    applied(store, revise(fact, "Anna lives in Porto.", embedding=random_unit(2, 16)))
-    current = store.fact(fact.id, with_vector=True)
-    assert current is not None
-    change = remove(current)
-    applied(store, change)
-    *versions, tombstone = store.history("fact", fact.id)
-    assert [entry.content for entry in versions][:1] == ["Anna lives in Lisbon."]
-    assert tombstone.action == "delete"
-    assert tombstone.at == LATER
-    assert tombstone.change_id == change.id
-    assert tombstone.content == "Anna lives in Porto."
-    assert tombstone.snapshot == current
 
 
 def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:

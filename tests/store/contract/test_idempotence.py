@@ -10,7 +10,6 @@ import msgspec
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
-    Change,
     ChangeSet,
     ChangeStatus,
     RemoveFact,
@@ -34,7 +33,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
 )
-from tests.support.memory import add_fact, add_reflection, applied, apply_one, at_once, facts_of
+from tests.support.memory import add_fact, add_reflection, apply_one, at_once, facts_of
 from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
@@ -108,31 +107,6 @@ def test_applying_twice_changes_nothing(store: Store) -> None:
         assert state(store, agent, scope) == after_first
 
 
-def test_an_addition_that_met_its_twin_adds_nothing_later(store: Store) -> None:
-    agent, scope = new_scope()
-    twin = add_fact(store, scope, "Anna sings.")
-    late = AddFact(fact=make_fact(scope, "Anna sings."))
-    wanted = make_fact(scope, "Anna sings.")
-    instead = ReviseFact(
-        scope=scope, fact_id=new_id(), expected_version=1, content="x", at=NOW, or_add=wanted
-    )
-    changes = change_set(late, instead)
-    first = store.apply(changes)
-    assert [(r.status, r.target_id) for r in first] == [(ChangeStatus.DUPLICATE, twin.id)] * 2
-    revised = ReviseFact(
-        scope=scope, fact_id=twin.id, expected_version=1, content="Anna paints.", at=LATER
-    )
-    applied(store, revised, at=LATER)
-    again = store.apply(changes)
-    assert [(r.status, r.target_id) for r in again] == [(ChangeStatus.DUPLICATE, twin.id)] * 2
-    assert [fact.content for fact in facts_of(store, scope)] == ["Anna paints."]
-    # Nothing was done, so nobody is told of anything.
-    shown = [entry.action for entry in store.audit(agent_id=agent.id)]
-    assert shown == ["revise_fact", "add_fact"]
-    assert len(list(store.audit(target_id=twin.id))) == 2
-    assert store.audit_entry(late.id) is None
-
-
 def test_applying_in_pieces_is_the_same_as_at_once(store: Store) -> None:
     """Known failure 16: a crash in the middle left things half done for ever."""
     agent, scope = new_scope()
@@ -181,87 +155,6 @@ def test_applying_from_many_threads_applies_once(store: Store) -> None:
     assert revised.version == 2
     assert len(final["fact history"][revised.id]) == 2
     assert len(final["history"]) == 1
-
-
-def test_applying_again_brings_nothing_back(store: Store) -> None:
-    """A set that was completed long ago is repaired by nobody: later edits stand."""
-    scope = Scope.user(new_id(), new_id())
-    fact, reflection = make_fact(scope), make_reflection(scope)
-    first = change_set(AddFact(fact=fact), AddReflection(reflection=reflection, word_limit=300))
-    store.apply(first)
-    applied(
-        store,
-        RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=LATER),
-        RemoveReflection(scope=scope, reflection_id=reflection.id, expected_version=1, at=LATER),
-    )
-    assert [r.status for r in store.apply(first)] == [ChangeStatus.ALREADY] * 2
-    assert facts_of(store, scope) == []
-    assert store.pending(scope) == []
-
-
-def test_an_old_revision_does_not_undo_a_newer_one(store: Store) -> None:
-    scope = Scope.user(new_id(), new_id())
-    fact = add_fact(store, scope, "one")
-
-    def revise(version: int, content: str) -> Change:
-        return ReviseFact(
-            scope=scope, fact_id=fact.id, expected_version=version, content=content, at=LATER
-        )
-
-    old = revise(1, "two")
-    applied(store, old)
-    applied(store, revise(2, "three"))
-    assert apply_one(store, old).status is ChangeStatus.ALREADY
-    (stored,) = facts_of(store, scope)
-    assert (stored.content, stored.version) == ("three", 3)
-
-
-def test_one_conflict_keeps_no_other_change_from_being_applied(store: Store) -> None:
-    """Known failure 51: one thing that failed took with it what came before or after."""
-    scope = Scope.user(new_id(), new_id())
-    fact = add_fact(store, scope, "known")
-    results = store.apply(
-        change_set(
-            AddFact(fact=make_fact(scope, "before")),
-            RemoveFact(scope=scope, fact_id=fact.id, expected_version=5, at=LATER),
-            WriteConsolidation(
-                scope=scope, expected_version=3, content="x", word_limit=9, at=LATER
-            ),
-            RemoveFact(scope=scope, fact_id=new_id(), expected_version=1, at=LATER),
-            AddFact(fact=make_fact(scope, "after")),
-        )
-    )
-    assert [result.status for result in results] == [
-        ChangeStatus.APPLIED,
-        ChangeStatus.CONFLICT,
-        ChangeStatus.CONFLICT,
-        ChangeStatus.MISSING,
-        ChangeStatus.APPLIED,
-    ]
-    assert {f.content for f in facts_of(store, scope)} == {"known", "before", "after"}
-    assert store.apply(change_set()) == []
-
-
-def test_a_change_sees_those_before_it_in_the_set(store: Store) -> None:
-    scope = Scope.user(new_id(), new_id())
-    fact, reflection = make_fact(scope, "one"), make_reflection(scope)
-    applied(
-        store,
-        AddFact(fact=fact),
-        ReviseFact(scope=scope, fact_id=fact.id, expected_version=1, content="two", at=NOW),
-        AddReflection(reflection=reflection, word_limit=300),
-        WriteConsolidation(
-            scope=scope,
-            expected_version=0,
-            content="Text.",
-            word_limit=300,
-            at=NOW,
-            absorbed_ids=(reflection.id,),
-        ),
-    )
-    (stored,) = facts_of(store, scope)
-    assert (stored.content, stored.version) == ("two", 2)
-    assert store.pending(scope) == []
 
 
 def test_the_same_fact_from_many_threads_is_there_once(store: Store) -> None:

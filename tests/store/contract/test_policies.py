@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from edenmem.models.changes import ChangeStatus, SetAgentToggles, WritePolicy
+from edenmem.models.changes import ChangeStatus, WritePolicy
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
@@ -59,21 +59,6 @@ def test_nothing_set_is_nothing_stored(store: Store) -> None:
     assert stored.active
 
 
-def test_a_policy_is_written_on_the_version_that_was_read(store: Store) -> None:
-    first = set_policy(store, SCOPE, word_limit=10)
-    stale = WritePolicy(policy=make_policy(SCOPE, word_limit=20), expected_version=0, at=NOW)
-    result = apply_one(store, stale)
-    assert result.status is ChangeStatus.CONFLICT
-    assert store.policies([SCOPE]) == {SCOPE: first}
-    second = set_policy(store, SCOPE, expected_version=1, fact_buffer_max=5)
-    assert (second.version, second.word_limit, second.fact_buffer_max) == (2, None, 5)
-    unborn = WritePolicy(
-        policy=make_policy(Scope.user(AGENT, new_id())), expected_version=4, at=NOW
-    )
-    assert not apply_one(store, unborn).ok
-    assert store.policies([unborn.policy.home]) == {}
-
-
 def test_of_many_writers_of_a_policy_one_wins(store: Store) -> None:
     statuses = at_once(
         8,
@@ -111,12 +96,6 @@ def test_shards_are_those_with_a_policy_by_name(store: Store) -> None:
     assert [policy.shard for policy in shards] == ["alpha", "mid dle/…", "paused", "zebra"]
     assert [policy.active for policy in shards] == [True, True, False, True]
     assert store.shards(new_id()) == []
-
-
-def test_toggles_of_an_unknown_agent_are_missing(store: Store) -> None:
-    change = SetAgentToggles(agent_id=new_id(), at=NOW, user_memory_enabled=False)
-    assert apply_one(store, change).status is ChangeStatus.MISSING
-    assert list(store.agents()) == []
 
 
 # -- the overview --------------------------------------------------------------------------------

@@ -132,52 +132,6 @@ def test_a_consolidation_is_taken_back_with_what_went_into_it(store: Store, scop
     assert [set(v.absorbed_ids) for v in history] == [{a.id}, {b.id, d.id}, set()]
 
 
-def test_what_was_released_can_be_consolidated_again(store: Store) -> None:
-    a, b = thoughts(store, 2)
-    consolidate(store, SCOPE, "One.", expected_version=0, absorbed_ids=[a.id], at=hour(1))
-    assert revert(store, "", version=1, released=[a], at=hour(2)) is ChangeStatus.APPLIED
-    again = consolidate(
-        store, SCOPE, "Both.", expected_version=2, absorbed_ids=[a.id, b.id], at=hour(3)
-    )
-    assert again.status is ChangeStatus.APPLIED
-    assert pending(store) == []
-    stored = store.reflection(a.id)
-    assert stored is not None
-    assert stored.absorbed_at == hour(3)
-    assert revert(store, "", version=3, released=[a, b], at=hour(4)) is ChangeStatus.APPLIED
-    assert pending(store) == [a.id, b.id]
-
-
-def test_the_first_text_is_taken_back_and_its_number_is_not_used_again(store: Store) -> None:
-    consolidate(store, SCOPE, "One.", expected_version=0, at=hour(1))
-    assert revert(store, "", version=1, at=hour(2)) is ChangeStatus.APPLIED
-    text = text_of(store)
-    assert (text.consolidated_content, text.version) == ("", 2)
-    (summary,) = store.scopes(agent_id=AGENT)
-    assert summary.words == 0
-    assert consolidate(store, SCOPE, "No.", expected_version=0).status is ChangeStatus.CONFLICT
-    assert consolidate(store, SCOPE, "New.", expected_version=2, at=hour(3)).ok
-    history = store.history("consolidation", "", scope=SCOPE)
-    assert [(v.version, v.content) for v in history] == [(1, "One."), (2, ""), (3, "New.")]
-    for moment, content in ((1, "One."), (2, ""), (3, "New.")):
-        then = store.consolidation_at(SCOPE, hour(moment))
-        assert then is not None
-        assert then.content == content
-
-
-def test_a_reverting_that_does_not_fit_is_a_conflict_and_changes_nothing(store: Store) -> None:
-    """Known failure 15: whoever was slower must not erase what the other wrote."""
-    a, b = thoughts(store, 2)
-    foreign = thoughts(store, 1, GROUP)
-    consolidate(store, GROUP, "Theirs.", expected_version=0, absorbed_ids=[foreign[0].id])
-    consolidate(store, SCOPE, "One.", expected_version=0, absorbed_ids=[a.id], at=hour(1))
-    before = text_of(store), pending(store)
-    for version, released in ((0, [a]), (2, [a]), (1, [b]), (1, [a, *foreign])):
-        assert revert(store, "", version=version, released=released) is ChangeStatus.CONFLICT
-    assert (text_of(store), pending(store)) == before
-    assert revert(store, "", version=0, scope=Scope.agent(AGENT)) is ChangeStatus.CONFLICT
-
-
 def test_a_reverted_version_is_not_propagated(store: Store) -> None:
     (a, b) = thoughts(store, 2)
     for version, each in enumerate((a, b)):
@@ -234,20 +188,6 @@ def test_a_removed_reflection_comes_back_to_its_place(store: Store) -> None:
         reflection=msgspec.structs.replace(a, version=2, content="x"), word_limit=9
     )
     assert apply_one(store, twice).status is ChangeStatus.CONFLICT
-
-
-def test_a_consolidated_reflection_comes_back_as_consolidated(store: Store) -> None:
-    a, b = thoughts(store, 2)
-    consolidate(store, SCOPE, "One.", expected_version=0, absorbed_ids=[a.id], at=hour(1))
-    absorbed = store.reflection(a.id)
-    assert absorbed is not None
-    applied(
-        store, RemoveReflection(scope=SCOPE, reflection_id=a.id, expected_version=1, at=hour(2))
-    )
-    back = msgspec.structs.replace(absorbed, version=2)
-    applied(store, RestoreReflection(reflection=back, word_limit=300))
-    assert store.reflection(a.id) == back
-    assert pending(store) == [b.id]
 
 
 # -- buffers -------------------------------------------------------------------------------------
