@@ -36,7 +36,7 @@ def insert(change: AddReflection | RestoreReflection, state: State, context: Cha
         return conflict(change, new.id, "another reflection has this id", scope)
     writes = [Write(None, new)]
     if not new.absorbed and state.texts.get(scope) is None:
-        text = new_text(change.id, scope, word_limit=change.word_limit, updated_at=context.at)
+        text = new_text(change.id, scope, word_limit=change.word_limit)
         writes.append(Write(None, text))
     return Effect(
         change=change,

@@ -96,9 +96,7 @@ def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
     )
 
 
-def new_text(
-    change_id: str, scope: Scope, *, word_limit: int = 0, updated_at: datetime | None = None
-) -> Consolidation:
+def new_text(change_id: str, scope: Scope, *, word_limit: int = 0) -> Consolidation:
     """Return the document of a scope that has no text yet."""
     return Consolidation(
         id=derived_id(change_id, "consolidation"),
@@ -109,7 +107,6 @@ def new_text(
         shard=scope.shard_name,
         session_id=scope.session_id,
         word_limit=word_limit,
-        updated_at=updated_at,
     )
 
 

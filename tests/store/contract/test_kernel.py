@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from edenmem.memory import preview
+from edenmem.models.memory import Consolidation
 from edenmem.models.records import HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
@@ -25,7 +26,7 @@ _SALTS = map(str, itertools.count())
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()))
 def test_a_store_does_what_the_kernel_says(
     store: Store, first: list[Move], second: list[Move]
@@ -50,7 +51,8 @@ def documents(store: Store, scene: Scene) -> dict[str, Any]:
     return {
         "facts": {fact.id: fact for fact in facts},
         "reflections": {each.id: each for each in store.reflections(scopes)},
-        "texts": store.consolidations(scopes),
+        "texts": {scope: _unordered(t) for scope, t in store.consolidations(scopes).items()},
+        "waiting": {scope: [each.id for each in store.pending(scope)] for scope in scopes},
         "policies": store.policies(scopes),
         "agents": {id: store.agent(id) for id in scene.state.agents},
         "users": {id: store.user(id) for id in scene.state.users},
@@ -67,7 +69,7 @@ def kernel_documents(scene: Scene) -> dict[str, Any]:
     facts = {fact.id: fact for fact in state.facts.values() if fact}
     reflections = {each.id: each for each in state.reflections.values() if each}
     texts = {
-        scope: msgspec.structs.replace(text, unabsorbed_ids=state.buffer(scope))
+        scope: _unordered(msgspec.structs.replace(text, unabsorbed_ids=state.buffer(scope)))
         for scope, text in state.texts.items()
         if text
     }
@@ -83,11 +85,17 @@ def kernel_documents(scene: Scene) -> dict[str, Any]:
         "facts": facts,
         "reflections": reflections,
         "texts": texts,
+        "waiting": {scope: list(state.buffer(scope)) for scope in scene.scopes},
         "policies": policies,
         "agents": state.agents,
         "users": state.users,
         "counts": {scope: each for scope, each in counts.items() if any(each)},
     }
+
+
+def _unordered(text: Consolidation) -> Consolidation:
+    """A text whose buffer may be kept in the order in which it came to be."""
+    return msgspec.structs.replace(text, unabsorbed_ids=tuple(sorted(text.unabsorbed_ids)))
 
 
 def log(store: Store, scene: Scene) -> dict[str, Any]:
