@@ -11,7 +11,6 @@ from collections import defaultdict
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 
 from edenmem.memory import preview
@@ -25,7 +24,6 @@ from tests.support.scenes import Move, Scene, moves
 _SALTS = map(str, itertools.count())
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 @settings(max_examples=20)
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()))
 def test_a_store_does_what_the_kernel_says(
