@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.migration.agent_items import versioned
+from edenmem.engine.migration.agent_items import split_version
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import ScopeKind
 from edenmem.models.v1 import (
@@ -121,7 +121,7 @@ def test_nothing_is_invented(database: Database, options: dict[str, Any]) -> Non
                 if isinstance(item.target, V1Fact):
                     assert one.hash == content_hash(one.content)
             case V1Text() as text:
-                written = [versioned(each.content) for each in sources]
+                written = [split_version(each.content) for each in sources]
                 contents = [each.content for each in written if each.content]
                 if text.scope.kind is ScopeKind.AGENT:
                     sections = re.split(r"(?:\A|\n\n)## [^\n]+\n\n", text.content)

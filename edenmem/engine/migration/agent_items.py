@@ -79,7 +79,7 @@ class Source:
         return V1Ref(self.staged.collection, self.staged.id, self.staged.hash)
 
 
-class Maker:
+class ItemBuilder:
     """Makes the items of one agent."""
 
     def __init__(self, stage: V1Stage, options: V1Options, agent_id: str) -> None:
@@ -213,20 +213,20 @@ NAME_CHARACTERS = 100
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d{1,9})[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
 
-class Versioned(NamedTuple):
+class VersionedText(NamedTuple):
     """A text of v1 and the number of its ``VERSION:`` line, 1 if it has none."""
 
     content: str
     version: int
 
 
-def versioned(text: str) -> Versioned:
+def split_version(text: str) -> VersionedText:
     """The text without its ``VERSION:`` line."""
     kept = clean(text)
     match = _VERSION_LINE.match(kept)
     if match is None:
-        return Versioned(kept.strip(), 1)
-    return Versioned(kept[match.end() :].strip(), max(int(match[1]), 1))
+        return VersionedText(kept.strip(), 1)
+    return VersionedText(kept[match.end() :].strip(), max(int(match[1]), 1))
 
 
 class Shard(NamedTuple):
@@ -240,9 +240,9 @@ class Shard(NamedTuple):
     notes: tuple[Note, ...]
 
     @property
-    def text(self) -> Versioned:
+    def text(self) -> VersionedText:
         """Its text."""
-        return versioned(self.document.content)
+        return split_version(self.document.content)
 
     @property
     def updated_at(self) -> datetime:
@@ -305,7 +305,7 @@ def shard_policy(agent_id: str, shard: Shard) -> Policy:
 def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
     """The settings of the agent's own scope: the instructions of its active shards, each under its
     name. None if they have none. Limits of single shards say nothing about all of them."""
-    instructions = headed(
+    instructions = join_sections(
         [(each.name, clean(each.document.instructions).strip()) for each in merged]
     )
     if not instructions:
@@ -318,7 +318,7 @@ def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
     )
 
 
-def headed(sections: Sequence[tuple[str, str]]) -> str:
+def join_sections(sections: Sequence[tuple[str, str]]) -> str:
     """One text, a headed section for each that is not empty."""
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in sections if text)
 
@@ -326,15 +326,15 @@ def headed(sections: Sequence[tuple[str, str]]) -> str:
 _NO_TEXT = "it has no text yet"
 
 
-def toggles(maker: Maker) -> Iterator[V1Item]:
+def toggles(builder: ItemBuilder) -> Iterator[V1Item]:
     """Agent memory is on if one of the agent's shards is active."""
-    shards = maker.shards
+    shards = builder.shards
     if not shards:
         return
     active = any(shard.document.active for shard in shards)
-    target: V1Toggles | None = V1Toggles(agent_id=maker.agent_id, agent_memory_enabled=active)
-    awake = [shard for shard in shards if not maker.is_quiet(shard.key)]
-    yield maker.item(
+    target: V1Toggles | None = V1Toggles(agent_id=builder.agent_id, agent_memory_enabled=active)
+    awake = [shard for shard in shards if not builder.is_quiet(shard.key)]
+    yield builder.item(
         "toggles",
         "agent",
         [Source(shard.staged, silent=True) for shard in shards],
@@ -344,65 +344,65 @@ def toggles(maker: Maker) -> Iterator[V1Item]:
     )
 
 
-def policies(maker: Maker) -> Iterator[V1Item]:
+def policies(builder: ItemBuilder) -> Iterator[V1Item]:
     """The settings of the shards that become scopes, and of the agent's own scope."""
-    merged = _merged(maker)
-    if merged and (policy := agent_policy(maker.agent_id, merged)):
+    merged = _list_merged(builder)
+    if merged and (policy := agent_policy(builder.agent_id, merged)):
         sources = [Source(shard.staged, silent=True) for shard in merged]
         reason = "the instructions of its active shards"
         target: V1Target = V1Policy(policy=policy)
-        yield maker.item("policy", "agent", sources, reason, target, scope_key="agent")
-    for shard in sorted(_kept(maker), key=lambda shard: shard.key):
+        yield builder.item("policy", "agent", sources, reason, target, scope_key="agent")
+    for shard in sorted(_list_kept(builder), key=lambda shard: shard.key):
         state = "active" if shard.document.active else "paused"
-        yield maker.item(
+        yield builder.item(
             "policy",
             shard.key,
             [Source(shard.staged, silent=True)],
             f"the settings of its {state} shards",
-            V1Policy(policy=shard_policy(maker.agent_id, shard)),
+            V1Policy(policy=shard_policy(builder.agent_id, shard)),
             scope_key=shard.key,
             shard=shard.name,
         )
 
 
-def texts(maker: Maker) -> Iterator[V1Item]:
+def texts(builder: ItemBuilder) -> Iterator[V1Item]:
     """The agent's own text, its shards', its users'."""
-    merged = _merged(maker)
+    merged = _list_merged(builder)
     if merged:
-        yield _with_length(_agent_text(maker, merged))
-    for shard in sorted(_kept(maker), key=lambda shard: shard.key):
+        yield _with_length(_agent_text(builder, merged))
+    for shard in sorted(_list_kept(builder), key=lambda shard: shard.key):
         content, version = shard.text
-        item = maker.item(
+        item = builder.item(
             "text",
             shard.key,
-            [_told(maker, shard)],
+            [_build_source(builder, shard)],
             "the texts of its shards" if content else _NO_TEXT,
-            _text(maker, shard.scope, content, version, shard.updated_at),
+            _text(builder, shard.scope, content, version, shard.updated_at),
             scope_key=shard.key,
             shard=shard.name,
         )
         yield _with_length(item)
-    staged = maker.stage.user_texts(maker.agent_id)
+    staged = builder.stage.user_texts(builder.agent_id)
     for user_id, documents in groupby(staged, key=_user_of):
-        yield _with_length(_user_text(maker, user_id, list(documents)))
+        yield _with_length(_user_text(builder, user_id, list(documents)))
 
 
-def _merged(maker: Maker) -> list[Shard]:
-    return [shard for shard in maker.shards if shard.key == "agent"]
+def _list_merged(builder: ItemBuilder) -> list[Shard]:
+    return [shard for shard in builder.shards if shard.key == "agent"]
 
 
-def _kept(maker: Maker) -> list[Shard]:
-    return [shard for shard in maker.shards if shard.key != "agent"]
+def _list_kept(builder: ItemBuilder) -> list[Shard]:
+    return [shard for shard in builder.shards if shard.key != "agent"]
 
 
-def _told(maker: Maker, shard: Shard) -> Source:
+def _build_source(builder: ItemBuilder, shard: Shard) -> Source:
     notes = [*shard.notes, *character_notes(shard.document.content, "content")]
     notes += character_notes(shard.document.instructions, "extraction_prompt")
-    return Source(shard.staged, *notes, *maker.refusals(shard.staged))
+    return Source(shard.staged, *notes, *builder.refusals(shard.staged))
 
 
 def _text(
-    maker: Maker,
+    builder: ItemBuilder,
     scope: Scope,
     content: str,
     version: int,
@@ -417,7 +417,7 @@ def _text(
         version=version,
         last_updated_at=updated_at,
         words=word_count(content),
-        word_limit=maker.word_limit(scope.kind),
+        word_limit=builder.word_limit(scope.kind),
         earlier=tuple(earlier),
     )
 
@@ -438,18 +438,18 @@ def _with_length(item: V1Item) -> V1Item:
     return msgspec.structs.replace(item, problems=(*item.problems, problem))
 
 
-def _agent_text(maker: Maker, merged: Sequence[Shard]) -> V1Item:
+def _agent_text(builder: ItemBuilder, merged: Sequence[Shard]) -> V1Item:
     written = [shard for shard in merged if shard.text.content]
     target = None
     if written:
-        content = headed([(shard.name, shard.text.content) for shard in written])
+        content = join_sections([(shard.name, shard.text.content) for shard in written])
         version = max(shard.text.version for shard in written)
         latest = max(shard.updated_at for shard in written)
-        target = _text(maker, Scope.agent(maker.agent_id), content, version, latest)
-    return maker.item(
+        target = _text(builder, Scope.agent(builder.agent_id), content, version, latest)
+    return builder.item(
         "text",
         "agent",
-        [_told(maker, shard) for shard in merged],
+        [_build_source(builder, shard) for shard in merged],
         "the texts of its active shards, each under its name" if target else _NO_TEXT,
         target,
         scope_key="agent",
@@ -469,23 +469,23 @@ def _user_of(staged: V1StagedDocument) -> str:
     return _document(staged).user_id
 
 
-def _updated_at(document: V1UserText) -> datetime:
+def _read_updated_at(document: V1UserText) -> datetime:
     return document.last_updated_at or document.updated_at or document.created_at
 
 
-def _user_text(maker: Maker, user_id: str, documents: Sequence[V1StagedDocument]) -> V1Item:
+def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedDocument]) -> V1Item:
     """The newest text of a pair; others of it belong into its history."""
-    written = [each for each in documents if versioned(_document(each).content).content]
+    written = [each for each in documents if split_version(_document(each).content).content]
     target = None
     if written:
         newest = _document(written[-1])
-        content, version = versioned(newest.content)
+        content, version = split_version(newest.content)
         target = _text(
-            maker,
-            Scope.user(maker.agent_id, user_id),
+            builder,
+            Scope.user(builder.agent_id, user_id),
             content,
             version,
-            _updated_at(newest),
+            _read_updated_at(newest),
             _earlier(written[:-1], content),
         )
     sources = []
@@ -494,9 +494,9 @@ def _user_text(maker: Maker, user_id: str, documents: Sequence[V1StagedDocument]
         if number < len(documents) - 1:
             detail = f"there is a newer text for user {user_id}: {documents[-1].id}"
             notes.append((Kind.REPEATED_PAIR, detail))
-        sources.append(Source(each, *notes, *maker.refusals(each)))
-    sources[-1].notes += _stranger(maker, user_id)
-    return maker.item(
+        sources.append(Source(each, *notes, *builder.refusals(each)))
+    sources[-1].notes += _stranger(builder, user_id)
+    return builder.item(
         "text",
         f"user/{user_id}",
         sources,
@@ -510,24 +510,24 @@ def _user_text(maker: Maker, user_id: str, documents: Sequence[V1StagedDocument]
 def _earlier(documents: Sequence[V1StagedDocument], content: str) -> list[V1EarlierText]:
     earlier = []
     for each in documents:
-        text, version = versioned(_document(each).content)
+        text, version = split_version(_document(each).content)
         if text != content:
             earlier.append(
                 V1EarlierText(
                     content=text,
                     version=version,
-                    at=_updated_at(_document(each)),
+                    at=_read_updated_at(_document(each)),
                     source=Source(each).ref,
                 )
             )
     return earlier
 
 
-def _stranger(maker: Maker, user_id: str) -> tuple[Note, ...]:
+def _stranger(builder: ItemBuilder, user_id: str) -> tuple[Note, ...]:
     """A note if the host has users, and not this one."""
-    if not maker.has_users:
+    if not builder.has_users:
         return ()
-    account = maker.stage.account(user_id)
+    account = builder.stage.account(user_id)
     if account is None or account.is_agent:
         return ((Kind.UNKNOWN_USER, f"the host has no user {user_id} any more"),)
     if account.deleted:

@@ -89,7 +89,7 @@ class Condenser:
     async def _ask(self, llm: LLM, item: V1Item, text: V1Text, own: str, size: str) -> None:
         asker = Asker(llm, f"migrate/{text.scope.key}")
         try:
-            content = await self._shortened(asker, text)
+            content = await self._shorten(asker, text)
         except (ProviderError, DraftRefused) as error:
             self._keep(f"{size}; {error.message}")
             if isinstance(error, _HOPELESS):
@@ -103,7 +103,7 @@ class Condenser:
         else:
             self._keep(f"{size}; somebody changed it meanwhile")
 
-    async def _shortened(self, asker: Asker, text: V1Text) -> str:
+    async def _shorten(self, asker: Asker, text: V1Text) -> str:
         assignment = Assignment(
             kind=text.scope.kind,
             owner="",

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain, groupby
 from typing import Any
 
-from edenmem.engine.migration.agent_items import Maker, Source, character_notes
+from edenmem.engine.migration.agent_items import ItemBuilder, Source, character_notes
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
@@ -88,14 +88,14 @@ def _owner(scope: Scope) -> dict[str, Any]:
 # -- facts ---------------------------------------------------------------------------------------
 
 
-def facts(maker: Maker) -> Iterator[V1Item]:
+def facts(builder: ItemBuilder) -> Iterator[V1Item]:
     """The facts that shards list, those of one text once for each scope."""
-    rows = maker.stage.facts(maker.agent_id)
+    rows = builder.stage.facts(builder.agent_id)
     for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[3]))):
         equal = list(group)
         sources = []
         for _, times, _, staged in equal:
-            notes = _notes(staged, content, maker.options.fact_words, times=times)
+            notes = _notes(staged, content, builder.options.fact_words, times=times)
             sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
         _, _, spread, first = equal[0]
         memories = [_memory(staged) for *_, staged in equal]
@@ -105,29 +105,29 @@ def facts(maker: Maker) -> Iterator[V1Item]:
             target = V1Fact(
                 fact=Fact(
                     id=_id(first, key, spread),
-                    **_owner(maker.scope(key)),
+                    **_owner(builder.scope(key)),
                     session_id=memories[0].session_id or None,
                     content=content,
                     hash=digest,
                     formed_at=memories[0].created_at,
-                    updated_at=_corrected_at(memories[0]),
+                    updated_at=_read_corrected_at(memories[0]),
                     source_message_ids=tuple(
                         dict.fromkeys(each for memory in memories for each in memory.message_ids)
                     ),
                 )
             )
-        yield maker.item(
+        yield builder.item(
             "fact",
             f"{key}/{digest}",
             sources,
             "facts that shards list" if content else _NO_TEXT,
             target,
             scope_key=key,
-            shard=maker.shard_name(key, (memory.shard_id for memory in memories)),
+            shard=builder.shard_name(key, (memory.shard_id for memory in memories)),
         )
 
 
-def _corrected_at(memory: V1Memory) -> datetime | None:
+def _read_corrected_at(memory: V1Memory) -> datetime | None:
     updated = memory.updated_at
     return updated if updated is not None and updated > memory.created_at else None
 
@@ -135,62 +135,66 @@ def _corrected_at(memory: V1Memory) -> datetime | None:
 # -- reflections ---------------------------------------------------------------------------------
 
 
-def reflections(maker: Maker) -> Iterator[V1Item]:
+def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
     """By scope: what its text has absorbed, if that is wanted, then what waits, in order."""
-    stage, agent_id = maker.stage, maker.agent_id
+    stage, agent_id = builder.stage, builder.agent_id
     pending = dict(stage.pending_scopes(agent_id))
-    absorbed = set(stage.list_absorbed_scopes(agent_id)) if maker.options.provenance else set[str]()
+    absorbed = (
+        set(stage.list_absorbed_scopes(agent_id)) if builder.options.provenance else set[str]()
+    )
     for key in sorted(pending.keys() | absorbed):
         if key in absorbed:
             at = stage.text_written_at(agent_id, key)  # by then it had absorbed them
             for staged in stage.find_absorbed(agent_id, key):
-                yield _absorbed(maker, key, staged, at)
+                yield _build_absorbed(builder, key, staged, at)
         # A buffer is read oldest first, so that is the order in which it is told; what came at one
         # time keeps the order of its list.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
         waiting = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
         places = _Places()
         for times, spread, staged in waiting:
-            yield _waiting(maker, key, places.next(_memory(staged)), staged, times, spread)
+            yield _waiting(builder, key, places.next(_memory(staged)), staged, times, spread)
 
 
 def _reflection(
-    maker: Maker, key: str, staged: V1StagedDocument, content: str, **more: Any
+    builder: ItemBuilder, key: str, staged: V1StagedDocument, content: str, **more: Any
 ) -> V1Reflection:
     memory = _memory(staged)
-    scope = maker.scope(key)
+    scope = builder.scope(key)
     return V1Reflection(
         reflection=Reflection(
             **_owner(scope),
             session_id=memory.session_id or None,
             content=content,
             formed_at=memory.created_at,
-            updated_at=_corrected_at(memory),
+            updated_at=_read_corrected_at(memory),
             source_message_ids=memory.message_ids,
             **more,
         ),
-        word_limit=maker.word_limit(scope.kind),
+        word_limit=builder.word_limit(scope.kind),
     )
 
 
-def _absorbed(maker: Maker, key: str, staged: V1StagedDocument, at: datetime | None) -> V1Item:
+def _build_absorbed(
+    builder: ItemBuilder, key: str, staged: V1StagedDocument, at: datetime | None
+) -> V1Item:
     content = _content(staged)
     memory = _memory(staged)
     target = None
     if content:
         when = max(at, memory.created_at) if at is not None else memory.created_at
         target = _reflection(
-            maker, key, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
+            builder, key, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
         )
-    return maker.item(
+    return builder.item(
         "reflection",
         f"{key}/0/{staged.id}",
-        [Source(staged, *_notes(staged, content, maker.options.reflection_words))],
+        [Source(staged, *_notes(staged, content, builder.options.reflection_words))],
         "directives and suggestions that are in a text already" if content else _NO_TEXT,
         target,
         scope_key=key,
-        shard=maker.shard_name(key, (memory.shard_id,)),
-        user_id=maker.scope(key).user_id,
+        shard=builder.shard_name(key, (memory.shard_id,)),
+        user_id=builder.scope(key).user_id,
     )
 
 
@@ -213,23 +217,23 @@ class _Places:
 
 
 def _waiting(
-    maker: Maker, key: str, place: str, staged: V1StagedDocument, times: int, spread: int
+    builder: ItemBuilder, key: str, place: str, staged: V1StagedDocument, times: int, spread: int
 ) -> V1Item:
     content = _content(staged)
-    scope = maker.scope(key)
-    notes = _notes(staged, content, maker.options.reflection_words, times=times)
+    scope = builder.scope(key)
+    notes = _notes(staged, content, builder.options.reflection_words, times=times)
     expected = ("directive", "directives") if scope.user_id else ("suggestion", "suggestions")
     target = None
     if content:
-        target = _reflection(maker, key, staged, content, id=_id(staged, key, spread))
-    return maker.item(
+        target = _reflection(builder, key, staged, content, id=_id(staged, key, spread))
+    return builder.item(
         "reflection",
         f"{key}/1/{place}/{staged.id}",
         [Source(staged, *notes, *_wrong_type(staged, *expected))],
         f"{expected[1]} that wait for their text" if content else _NO_TEXT,
         target,
         scope_key=key,
-        shard=maker.shard_name(key, (_memory(staged).shard_id,)),
+        shard=builder.shard_name(key, (_memory(staged).shard_id,)),
         user_id=scope.user_id,
     )
 
@@ -237,16 +241,16 @@ def _waiting(
 # -- episodes ------------------------------------------------------------------------------------
 
 
-def episodes(maker: Maker) -> Iterator[V1Item]:
+def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
     """Left behind and counted, or kept as reflections of their sessions."""
-    keep = maker.options.episodes == "keep"
-    since = maker.options.active_since
-    for staged in maker.stage.episodes(maker.agent_id):
+    keep = builder.options.episodes == "keep"
+    since = builder.options.active_since
+    for staged in builder.stage.episodes(builder.agent_id):
         memory = _memory(staged)
         content = _content(staged)
         target, notes, reason = None, list[Note](), "episodes"
         if keep:
-            notes = _notes(staged, content, maker.options.reflection_words)
+            notes = _notes(staged, content, builder.options.reflection_words)
             if not content:
                 reason = _NO_TEXT
             elif not memory.session_id:
@@ -254,13 +258,13 @@ def episodes(maker: Maker) -> Iterator[V1Item]:
             elif since is not None and memory.created_at < since:
                 reason = f"nothing new since {since:%Y-%m-%d}"
             else:
-                target = _episode(maker, staged, content)
-        yield maker.item("episode", staged.id, [Source(staged, *notes)], reason, target)
+                target = _episode(builder, staged, content)
+        yield builder.item("episode", staged.id, [Source(staged, *notes)], reason, target)
 
 
-def _episode(maker: Maker, staged: V1StagedDocument, content: str) -> V1Reflection:
+def _episode(builder: ItemBuilder, staged: V1StagedDocument, content: str) -> V1Reflection:
     memory = _memory(staged)
-    scope = Scope.session(maker.agent_id, memory.session_id)
+    scope = Scope.session(builder.agent_id, memory.session_id)
     return V1Reflection(
         reflection=Reflection(
             id=_id(staged, "session", 1),
@@ -269,20 +273,20 @@ def _episode(maker: Maker, staged: V1StagedDocument, content: str) -> V1Reflecti
             session_id=memory.session_id,
             content=content,
             formed_at=memory.created_at,
-            updated_at=_corrected_at(memory),
+            updated_at=_read_corrected_at(memory),
             source_message_ids=memory.message_ids,
         ),
-        word_limit=maker.word_limit(scope.kind),
+        word_limit=builder.word_limit(scope.kind),
     )
 
 
 # -- the rest ------------------------------------------------------------------------------------
 
 
-def leftovers(maker: Maker) -> Iterator[V1Item]:
+def leftovers(builder: ItemBuilder) -> Iterator[V1Item]:
     """What no list uses, and what cannot be used."""
-    for fate, staged in maker.stage.leftovers(maker.agent_id):
-        if fate == "absorbed" and maker.options.provenance:
+    for fate, staged in builder.stage.leftovers(builder.agent_id):
+        if fate == "absorbed" and builder.options.provenance:
             continue
         reason = _REASONS.get(fate)
         disposition = Disposition.LEFT_BEHIND
@@ -293,7 +297,7 @@ def leftovers(maker: Maker) -> Iterator[V1Item]:
             notes = tuple(_bad_notes(fate, staged))
         place = f"{staged.collection}/{staged.id}"
         source = Source(staged, *notes)
-        yield maker.item("leftover", place, [source], reason, disposition=disposition)
+        yield builder.item("leftover", place, [source], reason, disposition=disposition)
 
 
 def _bad_notes(fate: str, staged: V1StagedDocument) -> Iterator[Note]:

@@ -174,12 +174,12 @@ class Applier:
             for item in items
         ]
         results = self._apply_all([one for each in changes for one in each])
-        mine = self._made_by_this_run(results)
+        mine = self._find_own(results)
         done = []
         for item, own in zip(items, changes, strict=True):
             if own:
                 last = results[own[-1].id]
-                done.append(self._judged(item, last, own_before=last.change_id in mine))
+                done.append(self._judge(item, last, own_before=last.change_id in mine))
             elif item.target is not None:
                 done.append(Done(item, Outcome.LEFT_BEHIND, Forgotten.reason))
             else:
@@ -208,7 +208,7 @@ class Applier:
     def _set(self, changes: Sequence[Change]) -> ChangeSet:
         return ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
 
-    def _made_by_this_run(self, results: dict[str, ChangeResult]) -> set[str]:
+    def _find_own(self, results: dict[str, ChangeResult]) -> set[str]:
         """Of the changes that were made before, those that this run made before it was cut off."""
         if not self._maybe_mine:
             return set()
@@ -219,7 +219,7 @@ class Applier:
 
     # -- judging -----------------------------------------------------------------------------
 
-    def _judged(self, item: V1Item, result: ChangeResult, *, own_before: bool) -> Done:
+    def _judge(self, item: V1Item, result: ChangeResult, *, own_before: bool) -> Done:
         if result.status is ChangeStatus.APPLIED or own_before:
             return Done(item, moved(item))
         if result.status in _ALREADY:

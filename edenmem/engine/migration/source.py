@@ -12,7 +12,7 @@ import msgspec
 
 from edenmem.engine.migration import agent_items as text_items
 from edenmem.engine.migration import memory_items
-from edenmem.engine.migration.agent_items import KINDS, Maker
+from edenmem.engine.migration.agent_items import KINDS, ItemBuilder
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.models.changes import Actor, AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
@@ -128,7 +128,7 @@ Progress = Callable[[int, int], None]
 _STEP = 500
 
 #: What makes the items of each kind, in the order of `KINDS`.
-_STEPS: tuple[Callable[[Maker], Iterator[V1Item]], ...] = (
+_STEPS: tuple[Callable[[ItemBuilder], Iterator[V1Item]], ...] = (
     text_items.toggles,
     text_items.policies,
     text_items.texts,
@@ -164,7 +164,7 @@ def open_plan(
         canonical |= stage.canonical()
         reads = source.documents(canonical)
         if progress is not None:
-            reads = _counted(reads, progress, sum(counts.values()))
+            reads = _count(reads, progress, sum(counts.values()))
         stage.add(reads)
         stage.settle(merge=options.shards == "merge")
     except BaseException:
@@ -175,7 +175,7 @@ def open_plan(
     return StagedPlan(stage, options, source.location)
 
 
-def _counted(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[V1Read]:
+def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[V1Read]:
     done = 0
     for done, read in enumerate(reads, start=1):
         yield read
@@ -249,9 +249,9 @@ class StagedPlan:
             yield from dropwhile(lambda item: item.key <= after, items)
 
     def _items_of(self, agent_id: str, first: int) -> Iterator[V1Item]:
-        maker = Maker(self._stage, self._options, agent_id)
+        builder = ItemBuilder(self._stage, self._options, agent_id)
         steps = _STEPS[first:] if agent_id else _STEPS[-1:]
-        items = chain.from_iterable(step(maker) for step in steps)
+        items = chain.from_iterable(step(builder) for step in steps)
         if first or not agent_id:
             yield from items
             return

@@ -147,7 +147,7 @@ def verify(
     for items in batched(plan.items(), _BATCH):
         found = _Found(store, items)
         absent = [item for item in items if item.target is not None and not found.has(item)]
-        logged = _logged(store, absent, rounds)
+        logged = _find_logged(store, absent, rounds)
         gone = {item.key for item in absent}
         for item in items:
             rank = _rank(item)
@@ -190,7 +190,7 @@ def _rank(item: V1Item) -> int:
     }[item.disposition]
 
 
-def _logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[str, AuditEntry]:
+def _find_logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[str, AuditEntry]:
     """Key → the log's last entry on the item, of those that were moved at some time."""
     ids = {
         change_id(item, round): item.key for item in items for round in range(rounds.most(item) + 1)
