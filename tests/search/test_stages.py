@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.search.diversity import POOL_FACTOR, mmr
 from edenmem.search.ranking import Pool, ScoredFact, join, keep, rank_hits, top
-from edenmem.search.recency import recency
-from edenmem.search.reranking import rerank, shortlist
+from edenmem.search.stages import POOL_FACTOR, mmr, recency, rerank, shortlist
 from tests.support.vectors import random_unit, unit
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)

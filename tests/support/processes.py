@@ -45,7 +45,7 @@ _READ = (
     "edenmem.engine.factory",
     "edenmem.engine.formation.former",
     "edenmem.engine.consolidation.propagation",
-    "edenmem.engine.runtime.prompts",
+    "edenmem.engine.runtime.llm_session",
     "edenmem.engine.search.query_vectors",
     "edenmem.engine.context.recall",
     "edenmem.engine.scopes.references",

@@ -1,11 +1,15 @@
-"""Writing a file as a whole, or not at all."""
+"""Files that a command reads and writes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from edenmem.errors import ConflictError, InputError
 
@@ -38,3 +42,22 @@ def write_whole(path: Path, text: str, *, replace: bool = False) -> None:
     finally:
         with suppress(OSError):
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lines_of(file: str) -> Iterator[IO[bytes]]:
+    """The lines of a file or of stdin (``-``), as bytes: who reads them tells a bad one by its
+    number.
+
+    Raises:
+        InputError: the file cannot be opened.
+    """
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with contextlib.ExitStack() as opened:
+        try:
+            lines = opened.enter_context(Path(file).open("rb"))
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}") from error
+        yield lines

@@ -6,12 +6,29 @@ store, which compares versions as it writes.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from edenmem.errors import ConflictError, NotFoundError, UsageError
-from edenmem.models.changes import ChangeResult, ChangeStatus
+from edenmem.models.changes import Actor, AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.host import Agent, User
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
+
+
+def add_account(store: Store, account: Agent | User, *, actor: Actor, at: datetime) -> bool:
+    """Add an agent or a person to the host; False if the id or the username is taken.
+
+    Raises:
+        UsageError: the store cannot have such an account.
+    """
+    if reason := store.refusal(account):
+        raise UsageError(reason, hint="name the user who owns it: --owner USER")
+    change = AddAgent(agent=account) if isinstance(account, Agent) else AddUser(user=account)
+    (result,) = store.apply(ChangeSet(actor=actor, at=at, changes=(change,)))
+    return result.ok
+
 
 #: What to do after somebody else was first.
 CONFLICT_HINT = "look at what it says now and decide again"

@@ -1,26 +1,25 @@
-"""Facts: asked of the fast model, which sees the conversation and no memory, and then checked.
-
-What comes back is a proposal. A scope that was not offered takes nothing, and what it would have
-taken is never moved to another one; a statement that is too long is cut with "…"; of too many the
-first are kept. Whatever is left out is told as a decision ``REJECTED`` with the reason.
-"""
+"""What a model extracts from a transcript: facts and reflections, screened."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from edenmem.engine.formation.formation_input import Material, NewFact
+from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.formation.screening import normal, rejection_reason, tidy
-from edenmem.engine.runtime.answers import ExtractedFact, FactsAnswer
-from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.prompts import render
+from edenmem.engine.runtime.answers import (
+    ExtractedFact,
+    FactsAnswer,
+    ReflectionItem,
+    ReflectionsAnswer,
+)
+from edenmem.engine.runtime.llm_session import Asker, render
 from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
 
 
@@ -97,3 +96,89 @@ def _prompt_words(material: Material, settings: FormationSettings) -> str:
     )
     wishes = "\n".join(quota.instructions for quota in material.quotas.for_facts)
     return normal(f"{system}\n{wishes}")
+
+
+class Reflections(msgspec.Struct, frozen=True):
+    """What may be kept, broad to narrow, and what was refused."""
+
+    kept: tuple[NewReflection, ...] = ()
+    rejected: tuple[Decision, ...] = ()
+
+
+async def extract_reflections(
+    asker: Asker, material: Material, facts: Sequence[NewFact], settings: FormationSettings
+) -> Reflections:
+    """Ask for reflections, if any scope takes them.
+
+    Raises:
+        ProviderError: no valid answer was to be had.
+    """
+    quotas = material.quotas.for_reflections
+    if not quotas:
+        return Reflections()
+    answer = await asker.ask(
+        "reflections",
+        ReflectionsAnswer,
+        model=material.quotas.slow_model,
+        scopes=quotas,
+        facts=[fact.content for fact in facts],
+        reflection_words=settings.reflection_words,
+        **material.prompt_values,
+    )
+    return screen_reflections(answer, material, facts, settings)
+
+
+def screen_reflections(
+    answer: ReflectionsAnswer,
+    material: Material,
+    facts: Iterable[NewFact],
+    settings: FormationSettings,
+) -> Reflections:
+    """Check what a model proposed."""
+    kept: list[NewReflection] = []
+    rejected: list[Decision] = []
+    said = {normal(fact.content) for fact in facts}
+    for known in material.quotas.items:
+        said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
+        said.update(normal(line) for part in known.elsewhere for line in part.splitlines())
+    for name, quota, items in _by_quota(answer, material):
+        left = quota.max_reflections if quota else 0
+        personal = quota is not None and quota.kind in (ScopeKind.USER, ScopeKind.SESSION)
+        for item in items:
+            content = tidy(item.content, settings.reflection_words)
+            why = rejection_reason(content, orders=personal)
+            if why is None and normal(content) in said:
+                why = "said already"
+            if why is None and quota is None:
+                why = f"{name} takes no reflections here"
+            if why is None and left == 0:
+                why = f"too many reflections for {name}"
+            if why is None and quota is not None:
+                left -= 1
+                said.add(normal(content))
+                kept.append(NewReflection(quota.scope, content, item.private))
+            else:
+                reason = f"reflection: {why}"
+                rejected.append(Decision(content=content, action="REJECTED", reason=reason))
+    return Reflections(tuple(kept), tuple(rejected))
+
+
+def _by_quota(
+    answer: ReflectionsAnswer, material: Material
+) -> Iterator[tuple[str, ScopeQuota | None, list[ReflectionItem]]]:
+    """Each part of an answer with the quota that it is for, broad to narrow."""
+    find = material.quotas.find
+
+    def taking(kind: str, shard: str | None = None) -> ScopeQuota | None:
+        quota = find(kind, shard)
+        return quota if quota is not None and quota.max_reflections else None
+
+    yield "the agent scope", taking("agent"), answer.agent
+    merged: dict[ScopeQuota | None, list[ReflectionItem]] = {}
+    for part in answer.shards:
+        merged.setdefault(taking("shard", part.shard), []).extend(part.reflections)
+    for quota, items in merged.items():
+        yield (f"shard {quota.scope.owner!r}" if quota else "an unknown shard"), quota, items
+    yield "the group scope", taking("group"), answer.group
+    yield "the user scope", taking("user"), answer.user
+    yield "the session scope", taking("session"), answer.session

@@ -12,14 +12,16 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan
-from edenmem.engine.formation.extraction import Facts, extract_facts, screen_facts
-from edenmem.engine.formation.formation_input import Material, Origin
-from edenmem.engine.formation.quotas import ScopeQuota, gather_quotas
-from edenmem.engine.formation.reflections import (
+from edenmem.engine.formation.extraction import (
+    Facts,
     Reflections,
+    extract_facts,
     extract_reflections,
+    screen_facts,
     screen_reflections,
 )
+from edenmem.engine.formation.formation_input import Material, Origin
+from edenmem.engine.formation.quotas import ScopeQuota, gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, transcribe
 from edenmem.engine.runtime.answers import SingleAnswer

@@ -2,7 +2,7 @@
 
 Each message starts at the left with its time and its speaker; every further line of it is
 indented, so that nobody's message can pretend to hold another one's. The fence around the whole
-is put there when a prompt is rendered (`edenmem.engine.runtime.prompts`).
+is put there when a prompt is rendered (`edenmem.engine.runtime.llm_session`).
 """
 
 from __future__ import annotations

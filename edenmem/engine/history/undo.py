@@ -18,16 +18,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from itertools import islice, takewhile
+from typing import Any
 
 import msgspec
 
-from edenmem.engine.history.steps import UndoOutcome, UndoStep
-from edenmem.engine.history.undo_state import UndoState
-from edenmem.errors import NotFoundError
-from edenmem.memory import plan
+from edenmem.embed.protocol import Embedder
+from edenmem.engine.edits.editor import NO_VECTOR
+from edenmem.engine.embeddings.status import misfit_notice
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import NotFoundError, ProviderError
+from edenmem.memory import Needs, State, fold, needs, plan
 from edenmem.memory.effect import Effect
-from edenmem.memory.inverse import Inverse, invert
+from edenmem.memory.inverse import (
+    Inverse,
+    Past,
+    inverse_needs,
+    invert,
+    past_needs,
+    versions_needed,
+)
 from edenmem.memory.inverse import undo_id as undo_id
 from edenmem.memory.outcome import plain
 from edenmem.models.changes import (
@@ -40,7 +51,229 @@ from edenmem.models.changes import (
     ReviseFact,
 )
 from edenmem.models.ids import utc_now
+from edenmem.models.memory import Fact, content_hash
+from edenmem.models.records import HistoryEntry
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
+
+
+class UndoOutcome(StrEnum):
+    """What became of one entry, or would."""
+
+    PLANNED = "planned"  # nothing was written: it can be done
+    DONE = "done"
+    ALREADY = "already"  # what it did is not so any more
+    REFUSED = "refused"
+
+
+class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry on its way back.
+
+    Attributes:
+        entry: What was asked for.
+        outcome: What became of it.
+        undo_id: The id of the entry that takes it back.
+        of: What is taken back if that is another: the latest entry that made the same change again.
+        before: The target as it is, without its vector.
+        after: The target as it is afterwards; None where it goes, or nothing is known of it.
+        why: What is the matter, where it is refused or there is nothing to do.
+        in_the_way: Later entries of the target, newest first.
+        more: How many more of them there are.
+        forced: Whether they were overruled.
+        forceable: Whether they can be.
+        notices: What a person should know.
+    """
+
+    entry: AuditEntry
+    outcome: UndoOutcome
+    undo_id: str
+    of: AuditEntry | None = None
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    why: str = ""
+    in_the_way: tuple[AuditEntry, ...] = ()
+    more: int = 0
+    forced: bool = False
+    forceable: bool = False
+    notices: tuple[str, ...] = ()
+
+
+def without_vector(steps: Iterable[UndoStep]) -> dict[str, str]:
+    """Fact id → text, of the facts that came back without a vector."""
+    return {
+        step.entry.target_id: str(step.after["content"])
+        for step in steps
+        if step.outcome is UndoOutcome.DONE
+        and step.entry.target_type == "fact"
+        and step.after is not None
+        and not step.after.get("embedding_model")
+    }
+
+
+async def give_vectors(
+    store: Store, settings: Settings, embedder: Embedder | None, facts: dict[str, str]
+) -> str:
+    """Make vectors of these texts; "", or what a person should know if there are none now.
+
+    A provider that is down keeps nobody from an undo: the facts are found by their words.
+    """
+    if embedder is None:
+        return NO_VECTOR
+    notice = await in_thread(misfit_notice, store, settings, embedder.model)
+    if notice:
+        return notice
+    texts: Sequence[str] = list(facts.values())
+    try:
+        embedding = await embedder.embed(texts)
+    except ProviderError as error:
+        return f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
+    vectors = {
+        fact_id: (content_hash(content), vector)
+        for (fact_id, content), vector in zip(facts.items(), embedding.vectors, strict=True)
+    }
+    await in_thread(store.set_vectors, vectors, model=embedder.model)
+    return ""
+
+
+_MISSING = object()
+
+
+class UndoState:
+    """The state and the past of one page; with ``keep``, of a dry run, which writes nothing.
+
+    A dry run of a million entries must not hold all of their documents: of what it would have
+    removed only the ids stay when a page is done.
+    """
+
+    def __init__(self, store: Store, *, keep: bool) -> None:
+        self._store = store
+        self._keep = keep
+        self._folded = State()
+        self._grown: dict[Scope, int] = {}
+        self._versions: dict[Scope, tuple[HistoryEntry, ...]] = {}
+        self.state = State()
+        self.past = Past()
+        self._expected: dict[str, Change] = {}
+
+    def load(self, entries: Sequence[AuditEntry], at: datetime) -> None:
+        """Load what a page needs: to invert its entries, and to plan what takes them back."""
+        self.state, self.past = State(), Past(grown=self._grown if self._keep else {})
+        self._load_past(entries)
+        self._load_state(inverse_needs(entries, self.past), at)
+        self._load_versions(versions_needed(entries, self.state))
+        found = (invert(entry, self.state, self.past, at=at).change for entry in entries)
+        self._expected = {change.id: change for change in found if change is not None}
+        self._load_state(needs(self._expected.values()), at)
+
+    def load_for(self, change: Change, at: datetime) -> None:
+        """Load what else a change needs, if earlier ones of the page made it another one."""
+        if self._expected.get(change.id) != change:
+            self._load_state(needs([change]), at)
+
+    def fold(self, effect: Effect) -> None:
+        """Let the next entry see what an effect does."""
+        fold(self.state, effect)
+        self.past.fold(effect)
+        if self._keep:
+            self._remember(effect)
+
+    def _load_state(self, wanted: Needs, at: datetime) -> None:
+        left = self.state.missing(wanted)
+        if not left:
+            return
+        if self._keep:
+            self.state.take(_part(self._folded, left))
+            left = self.state.missing(left)
+        loaded = self._store.load_state(left, at=at)
+        for (scope, digest), fact_id in loaded.owners.items():
+            folded = self._folded.facts.get(fact_id or "", _MISSING)
+            if folded is None or (
+                isinstance(folded, Fact) and (folded.home, folded.hash) != (scope, digest)
+            ):
+                loaded.owners[scope, digest] = None
+        self.state.take(loaded)
+
+    def _remember(self, effect: Effect) -> None:
+        """Keep of an effect what later pages can meet with."""
+        folded = self._folded
+        fold(folded, effect)
+        folded.answers.clear()  # no entry of a run is taken back twice
+        for version in effect.versions:
+            if version.target_type == "fact" and version.action == "delete" and version.version < 2:
+                folded.heads.pop(("fact", version.target_id), None)  # it has no earlier life
+            elif version.absorbed_ids:
+                self._versions[version.scope] = (*self._versions.get(version.scope, ()), version)
+        for write in effect.writes:
+            if isinstance(write.old, Fact):  # that its text is free follows from ``facts``
+                key = (write.old.home, write.old.hash)
+                if folded.owners.get(key, _MISSING) is None:
+                    del folded.owners[key]
+
+    # -- the past ----------------------------------------------------------------------------
+
+    def _load_past(self, entries: Sequence[AuditEntry]) -> None:
+        wanted = past_needs(entries)
+        for entry in wanted.snapshots:
+            assert entry.scope is not None
+            history = self._store.history("fact", entry.target_id, scope=entry.scope)
+            snapshots = [each for each in history if each.snapshot is not None]
+            own = [each for each in snapshots if each.change_id == entry.id] or snapshots
+            if own and own[-1].snapshot is not None:
+                self.past.snapshots[entry.id] = own[-1].snapshot
+        self._load_versions(wanted.versions)
+        for scope, since in wanted.reverts.items():
+            self.past.reverts[scope] = self._reverts(scope, since)
+        for scope in wanted.contents:
+            self.past.contents[scope] = self._count(scope)
+
+    def _load_versions(self, scopes: set[Scope]) -> None:
+        for scope in scopes - self.past.versions.keys():
+            history = self._store.history("consolidation", "", scope=scope)
+            self.past.versions[scope] = (*history, *self._versions.get(scope, ()))
+
+    def _reverts(self, scope: Scope, since: datetime) -> tuple[tuple[datetime, int], ...]:
+        """When versions of a scope's text were taken back, and which."""
+        reverts = [
+            entry
+            for entry in self._store.audit(
+                scope=scope, actions=["revert_consolidation"], since=since
+            )
+            if entry.undoes
+        ]
+        undone = self._store.audit_entries([each.undoes for each in reverts if each.undoes])
+        return tuple(
+            (each.at, int((undone[each.undoes].after or {}).get("version", 0)))
+            for each in reverts
+            if each.undoes in undone and undone[each.undoes].action == "write_consolidation"
+        )
+
+    def _count(self, scope: Scope) -> int:
+        """How many facts and reflections a scope has."""
+        facts = self._store.facts(FactFilter(scopes=(scope,)))
+        return sum(1 for _ in facts) + sum(1 for _ in self._store.reflections([scope]))
+
+
+def _part(state: State, wanted: Needs) -> State:
+    """What a state knows of what is wanted, in containers of its own."""
+    found = State()
+    for name in wanted.__struct_fields__:
+        known, mine = getattr(state, name), getattr(found, name)
+        for key in getattr(wanted, name):
+            if key in known:
+                mine[key] = known[key]
+    for key in wanted.heads:
+        if key in state.origins:
+            found.origins[key] = state.origins[key]
+    for scope in wanted.buffers | wanted.texts:
+        if scope in state.moved:
+            found.moved[scope] = dict(state.moved[scope])
+    for key in wanted.used:
+        if key in state.grown:
+            found.grown[key] = dict(state.grown[key])
+    return found
+
 
 #: Entries whose targets are loaded together, and whose inverses are applied together.
 PAGE = 500

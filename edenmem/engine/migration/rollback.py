@@ -14,8 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.history.steps import UndoOutcome, UndoStep
-from edenmem.engine.history.undo import PAGE, Undoer, chains_of
+from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.reports import KeptChange, RollbackReport
 from edenmem.engine.migration.run import held
 from edenmem.errors import NotFoundError

@@ -1,11 +1,80 @@
-"""The questions of one piece of work to a language model, and what they cost together."""
+"""Prompts: one template file for each task in ``edenmem/prompts``, with a system and a user block.
+
+Whatever people, agents or tools wrote goes into a template through the filter ``fenced``, which
+puts it between two lines that carry a token made at random for this one prompt. The text was
+written before the token existed, so nothing in it can close the fence.
+
+=============  ====================================================================================
+task           values
+=============  ====================================================================================
+facts          conversation, now, agent, speakers, scopes, shards, max_facts, fact_words
+reflections    conversation, now, agent, speakers, scopes, shards, memory, facts, limits,
+               reflection_words
+single         all of the two above
+dedup          now, facts (number, content, neighbours (number, content, formed_at)), fact_words
+merge          now, facts (number, content, formed_at), fact_words
+consolidate    now, kind, owner, current, reflections ((formed_at, content) oldest first),
+               instructions (None if there are none), word_limit
+shorten        text, words, word_limit
+recall         conversation, now, agent
+propagate      now, source, target, instructions (None if there are none), memory (of the target),
+               reflections ((number, content)), reflection_words
+=============  ====================================================================================
+"""
 
 from __future__ import annotations
 
-from edenmem.engine.runtime.prompts import render
+import secrets
+from datetime import datetime
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+
 from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
+from edenmem.models.ids import as_utc
+from edenmem.text import clean
+
+
+def render(task: str, /, **values: object) -> tuple[str, str]:
+    """The system and the user text of a task's prompt.
+
+    Raises:
+        jinja2.UndefinedError: a value that the template names is missing.
+        jinja2.TemplateNotFound: there is no such task.
+    """
+    template = _environment().get_template(f"{task}.md.j2")
+    context = template.new_context({**values, "fence_token": secrets.token_hex(8)})
+    system, user = ("".join(template.blocks[name](context)) for name in ("system", "user"))
+    return system.strip(), user.strip()
+
+
+def moment(value: datetime) -> str:
+    """A time as every prompt writes it, to the minute and with its zone."""
+    return f"{as_utc(value):%Y-%m-%d %H:%M} UTC"
+
+
+@pass_context
+def _fence(context: Context, text: str, name: str) -> str:
+    token = context["fence_token"]
+    return f"<<<{name} {token}>>>\n{clean(str(text)).strip()}\n<<<end of {name} {token}>>>"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(  # noqa: S701 - prompts are plain text; data is fenced, not escaped
+        loader=PackageLoader("edenmem", "prompts"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,  # they are part of the program
+    )
+    environment.filters["fenced"] = _fence
+    environment.filters["moment"] = moment
+    return environment
 
 
 class Asker:

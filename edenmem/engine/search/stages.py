@@ -18,13 +18,12 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.rerank import RERANKER_HINT
 from edenmem.rerank.protocol import Reranker
-from edenmem.search.diversity import mmr as choose_diverse
-from edenmem.search.diversity import narrow
 from edenmem.search.ranking import Pool, keep, top
-from edenmem.search.recency import recency as prefer_recent
 from edenmem.search.recipes import Recipe, Stage
-from edenmem.search.reranking import rerank as by_relevance
-from edenmem.search.reranking import shortlist
+from edenmem.search.stages import mmr as choose_diverse
+from edenmem.search.stages import narrow, shortlist
+from edenmem.search.stages import recency as prefer_recent
+from edenmem.search.stages import rerank as by_relevance
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import Store
 

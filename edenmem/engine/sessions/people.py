@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from edenmem.engine.edits.accounts import add_account
+from edenmem.engine.edits.checks import add_account
 from edenmem.errors import ConflictError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, User

@@ -37,9 +37,8 @@ from edenmem.store.protocol.integrity import Integrity
 from edenmem.store.protocol.migration import Migrations
 from edenmem.store.protocol.planning import Planning
 from edenmem.store.protocol.statistics import Statistics
-from edenmem.store.protocol.switch import ModelSwitches
+from edenmem.store.protocol.vectors import ModelSwitches, Vectors
 from edenmem.store.protocol.vectors import VectorCount as VectorCount
-from edenmem.store.protocol.vectors import Vectors
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 

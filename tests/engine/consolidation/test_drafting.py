@@ -13,7 +13,7 @@ from edenmem.engine.consolidation.draft import (
     prompt_values,
     validate_draft,
 )
-from edenmem.engine.runtime.prompts import render
+from edenmem.engine.runtime.llm_session import render
 from edenmem.models.scope import Scope, ScopeKind
 from tests.support.builders import NOW, make_reflection
 

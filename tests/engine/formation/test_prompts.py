@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.runtime import answers
-from edenmem.engine.runtime.prompts import render
+from edenmem.engine.runtime.llm_session import render
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW
 from tests.support.llm import HOSTILE

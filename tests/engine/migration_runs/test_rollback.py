@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.history import undo
-from edenmem.engine.history.steps import UndoOutcome
+from edenmem.engine.history.undo import UndoOutcome
 from edenmem.engine.migration.rollback import roll_back, undo_run
 from edenmem.engine.migration.verification import verify
 from edenmem.errors import ConflictError, NotFoundError

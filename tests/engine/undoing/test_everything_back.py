@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.history import undo
-from edenmem.engine.history.steps import UndoOutcome, UndoStep
-from edenmem.engine.history.undo import Undoer
+from edenmem.engine.history.undo import Undoer, UndoOutcome, UndoStep
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.engine.undoing.days import DEEDS, Day, remembered

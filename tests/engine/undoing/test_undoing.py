@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edenmem.engine.history.steps import UndoOutcome
-from edenmem.engine.history.undo import Undoer, undo_id
+from edenmem.engine.history.undo import Undoer, UndoOutcome, undo_id
 from edenmem.engine.history.why import fact_why, text_why
 from edenmem.errors import NotFoundError, StoreError
 from edenmem.models.changes import RemoveFact, RepairBuffer, ReviseFact

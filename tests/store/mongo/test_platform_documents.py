@@ -28,7 +28,7 @@ from bson import (
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from edenmem.cli.terminal.data import to_data, to_json
-from edenmem.engine.edits.accounts import add_account
+from edenmem.engine.edits.checks import add_account
 from edenmem.engine.formation.transcript import Cast, transcribe
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import ConfigError, InputError, UsageError

@@ -10,8 +10,12 @@ from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.data.forgetting_mentions import MentionReview
-from edenmem.cli.commands.data.forgetting_views import ReceiptFile, show_plan, show_report
+from edenmem.cli.commands.data.forgetting_views import (
+    MentionReview,
+    ReceiptFile,
+    show_plan,
+    show_report,
+)
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.engine.erasure.reports import MentionMode
 from edenmem.errors import ExitCode, UsageError

@@ -19,7 +19,7 @@ from edenmem.cli.commands.indexes.backfill_views import (
 )
 from edenmem.cli.commands.indexes.switch_views import comparison_data, print_comparison, standing
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import ConfigError, EdenmemError, ExitCode, UsageError
 

@@ -16,7 +16,7 @@ from edenmem.cli.commands.memory.change_views import action_words, show_change, 
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import ago
-from edenmem.engine.history.steps import UndoOutcome, UndoStep
+from edenmem.engine.history.undo import UndoOutcome, UndoStep
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
@@ -312,7 +312,7 @@ def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoSt
 
 def _give_vectors(run: Invocation, found: list[UndoStep]) -> str:
     """Give facts their vectors; what a person should know if there are none now."""
-    from edenmem.engine.history.vectors import give_vectors, without_vector
+    from edenmem.engine.history.undo import give_vectors, without_vector
 
     facts = without_vector(found)
     if not facts:

@@ -96,7 +96,7 @@ def add(
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
     edenmem agent add mira --owner lena --no-user-memory
     """
-    from edenmem.engine.edits.accounts import add_account
+    from edenmem.engine.edits.checks import add_account
 
     run = invocation(ctx)
     agent = Agent(

@@ -11,7 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport

@@ -89,7 +89,7 @@ def add(
     \b
     edenmem user add lena
     """
-    from edenmem.engine.edits.accounts import add_account
+    from edenmem.engine.edits.checks import add_account
 
     run = invocation(ctx)
     user = User(

@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.lines import lines_of
+from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ExitCode, UsageError
 

@@ -11,7 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.work.cold_rounds import one_round
+from edenmem.cli.commands.work.cold_views import one_round
 from edenmem.cli.commands.work.schedule import (
     cold_job,
     crontab_line,

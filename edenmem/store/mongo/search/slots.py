@@ -50,7 +50,7 @@ class SlotPart(Connected):
         return {}
 
     def vector_switch(self) -> VectorSwitch | None:
-        """See `edenmem.store.protocol.switch.ModelSwitches.vector_switch`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.vector_switch`."""
         found = self._collection(names.SWITCH).find_one({"_id": SWITCH_ID})
         switch = None if found is None else _switch_from(found)
         self._known_switch = (time.monotonic(), switch)
@@ -97,7 +97,7 @@ class SlotPart(Connected):
         return settings.embedding_storage
 
     def platform_model(self, model: str) -> str:
-        """See `edenmem.store.protocol.switch.ModelSwitches.platform_model`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.platform_model`."""
         if self._settings.other_model_beside_platform or model == _PLATFORM_MODEL:
             return ""
         if not self._is_beside_platform():

@@ -39,7 +39,7 @@ _VECTORS = {OWN.field: 1, OWN.model: 1, STAGED.field: 1, STAGED.model: 1, STAGED
 
 
 class SwitchPart(SearchPart, StalenessPart):
-    """See `edenmem.store.protocol.switch.ModelSwitches`."""
+    """See `edenmem.store.protocol.vectors.ModelSwitches`."""
 
     # -- where it stands ---------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class SwitchPart(SearchPart, StalenessPart):
         return self._collection(names.SWITCH)
 
     def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
-        """See `edenmem.store.protocol.switch.ModelSwitches.begin_switch`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.begin_switch`."""
         try:
             self._switches.insert_one(switch_document(switch))
         except DuplicateKeyError:
@@ -79,7 +79,7 @@ class SwitchPart(SearchPart, StalenessPart):
     def move_switch(
         self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
     ) -> bool:
-        """See `edenmem.store.protocol.switch.ModelSwitches.move_switch`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.move_switch`."""
         fields: Document = {"phase": after}
         if after == "switched":
             fields["switched_at"] = at
@@ -88,7 +88,7 @@ class SwitchPart(SearchPart, StalenessPart):
         return self._switches.update_one(there, {"$set": fields}) > 0
 
     def end_switch(self, model: str) -> bool:
-        """See `edenmem.store.protocol.switch.ModelSwitches.end_switch`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.end_switch`."""
         self._known_switch = None
         ended = {"$in": ["clearing", "abandoning"]}
         return self._switches.delete_one({"_id": SWITCH_ID, "model": model, "phase": ended})
@@ -96,7 +96,7 @@ class SwitchPart(SearchPart, StalenessPart):
     # -- its index ---------------------------------------------------------------------------
 
     def switch_index(self) -> IndexState | None:
-        """See `edenmem.store.protocol.switch.ModelSwitches.switch_index`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.switch_index`."""
         switch = self.vector_switch()
         if switch is None or not switch.is_staged(switch.model):
             return None
@@ -105,7 +105,7 @@ class SwitchPart(SearchPart, StalenessPart):
         return state_of(_index_of(switch), self._staged_index())
 
     def drop_switch_index(self) -> bool:
-        """See `edenmem.store.protocol.switch.ModelSwitches.drop_switch_index`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.drop_switch_index`."""
         if not self._facts.answers_search():
             return True
         found = self._staged_index()
@@ -116,7 +116,7 @@ class SwitchPart(SearchPart, StalenessPart):
         return self._staged_index() is None
 
     def finds_vectors(self, model: str) -> bool:
-        """See `edenmem.store.protocol.switch.ModelSwitches.finds_vectors`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.finds_vectors`."""
         search, switch = self._search, self.vector_switch()
         if not isinstance(search, AtlasSearch) or switch is None:
             return True
@@ -155,7 +155,7 @@ class SwitchPart(SearchPart, StalenessPart):
     # -- its vectors -------------------------------------------------------------------------
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
-        """See `edenmem.store.protocol.switch.ModelSwitches.vectors_of`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.vectors_of`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(fact_ids)]
         found = {
             str(document["_id"]): vector_in(document, model)
@@ -164,7 +164,7 @@ class SwitchPart(SearchPart, StalenessPart):
         return {fact_id: vector for fact_id, vector in found.items() if vector is not None}
 
     def settle_vectors(self) -> Iterator[int]:
-        """See `edenmem.store.protocol.switch.ModelSwitches.settle_vectors`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.settle_vectors`."""
         switch = self.vector_switch()
         if switch is None or switch.phase not in ("settling", "clearing"):
             return
@@ -175,7 +175,7 @@ class SwitchPart(SearchPart, StalenessPart):
                 self._last_written[OWN.index] = [page[-1]["_id"]]
 
     def clear_staged(self) -> Iterator[int]:
-        """See `edenmem.store.protocol.switch.ModelSwitches.clear_staged`."""
+        """See `edenmem.store.protocol.vectors.ModelSwitches.clear_staged`."""
         switch = self.vector_switch()
         if switch is None or switch.phase not in ("clearing", "abandoning"):
             return

@@ -26,7 +26,7 @@ _PAGE = 200
 
 
 class Switching(Part):
-    """See `edenmem.store.protocol.switch.ModelSwitches`."""
+    """See `edenmem.store.protocol.vectors.ModelSwitches`."""
 
     def platform_model(self, model: str) -> str:
         return ""

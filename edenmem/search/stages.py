@@ -1,18 +1,37 @@
-"""Maximal marginal relevance: not the same thing ten times."""
+"""The stages that may follow fusion: recency, diversity, and the order of a reranker."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edenmem.models.search import SCORE_DECIMALS
-from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit
+from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit, rank_hits
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:
+    """(1 − ``weight``) · score + ``weight`` · exp(−age / ``days``), in [0, 1].
+
+    ``ages`` are in days since a fact was made or last corrected; one in the future counts as now.
+    """
+    old = before(pool)
+    hits = []
+    for hit in pool.hits:
+        age = max(0.0, ages[hit.fact_id])
+        fresh = math.exp(-age / days)
+        score = min(1.0, (1.0 - weight) * hit.score + weight * fresh)
+        hit = msgspec.structs.replace(hit, score=score)
+        figures = {"age_days": age, "recency": fresh, "weight": weight, **old[hit.fact_id]}
+        hits.append(explain_hit(hit, "recency", score=score, threshold=None, **figures))
+    return rank_hits("recency", hits, pool.cuts)
+
 
 #: The best so many times ``top_k`` are chosen from; what ranks lower is not relevant enough.
 POOL_FACTOR = 3
@@ -91,3 +110,38 @@ def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
 
 def _cut(hit: ScoredFact, why: str) -> Cut:
     return Cut(fact_id=hit.fact_id, stage="mmr", why=why, explain=hit.explain)
+
+
+def shortlist(pool: Pool, *, depth: int) -> Pool:
+    """The best ``depth`` hits: what the model is given to read."""
+    total = len(pool.hits)
+    late = tuple(
+        Cut(
+            fact_id=hit.fact_id,
+            stage="rerank",
+            why=f"rank {rank} of {total}, the best {depth} are read again",
+            explain=hit.explain,
+        )
+        for rank, hit in enumerate(pool.hits[depth:], depth + 1)
+    )
+    return Pool(hits=pool.hits[:depth], cuts=pool.cuts + late)
+
+
+def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, model: str) -> Pool:
+    """The hits by their ``scores`` alone, in [0, 1]; those below ``floor`` are cut.
+
+    Raises:
+        KeyError: a hit has no score.
+    """
+    old = before(pool)
+    hits, cuts = [], []
+    for hit in pool.hits:
+        score = scores[hit.fact_id]
+        figures = {"score": score, "threshold": floor, "model": model, **old[hit.fact_id]}
+        hit = explain_hit(msgspec.structs.replace(hit, score=score), "rerank", **figures)
+        if floor is not None and score < floor:
+            why = f"relevance {score:.3f} is below {floor:g}"
+            cuts.append(Cut(fact_id=hit.fact_id, stage="rerank", why=why, explain=hit.explain))
+        else:
+            hits.append(hit)
+    return rank_hits("rerank", hits, (*pool.cuts, *cuts))
