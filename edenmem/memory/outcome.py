@@ -51,7 +51,7 @@ def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
         model = msgspec.structs.replace(model, embedding=None)
     fields: dict[str, Any] = msgspec.to_builtins(model)
     fields.pop("embedding", None)
-    return fields
+    return {name: list(each) if type(each) is tuple else each for name, each in fields.items()}
 
 
 def audit(

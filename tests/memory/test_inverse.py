@@ -147,7 +147,7 @@ def test_a_fact_that_others_said_again_is_theirs_too(memory: Memory) -> None:
     assert not memory.invert(added).differs
     again = memory.invert(memory.entries[undo_id(heard.id)])
     assert isinstance(again.change, ReviseFact)
-    assert again.change.source_message_ids == heard.after["source_message_ids"][-1:]  # type: ignore[index]
+    assert list(again.change.source_message_ids) == heard.after["source_message_ids"][-1:]  # type: ignore[index]
 
 
 def test_a_fact_comes_back_whole_and_above_its_tombstone(memory: Memory) -> None:

@@ -230,7 +230,7 @@ def edit_line(
     elif report.action == "set_agent_toggles":
         target += f": {toggles(after)}"
     if report.result is not None and report.result.status is ChangeStatus.DUPLICATE:
-        return f"kept {target}"
+        return f"{'would keep' if report.dry_run else 'kept'} {target}"
     if report.action == "none":
         return f"{target}: nothing to do"
     return f"would {would} {target}" if report.dry_run else f"{done} {target}"

@@ -76,7 +76,8 @@ class EditRoad:
         check_result(result, target_type)
         before, after = (entry.before, entry.after) if entry is not None else (None, None)
         if result.status is ChangeStatus.DUPLICATE:
-            gone = f", and {before['id']} was removed in its favour" if before else ""
+            was = "would be" if dry_run else "was"
+            gone = f", and {before['id']} {was} removed in its favour" if before else ""
             notices = (f"the scope has this fact already: {result.target_id}{gone}",)
             after = plain(await in_thread(self._store.fact, result.target_id))
         return EditReport(
@@ -86,7 +87,7 @@ class EditRoad:
             before=before,
             after=after,
             dry_run=dry_run,
-            result=None if dry_run else result,
+            result=result,
             notices=notices,
         )
 

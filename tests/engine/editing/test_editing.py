@@ -137,7 +137,6 @@ class TestAddFact:
         before = documents(world.store)
         report = await editor.add_fact(world.of_user, "Anna has a cat.", dry_run=True)
         assert report.dry_run
-        assert report.result is None
         assert report.after is not None
         assert documents(world.store) == before
         assert not embedder.calls
@@ -310,7 +309,15 @@ class TestEditFact:
     ) -> None:
         """Known failure 22: the old fact goes and the new one is not there."""
         old, there = world.fact("Anna lives in Lisbon."), world.fact("Anna lives in Porto.")
+        dry = await editor.edit_fact(old.id, there.content, expected_version=1, dry_run=True)
+        assert dry.notices[0].endswith(f"and {old.id} would be removed in its favour")
+        assert world.stored(old.id) == old
         report = await editor.edit_fact(old.id, there.content, expected_version=1)
+        assert (dry.target_id, dry.before, dry.after) == (
+            report.target_id,
+            report.before,
+            report.after,
+        )
         assert report.result is not None
         assert report.result.status is ChangeStatus.DUPLICATE
         assert report.target_id == there.id
