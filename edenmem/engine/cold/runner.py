@@ -453,7 +453,7 @@ class _Run:
             self._ending.trouble(error, session, agent_id)
             return False
         self.tally.count("consolidations", sum(text.outcome == "written" for text in texts))
-        self._tell_failed(session, agent_id, texts)
+        self._report_failed(session, agent_id, texts)
         # What failed without an answer is tried again by the next run. What a model was paid for
         # and did wrong is not: it would be every ten minutes. The next formation tries it again.
         return all(text.outcome != "failed" or text.usage for text in texts)
@@ -476,9 +476,9 @@ class _Run:
         if any(report.outcome == "applied" for report in reports):
             self._ending.all_is_well()
         for report in reports:
-            self._tell_failed(session, agent_id, report.consolidations)
+            self._report_failed(session, agent_id, report.consolidations)
 
-    def _tell_failed(
+    def _report_failed(
         self, session: Session, agent_id: str, texts: Sequence[ConsolidationReport]
     ) -> None:
         for text in texts:

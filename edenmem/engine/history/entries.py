@@ -12,7 +12,7 @@ _WHAT: dict[AuditKey, str] = {
 }
 
 
-def logged_id(store: Store, key: AuditKey, text: str) -> str:
+def find_logged_id(store: Store, key: AuditKey, text: str) -> str:
     """The whole id of an entry, of what was changed (even if it is gone), or of a run.
 
     Raises:

@@ -199,11 +199,11 @@ def target_scope(item: V1Item) -> Scope | None:
 def reason_of(item: V1Item) -> str:
     """What the audit keeps of where a change came from: documents, why, and the fields that v2 has
     no place for."""
-    parts = [f"from {named(item.sources)}", item.reason, item.extra]
+    parts = [f"from {format_sources(item.sources)}", item.reason, item.extra]
     return "; ".join(filter(None, parts))
 
 
-def named(sources: Sequence[V1Ref]) -> str:
+def format_sources(sources: Sequence[V1Ref]) -> str:
     """The documents, for people; of many only the first."""
     shown = [f"{ref.collection}/{ref.id}" for ref in sources[:_NAMED_SOURCES]]
     more = len(sources) - len(shown)
@@ -244,7 +244,8 @@ def text_changes(
     for place, earlier in enumerate(text.earlier):
         step = WriteConsolidation(
             id=change_id(item, round, f"earlier {place}"),
-            reason=f"from {named((earlier.source,))}; replaced by a later text of the same owner",
+            reason=f"from {format_sources((earlier.source,))};"
+            " replaced by a later text of the same owner",
             scope=text.scope,
             expected_version=version,
             as_version=earlier.version,
@@ -269,11 +270,11 @@ def text_changes(
     return changes
 
 
-def moved(item: V1Item) -> Outcome:
+def classify_moved(item: V1Item) -> Outcome:
     """The outcome of an item that was moved."""
     return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
 
 
-def unmoved(item: V1Item) -> Outcome:
+def classify_unmoved(item: V1Item) -> Outcome:
     """The outcome of an item that has no target."""
     return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND

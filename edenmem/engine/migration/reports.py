@@ -31,7 +31,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     embed: bool = False
     batch_size: int = 500
 
-    def kept(self) -> dict[str, Any]:
+    def to_ledger(self) -> dict[str, Any]:
         """What the ledger keeps: all that says what the run makes."""
         own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.v1))
         return {**own, "on_conflict": self.on_conflict, "condense": self.condense}

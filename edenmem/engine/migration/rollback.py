@@ -16,7 +16,7 @@ import msgspec
 
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.reports import KeptChange, RollbackReport
-from edenmem.engine.migration.run import held
+from edenmem.engine.migration.run import hold_lease
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id, utc_now
@@ -54,7 +54,7 @@ def undo_run(
     if found is None:
         yield from steps
         return
-    with held(store, actor, clock):
+    with hold_lease(store, actor, clock):
         begun = _begin(store, found, actor, clock())
         outcomes: Counter[UndoOutcome] = Counter()
         for step in steps:

@@ -30,10 +30,10 @@ from edenmem.engine.migration.items import (
     Outcome,
     Rounds,
     changes_of,
-    moved,
-    named,
+    classify_moved,
+    classify_unmoved,
+    format_sources,
     text_changes,
-    unmoved,
 )
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
@@ -57,7 +57,7 @@ LEASE = timedelta(minutes=1)
 
 
 @contextmanager
-def held(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Iterator[None]:
+def hold_lease(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Iterator[None]:
     """Keep other migrations out while the body is at work. Blocks.
 
     Raises:
@@ -183,7 +183,7 @@ class Applier:
             elif item.target is not None:
                 done.append(Done(item, Outcome.LEFT_BEHIND, Forgotten.reason))
             else:
-                done.append(Done(item, unmoved(item)))
+                done.append(Done(item, classify_unmoved(item)))
         return done
 
     def _apply_all(self, changes: list[Change]) -> dict[str, ChangeResult]:
@@ -221,7 +221,7 @@ class Applier:
 
     def _judge(self, item: V1Item, result: ChangeResult, *, own_before: bool) -> Done:
         if result.status is ChangeStatus.APPLIED or own_before:
-            return Done(item, moved(item))
+            return Done(item, classify_moved(item))
         if result.status in _ALREADY:
             return Done(item, Outcome.ALREADY)
         match item.target:
@@ -264,7 +264,7 @@ class Applier:
         own = results[changes[-1].id]
         if own.ok:
             how = f"v2 had a text of its own ({self._on_conflict})" if standing.strip() else ""
-            return Done(item, moved(item), how)
+            return Done(item, classify_moved(item), how)
         return Done(item, Outcome.KEPT, f"v2's text changed meanwhile: {own.detail}")
 
 
@@ -287,7 +287,7 @@ def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | 
     """The run of the same source with the same options that was not finished, if there is one."""
     for run in store.migration_runs():
         unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
-        if unfinished and run.source == source and run.options == options.kept():
+        if unfinished and run.source == source and run.options == options.to_ledger():
             return run
     return None
 
@@ -337,7 +337,7 @@ class V1Runner:
             StoreError: the database cannot be used; the ledger says how far the run came, and the
                 same call goes on there.
         """
-        with held(self._store, self._actor, self._clock):
+        with hold_lease(self._store, self._actor, self._clock):
             run = await in_thread(self._begin)
             work = _Run(self, run)
             try:
@@ -362,7 +362,7 @@ class V1Runner:
                 actor=msgspec.structs.replace(self._actor, run_id=run_id),
                 started_at=now,
                 updated_at=now,
-                options=self._options.kept(),
+                options=self._options.to_ledger(),
                 documents=dict(self._plan.totals),
             )
         run = msgspec.structs.replace(run, total=self._plan.item_total(), error="")
@@ -464,7 +464,7 @@ class _Run:
             counts[outcome] = counts.get(outcome, 0) + 1
             if each.outcome in _TOLD and len(problems) < KEPT_PROBLEMS:
                 reason = each.detail or each.item.reason
-                problems.append(RunProblem(source=named(each.item.sources), reason=reason))
+                problems.append(RunProblem(source=format_sources(each.item.sources), reason=reason))
         self._put(
             counts=counts,
             problems=tuple(problems),

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
-from edenmem.engine.migration.items import Forgotten, Rounds, change_id, named
+from edenmem.engine.migration.items import Forgotten, Rounds, change_id, format_sources
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import Unaccounted, Verification
 from edenmem.errors import ConflictError
@@ -164,7 +164,9 @@ def verify(
                         reason = f"no {item.kind} of it"
                         if entry is not None:
                             reason += " any more, and the log does not say why"
-                        missing.append(Unaccounted(source=named(item.sources), reason=reason))
+                        missing.append(
+                            Unaccounted(source=format_sources(item.sources), reason=reason)
+                        )
             _count(seen, item.sources, rank)
         looked += len(items)
         tell(looked)

@@ -161,7 +161,7 @@ def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasSe
 def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
     now = 0.0
     search = AtlasSearch(
-        store._facts, store._together, storage="array", max_seconds=1, clock=lambda: now
+        store._facts, store._run_all, storage="array", max_seconds=1, clock=lambda: now
     )
     add_facts(store, embedded())
     assert search.text(MINE, ["bees"], limit=1)[0]
@@ -190,7 +190,7 @@ def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> 
         def aggregate(self, pipeline: list[Any], **options: Any) -> Any:
             raise ExecutionTimeout("operation exceeded time limit", 50)
 
-    search = AtlasSearch(Collection(Slow(), "x"), store._together, storage="array", max_seconds=1)
+    search = AtlasSearch(Collection(Slow(), "x"), store._run_all, storage="array", max_seconds=1)
     with pytest.raises(StoreError, match="in time"):
         search.text(MINE, ["bees"], limit=1)
     with pytest.raises(StoreError, match="in time"):

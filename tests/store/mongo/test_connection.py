@@ -269,6 +269,6 @@ def test_an_unreachable_server_is_waited_for_once() -> None:
         store.info()
 
     with pytest.raises(StoreError, match="cannot reach"):
-        store._together([call] * 40)
+        store._run_all([call] * 40)
     store.close()
     assert begun <= 8

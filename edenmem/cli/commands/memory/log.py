@@ -127,14 +127,14 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
 
 
 def _entry(run: Invocation, text: str) -> AuditEntry:
-    from edenmem.engine.history.entries import logged_id
+    from edenmem.engine.history.entries import find_logged_id
 
-    found = run.store.audit_entry(logged_id(run.store, "entry", text))
+    found = run.store.audit_entry(find_logged_id(run.store, "entry", text))
     assert found is not None
     return found
 
 
 def _id(run: Invocation, key: Any, text: str | None) -> str | None:
-    from edenmem.engine.history.entries import logged_id
+    from edenmem.engine.history.entries import find_logged_id
 
-    return None if text is None else logged_id(run.store, key, text)
+    return None if text is None else find_logged_id(run.store, key, text)

@@ -34,14 +34,14 @@ def fact_why(
     edenmem fact why 65f3a1b2
     """
     from edenmem.engine.history import why
-    from edenmem.engine.history.entries import logged_id
+    from edenmem.engine.history.entries import find_logged_id
     from edenmem.errors import NotFoundError
 
     run = invocation(ctx)
     try:
         fact_id = run.resolver.fact_id(fact)
     except NotFoundError:  # it may be gone, and known to the log alone
-        fact_id = logged_id(run.store, "target", fact)
+        fact_id = find_logged_id(run.store, "target", fact)
     found = why.fact_why(run.store, fact_id)
     if run.out.is_data:
         run.out.objects([to_data(found)])

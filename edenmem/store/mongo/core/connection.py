@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 DEFAULT_DATABASE = "eden"
 
 #: Queries that one reader's request asks at the same time.
-_TOGETHER = 8
+_AT_ONCE = 8
 
 
 def _lenient(client: Any, name: str) -> Any:
@@ -178,7 +178,7 @@ class Connected:
 
     # -- several queries at once -------------------------------------------------------------
 
-    def _together(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
+    def _run_all(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """The calls' results in order, all under way at once: the time of one round trip.
 
         When one fails, those that wait for a thread are not begun: with a server that cannot be
@@ -188,7 +188,7 @@ class Connected:
             return [call() for call in calls]
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="edenmem-mongo")
+                self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="edenmem-mongo")
             pool = self._pool
         failed: list[BaseException] = []
 
@@ -217,5 +217,5 @@ class Connected:
         def reader(filter: Filter) -> Callable[[], list[Document]]:
             return lambda: list(collection.find(filter, projection, sort=sort, limit=limit))
 
-        for documents in self._together([reader(filter) for filter in filters]):
+        for documents in self._run_all([reader(filter) for filter in filters]):
             yield from documents

@@ -138,7 +138,7 @@ class IndexPart(SlotPart, SchemaPart):
         """See `edenmem.store.protocol.indexes.Indexes.search_trial`."""
         self._need_search()
         return Trial(
-            self._collection, self._together, max_seconds=self._settings.search_timeout_seconds
+            self._collection, self._run_all, max_seconds=self._settings.search_timeout_seconds
         )
 
     # -- ordinary ones -----------------------------------------------------------------------
@@ -153,7 +153,7 @@ class IndexPart(SlotPart, SchemaPart):
         existing = dict(
             zip(
                 collections,
-                self._together([self._collection(name).indexes for name in collections]),
+                self._run_all([self._collection(name).indexes for name in collections]),
                 strict=True,
             )
         )

@@ -19,7 +19,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.indexes.search_definitions import state_of
-from edenmem.store.mongo.search.atlas_search import AtlasSearch, Together
+from edenmem.store.mongo.search.atlas_search import AtlasSearch, RunAll
 
 _PREFIX = "edenmem_trial_"
 
@@ -30,7 +30,7 @@ class Trial:
     def __init__(
         self,
         collection: Callable[[str], Collection],
-        together: Together,
+        run_all: RunAll,
         *,
         max_seconds: float,
     ) -> None:
@@ -38,7 +38,7 @@ class Trial:
         self._collection = collection(self._name)
         forms: tuple[Literal["array", "bindata"], ...] = ("array", "bindata")
         self._searches = {
-            form: AtlasSearch(self._collection, together, storage=form, max_seconds=max_seconds)
+            form: AtlasSearch(self._collection, run_all, storage=form, max_seconds=max_seconds)
             for form in forms
         }
         self._made = False

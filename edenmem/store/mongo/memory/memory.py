@@ -63,7 +63,7 @@ class MemoryPart(Connected):
             for owner in group_filters(scopes, fact_fields)
             for walk in (self._newest_corrected, self._newest_formed)
         ]
-        walks = (iter(facts) for facts in self._together(calls))
+        walks = (iter(facts) for facts in self._run_all(calls))
         return list(islice(_recent_first(walks), limit))
 
     def _newest_formed(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:

@@ -111,7 +111,7 @@ _MOST_WORDS = 64
 #: The score of a vector with itself, but for rounding.
 _SAME = 0.9999
 
-Together = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
+RunAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
 
 
 class _Index(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class AtlasSearch:
 
     Args:
         facts: The collection.
-        together: Runs calls at the same time.
+        run_all: Runs calls at the same time.
         storage: The form in which query vectors are sent, which is that of the stored ones.
         max_seconds: The server gives up a query after this.
         vector_index: The name of the index of facts by meaning.
@@ -138,7 +138,7 @@ class AtlasSearch:
     def __init__(
         self,
         facts: Collection,
-        together: Together,
+        run_all: RunAll,
         *,
         storage: Literal["array", "bindata"],
         max_seconds: float,
@@ -148,7 +148,7 @@ class AtlasSearch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts = facts
-        self._together = together
+        self._run_all = run_all
         self._storage = storage
         self._max_seconds = max_seconds
         self._vector_index = vector_index
@@ -186,7 +186,7 @@ class AtlasSearch:
             partial(self._nearest, index, vector, min(limit, _MOST), exact, slot)
             for vector in vectors
         ]
-        lists = self._together(calls)
+        lists = self._run_all(calls)
         if not any(lists):
             self._index_for_vectors(filter, model, lengths, slot, again=True)
             self._check_models(filter, model, slot)
@@ -239,7 +239,7 @@ class AtlasSearch:
             return [[] for _ in queries]
         clauses = text_filter(filter)
         index = self._index_for_text(clauses)
-        lists = self._together(
+        lists = self._run_all(
             [partial(self._matching, index, clauses, query, min(limit, _MOST)) for query in queries]
         )
         if not any(lists):

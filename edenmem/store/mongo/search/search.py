@@ -148,7 +148,7 @@ class SearchPart(ReferencesPart):
             return self._chosen[1]  # with what it knows of its indexes
         return AtlasSearch(
             self._facts,
-            self._together,
+            self._run_all,
             storage=self._settings.embedding_storage,
             max_seconds=self._settings.search_timeout_seconds,
             vector_index=self._settings.vector_index,

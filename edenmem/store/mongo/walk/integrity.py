@@ -93,7 +93,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         """See `edenmem.store.protocol.integrity.Integrity.people_of`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(session_ids)]
         documents = list(self._find_all(self._sessions, filters, {"users": 1, "agents": 1}))
-        wrote = self._together(
+        wrote = self._run_all(
             [partial(self.senders, str(document["_id"])) for document in documents]
         )
         accounts: dict[str, set[str]] = {}
