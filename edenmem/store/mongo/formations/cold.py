@@ -224,7 +224,7 @@ class ColdPart(Connected):
             at = codec.moment(newest.get("createdAt")) or newest["_id"].generation_time
             return f"{count}:{newest['_id']}", as_utc(at)
 
-        return self._together([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
+        return self._run_all([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
 
 
 def _build_note(seen: str, activity: datetime | None) -> Document:
