@@ -140,6 +140,7 @@ def test_nothing_to_do_is_exit_0_and_says_so_in_a_pipe_without_a_bar(cold: Cold)
     assert "\x1b" not in result.out
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     cold.add("quiet")
     result = cold.cli.on_terminal("cold", "run", env=cold.env)
@@ -148,6 +149,7 @@ def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     assert "1 range of 4 messages" in result.out
 
 
+@pytest.mark.slow
 def test_quiet_leaves_the_bar_out(cold: Cold) -> None:
     cold.add("quiet")
     result = cold.cli.on_terminal("cold", "run", "--quiet", env=cold.env)

@@ -48,6 +48,7 @@ async def numbers(embedder: LocalEmbedder, *texts: str) -> Any:
     return np.stack([np.frombuffer(vector, "<f4") for vector in embedding.vectors])
 
 
+@pytest.mark.slow
 async def test_paraphrases_are_nearer_than_anything_unrelated(embedder: LocalEmbedder) -> None:
     facts = await numbers(embedder, *FACTS)
     questions = await numbers(
@@ -91,6 +92,7 @@ async def test_what_is_longer_than_the_model_reads_counts_by_its_beginning(
     assert np.allclose(long, longer, atol=1e-6)
 
 
+@pytest.mark.slow
 async def test_every_script_has_a_vector(embedder: LocalEmbedder) -> None:
     vectors = await numbers(embedder, "🙂", "مرحبا", "東京に住んでいます", "\ud800x", "[/red]")
     assert np.isfinite(vectors).all()
@@ -101,6 +103,7 @@ async def test_no_texts(embedder: LocalEmbedder) -> None:
     assert (embedding.vectors, embedding.usage) == ((), ())
 
 
+@pytest.mark.slow
 async def test_many_at_once_and_never_in_the_event_loops_thread() -> None:
     threads: list[threading.Thread] = []
 

@@ -221,6 +221,7 @@ def test_what_cannot_be_built_skips_the_rest_and_is_removed(
     assert trials(store) == []
 
 
+@pytest.mark.slow
 def test_documents_that_never_appear_are_a_failure(
     store: MongoStore, atlas: AtlasServer, time: Time
 ) -> None:
@@ -231,6 +232,7 @@ def test_documents_that_never_appear_are_a_failure(
     assert trials(store) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_otherwise_is_found_out(
     store: MongoStore, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:

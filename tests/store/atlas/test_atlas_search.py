@@ -141,6 +141,7 @@ def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> Non
     assert ids(words(bare)) == [fact.id]
 
 
+@pytest.mark.slow
 def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded())
 
@@ -158,6 +159,7 @@ def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasSe
     assert looks() == before + 1
 
 
+@pytest.mark.slow
 def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
     now = 0.0
     search = AtlasSearch(
@@ -171,6 +173,7 @@ def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
         search.text(MINE, ["bees"], limit=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
 def test_nothing_is_not_believed_of_an_index_that_is_gone(
     store: MongoStore, search: Any, name: str
@@ -244,6 +247,7 @@ def test_exact_search_is_asked_for_as_such(store: MongoStore, atlas: AtlasServer
     assert "numCandidates" not in stage
 
 
+@pytest.mark.slow
 def test_no_vector_comes_back_and_the_server_has_a_limit_of_time(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
@@ -258,6 +262,7 @@ def test_no_vector_comes_back_and_the_server_has_a_limit_of_time(
         assert command["maxTimeMS"] == 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["array", "bindata"])
 def test_both_forms_of_vectors_are_found_and_asked_for(
     store: MongoStore, atlas: AtlasServer, storage: str
@@ -276,6 +281,7 @@ def test_both_forms_of_vectors_are_found_and_asked_for(
         other.close()
 
 
+@pytest.mark.slow
 def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoStore) -> None:
     fact = embedded()
     add_facts(store, fact)
@@ -283,6 +289,7 @@ def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoSt
     assert ids(near(store)) == ids(words(store)) == [fact.id]
 
 
+@pytest.mark.slow
 def test_a_long_query_is_its_words_each_once(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded())
     many = " ".join(f"word{n}" for n in range(5000))
@@ -323,6 +330,7 @@ def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
     assert fact.id in ids(words(store))
 
 
+@pytest.mark.slow
 def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
@@ -375,6 +383,7 @@ def test_an_edit_is_searchable_late_too(
     assert fact.id in ids(words(store, after))
 
 
+@pytest.mark.slow
 def test_a_vector_of_the_text_before_is_not_that_of_the_fact(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
@@ -389,6 +398,7 @@ def test_a_vector_of_the_text_before_is_not_that_of_the_fact(
         pass
 
 
+@pytest.mark.slow
 def test_what_lags_is_no_other_model(store: MongoStore, atlas: AtlasServer) -> None:
     atlas.lag = 1000
     add_facts(
@@ -405,6 +415,7 @@ def test_waiting_for_what_never_comes_is_an_error(bare: MongoStore) -> None:
     assert not bare.is_searchable(new_id())
 
 
+@pytest.mark.slow
 def test_a_fact_without_a_vector_is_searchable_by_its_words(store: MongoStore) -> None:
     fact = add_fact(store, ANNA, "Anna keeps bees.")
     assert store.is_searchable(fact.id)

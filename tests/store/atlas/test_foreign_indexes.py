@@ -20,6 +20,9 @@ from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_facts
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
+
 AGENT = new_id()
 ANNA, EVERYBODY = Scope.user(AGENT, new_id()), Scope.agent(AGENT)
 VECTOR, TEXT = "fact_vector_index_prod", "fact_text_index_prod"
