@@ -23,7 +23,7 @@ READS = {
     "aggregate",
     "distinct",
     "count",
-    "estimated_count",
+    "estimate_count",
     "indexes",
     "answers_search",
     "search_indexes",
