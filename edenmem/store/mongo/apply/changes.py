@@ -46,7 +46,7 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         """See `edenmem.store.protocol.store.Store.apply`."""
-        self._demand_transactions()
+        self._demand_ready()
         self._demand_keys(keys_for(changes.changes))
         self._switch()  # read before a transaction rather than in it
         results: list[ChangeResult] = []

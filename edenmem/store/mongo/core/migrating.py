@@ -33,6 +33,8 @@ from edenmem.store.mongo.core.filters import Filter, id_parts
 _SCHEMA, _DATA = "schema", "data"
 #: A process that takes steps shows often that it lives, and is given up for dead after this.
 _SCHEMA_LEASE = timedelta(minutes=2)
+#: The step that finishes what was written without transactions.
+_TRANSACTIONS = 12
 
 
 def _all(prefix: str) -> Filter:
@@ -42,6 +44,8 @@ def _all(prefix: str) -> Filter:
 
 class MigratingPart(Connected):
     """See `edenmem.store.protocol.migration.Migrations`."""
+
+    _has_schema = False
 
     @property
     def _ledger(self) -> Collection:
@@ -75,6 +79,7 @@ class MigratingPart(Connected):
     def migrate_down(self, to: int) -> Sequence[str]:
         """See `edenmem.store.protocol.migration.Migrations.migrate_down`."""
         self._demand_writable()
+        self._has_schema = False
         with self._at_work_on_schema():
             had = self._read_applied()
             steps = [s for s in migrations.migrations() if s.number > to and s.name in had]
@@ -86,6 +91,29 @@ class MigratingPart(Connected):
                     step.down("mongo", self._database)
                 self._ledger.delete_one({"_id": f"schema/{step.name}"})
         return [step.name for step in reversed(steps)]
+
+    def _demand_schema(self) -> None:
+        """Demand that the database is of a schema that this edenmem writes; the answer is kept.
+
+        Raises:
+            StoreError: a newer edenmem migrated it, or changes of an older one are pending in it.
+        """
+        if self._has_schema:
+            return
+        numbers = {int(each["number"]) for each in self._ledger.find(_all("schema"))}
+        name = f"the database {self._database.name} at {self.location}"
+        if numbers and max(numbers) > migrations.newest():
+            raise StoreError(
+                f"{name} was migrated by a newer edenmem: schema {max(numbers)}, and this one "
+                f"knows {migrations.newest()}",
+                hint="install a newer edenmem",
+            )
+        if numbers and _TRANSACTIONS not in numbers:
+            raise StoreError(
+                f"{name} is of an older schema: {max(numbers)}",
+                hint="stop every older edenmem, then run 'edenmem migrate up'",
+            )
+        self._has_schema = True
 
     def _demand_writable(self) -> None:
         if self._settings.read_only:

@@ -23,9 +23,9 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import BATCH, Document, Sort
-from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import IN_LIMIT, owner_fields, policy_id
+from edenmem.store.mongo.core.migrating import MigratingPart
 
 _T = TypeVar("_T")
 
@@ -112,7 +112,7 @@ def revision_update(scope: Scope) -> UpdateOne:
     )
 
 
-class TransactionsPart(Connected):
+class TransactionsPart(MigratingPart):
     """Runs transactions."""
 
     _has_transactions = False
@@ -127,7 +127,7 @@ class TransactionsPart(Connected):
             DuplicateKeyError, BulkWriteError: pymongo's; a unique index refused a document.
             StoreError: whatever else went wrong, or the server has no transactions.
         """
-        self._demand_transactions()
+        self._demand_ready()
         stripe = randbelow(STRIPES)
         with translate_errors(self.location), self._database.client.start_session() as session:
             database = self._database
@@ -138,6 +138,11 @@ class TransactionsPart(Connected):
                 read_preference=ReadPreference.PRIMARY,
             )
         return found
+
+    def _demand_ready(self) -> None:
+        """Demand all without which nothing is written; before a model is paid, too."""
+        self._demand_transactions()
+        self._demand_schema()
 
     def _demand_transactions(self) -> None:
         """Demand that the store may be written to, and that the server has transactions.

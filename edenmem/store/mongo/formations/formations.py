@@ -49,6 +49,7 @@ class FormationsPart(ProgressPart):
 
     def claim(self, formation: Formation) -> bool:
         """See `edenmem.store.protocol.store.Store.claim`."""
+        self._demand_ready()
         self._demand_keys(CLAIM_KEYS)
         self._storage()  # before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)

@@ -13,6 +13,7 @@ from edenmem.store.common import migrations
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.core.errors import translate_errors
+from edenmem.store.mongo.core.transactions import TransactionsPart
 from edenmem.store.mongo.indexes.fact_key import (
     REPLACE,
     FactKeyPart,
@@ -25,7 +26,7 @@ from edenmem.store.mongo.indexes.fact_key import (
 from edenmem.store.protocol.store import StoreInfo
 
 
-class SchemaPart(FactKeyPart):
+class SchemaPart(TransactionsPart, FactKeyPart):
     """Describes the database and creates the indexes that are missing; drops none."""
 
     def info(self) -> StoreInfo:
@@ -76,8 +77,9 @@ class SchemaPart(FactKeyPart):
 
         Raises:
             StoreError: stored duplicates keep a unique index from being created, or a sharded
-                collection does. Nothing was dropped then.
+                collection does. Nothing was dropped then. Or the server is a standalone one.
         """
+        self._demand_transactions()
         said = [f"migration {name}" for name in self._first_steps()]
         if said:
             self.migrate_up()

@@ -87,6 +87,8 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
         """See `edenmem.store.protocol.backup.Backups.load`."""
+        if not dry_run:
+            self._demand_ready()
         put: Callable[[Sequence[Record], bool], Answers] = getattr(self, f"_load_{kind.value}")
         answers = put(records, dry_run)
         return [answers[place] for place in range(len(records))]

@@ -1,0 +1,371 @@
+"""Transactions: what makes the driver run one again, what guards the reads of one, and where there
+are none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.changes import AddAgent, AddFact, Change, ChangeStatus, RemoveAgent, RemoveFact
+from edenmem.models.forgetting import Forgetting, block
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.common import migrations
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.apply import changes as applying
+from edenmem.store.mongo.apply.changes import portions
+from edenmem.store.mongo.core.filters import policy_id
+from tests.store.mongo.conftest import OpenMongo
+from tests.store.mongo.faults import WrappedDatabase
+from tests.support.builders import (
+    NOW,
+    ago,
+    change_set,
+    make_agent,
+    make_fact,
+    make_formation,
+    make_messages,
+    make_session,
+)
+from tests.support.memory import add_fact, facts_of
+from tests.support.vectors import random_unit
+
+SCOPE = Scope.user(new_id(), new_id())
+
+
+@contextmanager
+def failing(uri: str, commands: list[str], times: int = 1, **data: Any) -> Iterator[None]:
+    """A server on which these commands fail so many times."""
+    with MongoClient[Any](uri) as client:
+
+        def set_point(mode: Any, **data: Any) -> None:
+            client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+
+        set_point({"times": times}, failCommands=commands, **data)
+        try:
+            yield
+        finally:
+            set_point("off")
+            client.admin.command("killAllSessions", [])  # a commit that failed so is open still
+
+
+def contents(store: MongoStore, scope: Scope = SCOPE) -> list[str]:
+    return sorted(fact.content for fact in facts_of(store, scope))
+
+
+# -- running again -------------------------------------------------------------------------------
+
+#: What goes wrong, and at which command. Afterwards the server has made it, or takes it again.
+TROUBLE: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "a write conflict": (
+        ["insert"],
+        {"errorCode": 112, "errorLabels": ["TransientTransactionError"]},
+    ),
+    "a lost connection": (["insert"], {"closeConnection": True}),
+    "a failover": (["update"], {"errorCode": 10107, "errorLabels": ["TransientTransactionError"]}),
+    "a commit whose answer is lost": (["commitTransaction"], {"closeConnection": True}),
+    "a failover at the commit": (
+        ["commitTransaction"],
+        {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLE)
+def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: str) -> None:
+    commands, data = TROUBLE[name]
+    twin = add_fact(mongo, SCOPE, "one")
+    # After a failover the driver looks for the new primary as often as this.
+    impatient = MongoStore(f"{mongo._uri}?heartbeatFrequencyMS=500", mongo._settings)
+    with closing(impatient), failing(mongo._uri, commands, **data):
+        results = impatient.apply(
+            change_set(
+                AddFact(fact=make_fact(SCOPE, "two")),
+                RemoveFact(scope=SCOPE, fact_id=twin.id, expected_version=1, at=NOW),
+            )
+        )
+    assert [result.status for result in results] == [ChangeStatus.APPLIED] * 2
+    assert contents(mongo) == ["two"]
+    assert len(list(mongo.audit())) == 3
+
+
+def test_what_cannot_succeed_is_an_error_and_leaves_nothing(mongo: MongoStore) -> None:
+    with failing(mongo._uri, ["insert"], errorCode=13), pytest.raises(StoreError, match="code 13"):
+        mongo.apply(change_set(AddFact(fact=make_fact(SCOPE))))
+    assert contents(mongo) == []
+    assert mongo.revisions([SCOPE]) == {SCOPE: 0}
+
+
+def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
+    facts = [make_fact(SCOPE, f"fact {n}") for n in range(5)]
+    with failing(mongo._uri, ["commitTransaction"], times=2, errorCode=388):
+        results = mongo.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    assert [result.target_id for result in results] == [fact.id for fact in facts]
+    assert len(contents(mongo)) == 5
+    with (
+        failing(mongo._uri, ["commitTransaction"], errorCode=388),
+        pytest.raises(StoreError, match="so much in one transaction"),
+    ):
+        mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
+
+
+def test_a_transaction_is_bounded() -> None:
+    vector = random_unit(1, 1536)
+    small = [AddFact(fact=make_fact(SCOPE, f"fact {n}")) for n in range(1200)]
+    large = [
+        msgspec.structs.replace(each, fact=msgspec.structs.replace(each.fact, embedding=vector))
+        for each in small
+    ]
+    assert [len(part) for part in portions(small)] == [500, 500, 200]
+    parts = list(portions(large))
+    assert [change for part in parts for change in part] == large
+    assert max(map(len, parts)) < 400  # of about 20 KB each
+    assert list(portions([])) == []
+
+
+# -- planned again -------------------------------------------------------------------------------
+
+
+def in_between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
+    """Let something happen once after what changes need was read, before anything is written."""
+    real, left = applying.plan_all, [work]
+
+    def planned(*args: Any, **options: Any) -> Any:
+        effects = real(*args, **options)
+        if left:
+            left.pop()()
+        return effects
+
+    monkeypatch.setattr(applying, "plan_all", planned)
+
+
+def test_a_twin_that_is_quicker_makes_it_a_duplicate(
+    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform's writes are guarded by the unique index alone."""
+    twin = add_fact(mongo, SCOPE, "the same")
+    raw = mongo._database.memory2_facts
+    document = raw.find_one_and_delete({})
+    in_between(monkeypatch, lambda: raw.insert_one(document))
+    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "the same"))))
+    assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, twin.id)
+
+
+def test_a_change_that_came_between_is_seen(
+    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_mongo(database=mongo._database.name)
+    fact = add_fact(mongo, SCOPE, "one")
+    removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
+    in_between(monkeypatch, lambda: other.apply(change_set(msgspec.structs.replace(removal))))
+    again = msgspec.structs.replace(removal, id=new_id())
+    (result,) = mongo.apply(change_set(again))
+    assert result.status is ChangeStatus.MISSING
+    assert len(list(mongo.audit(target_id=fact.id))) == 2
+
+
+# -- write skew ----------------------------------------------------------------------------------
+
+
+def forgetting(*scopes: Scope) -> Forgetting:
+    blocks = tuple(block("scope", scope.key) for scope in scopes)
+    return Forgetting(id=new_id(), kind="user", begun_at=NOW, blocks=blocks)
+
+
+def test_nothing_is_learned_of_whom_a_forgetting_began_meanwhile(
+    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A formation that read that nobody is being forgotten, and a forgetting that saw none of what
+    it learns, would both be made in one snapshot each."""
+    other = open_mongo(database=mongo._database.name)
+    in_between(monkeypatch, lambda: other.begin_forgetting(forgetting(SCOPE)))
+    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE)), at=ago(hours=1)))
+    assert (result.status, result.ok) == (ChangeStatus.CONFLICT, False)
+    assert "forgotten" in result.detail
+    assert contents(mongo) == []
+
+
+def test_a_forgetting_that_begins_sees_what_was_being_learned(
+    mongo: MongoStore, open_mongo: OpenMongo
+) -> None:
+    """The other order: the formation has written, and commits."""
+    other = open_mongo(database=mongo._database.name)
+    seen: list[list[str]] = []
+
+    def forget() -> None:
+        other.begin_forgetting(forgetting(SCOPE))
+        seen.append(contents(other))
+
+    thread = Thread(target=forget)
+
+    class Slow(MongoStore):
+        @property
+        def _database(self) -> Any:
+            return WrappedDatabase(super()._database, around)
+
+    def around(name: str, work: Callable[[], Any]) -> Any:
+        if name == "commit":
+            thread.start()
+        return work()
+
+    slow = Slow(mongo._uri, mongo._settings, client=mongo._client)
+    (result,) = slow.apply(change_set(AddFact(fact=make_fact(SCOPE, "just learned"))))
+    thread.join()
+    assert result.status is ChangeStatus.APPLIED
+    assert seen == [["just learned"]]
+
+
+def test_an_agent_that_comes_into_use_meanwhile_stays(
+    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_mongo(database=mongo._database.name)
+    agent = make_agent()
+    mongo.apply(change_set(AddAgent(agent=agent)))
+    learned = AddFact(fact=make_fact(Scope.user(agent.id, new_id())))
+    in_between(monkeypatch, lambda: other.apply(change_set(learned)))
+    (result,) = mongo.apply(change_set(RemoveAgent(agent_id=agent.id)))
+    assert result.status is ChangeStatus.CONFLICT
+    assert mongo.agent(agent.id) is not None
+    assert "has facts" in result.detail
+
+
+def test_of_two_agents_with_one_name_one_is_added(
+    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_mongo(database=mongo._database.name)
+    in_between(monkeypatch, lambda: other.add_agent(make_agent("eve")))
+    (result,) = mongo.apply(change_set(AddAgent(agent=make_agent("eve"))))
+    assert result.status is ChangeStatus.CONFLICT
+    assert len(list(mongo.agents())) == 1
+
+
+# -- servers -------------------------------------------------------------------------------------
+
+
+def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: MongoStore) -> None:
+    fact = add_fact(mongo, SCOPE, "one")
+    session = make_session()
+    mongo.put_session(session)
+    messages = make_messages(session, 2)
+    mongo.add_messages(session.id, messages)
+
+    class Admin:
+        def command(self, name: str) -> dict[str, Any]:
+            assert name == "hello"
+            return {"isWritablePrimary": True, "maxWireVersion": 21}
+
+    class Client:
+        admin = Admin()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(mongo._client, name)
+
+    class Database:
+        client = Client()
+
+        def __getitem__(self, name: str) -> Any:
+            return mongo._database[name]
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(mongo._database, name)
+
+    class Standalone(MongoStore):
+        @property
+        def _database(self) -> Any:
+            return Database()
+
+    store = Standalone(mongo._uri, mongo._settings, client=mongo._client)
+    assert contents(store) == ["one"]
+    assert [found.id for found in store.history("fact", fact.id)]
+    removal: Change = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
+    for write in (
+        lambda: store.apply(change_set(removal)),
+        lambda: store.claim(make_formation(session, messages)),
+        lambda: store.begin_forgetting(forgetting(SCOPE)),
+        lambda: store.add_agent(make_agent()),
+        store.initialise,
+    ):
+        with pytest.raises(StoreError, match="standalone") as caught:
+            write()
+        assert "--replSet" in (caught.value.hint or "")
+        assert "rs.initiate()" in (caught.value.hint or "")
+
+
+def test_a_database_of_another_schema_is_not_written(mongo: MongoStore, open_mongo: Any) -> None:
+    changes = change_set(AddFact(fact=make_fact(SCOPE)))
+    name = mongo._database.name
+    mongo.migrate_down(11)
+    with pytest.raises(StoreError, match="older schema: 11") as caught:
+        open_mongo(database=name).apply(changes)
+    assert "migrate up" in (caught.value.hint or "")
+    mongo.migrate_up()
+    ledger = mongo._database.memory2_migrations
+    newer = migrations.newest() + 1
+    ledger.insert_one({"_id": "schema/9999_later", "number": newer, "name": "9999_later"})
+    with pytest.raises(StoreError, match=f"newer edenmem: schema {newer}"):
+        open_mongo(database=name).apply(changes)
+    ledger.delete_one({"number": newer})
+    assert open_mongo(database=name).apply(changes)[0].ok
+
+
+def test_a_uri_that_reads_from_secondaries_writes_all_the_same(mongo: MongoStore) -> None:
+    uri = f"{mongo._uri}?readPreference=secondaryPreferred&w=1"
+    with closing(MongoStore(uri, mongo._settings)) as store:
+        add_fact(store, SCOPE, "one")
+        assert contents(store) == ["one"]
+
+
+def test_what_a_killed_client_held_is_free_when_its_time_is_over(
+    mongo: MongoStore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is open until the server's limit."""
+    add_fact(mongo, SCOPE, "one")
+    with MongoClient[Any](mongo._uri) as dead, dead.start_session() as session:
+        session.start_transaction()
+        policies = dead[mongo._database.name].memory2_policies
+        policies.update_one({"_id": policy_id(SCOPE)}, {"$inc": {"revision": 1}}, session=session)
+        late = time.time() + 61
+        server = request.getfixturevalue("_secantus")
+        monkeypatch.setattr(server.transactions, "_time", lambda: late)
+        add_fact(mongo, SCOPE, "two")
+    assert contents(mongo) == ["one", "two"]
+
+
+def test_the_tests_server_is_as_strict_as_mongod(mongo: MongoStore) -> None:
+    """It would let a transaction make indexes and collections, and count from metadata."""
+    raw = mongo._database
+    for work in (
+        lambda session: raw.memory2_facts.create_index("content", session=session),
+        lambda session: raw.create_collection("more", session=session),
+        lambda session: raw.command("count", "memory2_facts", session=session),
+        lambda session: list(raw.memory2_facts.aggregate([{"$search": {}}], session=session)),
+    ):
+        with mongo._client.start_session() as session:
+            session.start_transaction()
+            with pytest.raises(OperationFailure) as caught:
+                work(session)
+            assert caught.value.code == 263
+
+
+def test_conflicts_without_end_are_an_error(
+    mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fact = add_fact(mongo, SCOPE, "one")
+    monkeypatch.setattr(applying.Writer, "write", _raise_stale)
+    with pytest.raises(ConflictError, match="gave up after 3 conflicting writes"):
+        mongo.apply(
+            change_set(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
+        )
+
+
+def _raise_stale(*_: Any) -> None:
+    raise applying.Stale
