@@ -19,8 +19,8 @@ _KEPT_FOR_RETRIES = 256
 
 #: Commands that leave a database as it is, and those that change documents of one collection. What
 #: any other does to a database is not known here.
-_READING = {"aggregate", "count", "dbStats", "distinct", "explain", "find", "getMore", "killCursors"}
-_READING |= {"endSessions", "hello", "listCollections", "listIndexes", "ping"}
+_READING = {"aggregate", "count", "distinct", "explain", "find", "getMore", "killCursors"}
+_READING |= {"dbStats", "endSessions", "hello", "listCollections", "listIndexes", "ping"}
 _WRITING = {"delete", "findAndModify", "insert", "update"}
 #: As many databases rest before one is used again, so that what a killed process had sent has come.
 _RESTING = 4
