@@ -2,14 +2,19 @@
 
 Pure functions over the changes of `edenmem.models.changes`. A store loads what `needs` names into a
 `State`, once for a batch; `plan` says what each change does, as an `Effect`, and `fold` lets the
-next one see it; the store writes the effects. A dry run is the same without the write. May import
-models, errors and text, and nothing else.
+next one see it; the store writes the effects. A dry run is the same without the write. `invert`
+finds the change that takes an entry of the log back. May import models, errors and text, and
+nothing else.
 """
 
 from edenmem.memory.effect import Effect as Effect
 from edenmem.memory.effect import Model as Model
 from edenmem.memory.effect import Touch as Touch
 from edenmem.memory.effect import Write as Write
+from edenmem.memory.inverse import Inverse as Inverse
+from edenmem.memory.inverse import Past as Past
+from edenmem.memory.inverse import invert as invert
+from edenmem.memory.inverse import undo_id as undo_id
 from edenmem.memory.outcome import VOID as VOID
 from edenmem.memory.outcome import plain as plain
 from edenmem.memory.outcome import version_id as version_id

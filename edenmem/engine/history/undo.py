@@ -100,44 +100,53 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-def without_vector(steps: Iterable[UndoStep]) -> dict[str, str]:
-    """Fact id → text, of the facts that came back without a vector."""
-    return {
-        step.entry.target_id: str(step.after["content"])
-        for step in steps
-        if step.outcome is UndoOutcome.DONE
-        and step.entry.target_type == "fact"
-        and step.after is not None
-        and not step.after.get("embedding_model")
-    }
-
-
-async def give_vectors(
-    store: Store, settings: Settings, embedder: Embedder | None, facts: dict[str, str]
-) -> str:
-    """Make vectors of these texts; "", or what a person should know if there are none now.
-
-    A provider that is down keeps nobody from an undo: the facts are found by their words.
-    """
-    if embedder is None:
-        return NO_VECTOR
-    notice = await in_thread(misfit_notice, store, settings, embedder.model)
-    if notice:
-        return notice
-    texts: Sequence[str] = list(facts.values())
-    try:
-        embedding = await embedder.embed(texts)
-    except ProviderError as error:
-        return f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
-    vectors = {
-        fact_id: (content_hash(content), vector)
-        for (fact_id, content), vector in zip(facts.items(), embedding.vectors, strict=True)
-    }
-    await in_thread(store.set_vectors, vectors, model=embedder.model)
-    return ""
-
-
+#: Texts that are embedded at once.
+_TEXTS = 100
 _MISSING = object()
+
+
+class MissingVectors:
+    """The facts that an undo brought back without a vector, and that are still there at its end."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._facts)
+
+    def note(self, step: UndoStep) -> None:
+        """Take account of one step."""
+        if step.entry.target_type != "fact" or step.outcome is not UndoOutcome.DONE:
+            return
+        if step.after is None or step.after.get("embedding_model"):
+            self._facts.pop(step.entry.target_id, None)
+        else:
+            self._facts[step.entry.target_id] = str(step.after["content"])
+
+    async def make(self, store: Store, settings: Settings, embedder: Embedder | None) -> str:
+        """Make the vectors; "", or what a person should know if there are none now.
+
+        A provider that is down keeps nobody from an undo: the facts are found by their words.
+        """
+        if embedder is None:
+            return NO_VECTOR
+        notice = await in_thread(misfit_notice, store, settings, embedder.model)
+        if notice:
+            return notice
+        for facts in batched(self._facts.items(), _TEXTS):
+            try:
+                embedding = await embedder.embed([content for _, content in facts])
+            except ProviderError as error:
+                return (
+                    f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
+                )
+            vectors = {
+                fact_id: (content_hash(content), vector)
+                for (fact_id, content), vector in zip(facts, embedding.vectors, strict=True)
+            }
+            await in_thread(store.set_vectors, vectors, model=embedder.model)
+        return ""
 
 
 class UndoState:

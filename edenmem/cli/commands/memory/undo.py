@@ -92,9 +92,8 @@ def _one(
     step = undoer.undo(entry_id, force=force, reason=reason)
     if step.outcome is UndoOutcome.REFUSED:
         _refuse(run, step)
-    notice = _give_vectors(run, [step])
-    if notice:
-        run.out.note(notice)
+    for _ in _with_vectors(run, iter([step])):
+        pass
     _data(run, step)
     if not run.out.is_data:
         run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again")
@@ -299,24 +298,16 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
 
 
 def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
-    """The steps as they come; facts whose old text has no vector get one in batches."""
-    from edenmem.store.protocol.store import batched
+    """The steps as they come; in the end, facts whose old text has no vector get one."""
+    from edenmem.engine.history.undo import MissingVectors
 
-    notices = dict[str, None]()
-    for batch in batched(found, 100):
-        notices[_give_vectors(run, batch)] = None
-        yield from batch
-    for notice in filter(None, notices):
-        run.out.note(notice)
-
-
-def _give_vectors(run: Invocation, found: list[UndoStep]) -> str:
-    """Give facts their vectors; what a person should know if there are none now."""
-    from edenmem.engine.history.undo import give_vectors, without_vector
-
-    facts = without_vector(found)
-    if not facts:
-        return ""
-    return run.with_models(
-        lambda _, embedder: give_vectors(run.store, run.settings, embedder, facts)
-    )
+    missing = MissingVectors()
+    for step in found:
+        missing.note(step)
+        yield step
+    if missing:
+        notice = run.with_models(
+            lambda _, embedder: missing.make(run.store, run.settings, embedder)
+        )
+        if notice:
+            run.out.note(notice)
