@@ -3,7 +3,13 @@
 Until now a change was a row of steps: an audit entry that said "pending", the writes, and the entry
 again as "done"; and a text carried a mark until the flags of its reflections agreed with it. Of a
 process that died such entries and marks are left. Here the flags are set, and each entry becomes
-"done" if its change was made, and goes if it was not. Nobody of an older edenmem may be at work.
+"done" if its change was made, and goes if it was not; one of which that cannot be told, since
+something wrote over what it left, stays as "unfinished". Nobody of an older edenmem may be at work.
+
+From then on the server itself refuses an older edenmem: the first thing that it writes of a change
+is an entry that says "pending", and the collection takes none any more. Where the role of the user
+does not allow that rule (it needs ``collMod``, which ``dbAdmin`` has), all else is done without it.
+
 SQLite had transactions before.
 """
 
@@ -15,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bson import ObjectId
+from pymongo.errors import OperationFailure
 
 Document = dict[str, Any]
 
@@ -41,17 +48,35 @@ def up_mongo(database: Any) -> None:
         texts.update_many({mark: {"$exists": True}}, gone)
     audit = database["memory2_audit"]
     for entry in list(audit.find({"status": "pending"}).sort([("at", 1), ("_id", 1)])):
-        if _WAS_MADE[entry["action"]](database, entry):
-            _touch(database, entry)
-            audit.update_one({"_id": entry["_id"]}, {"$set": {"status": "done"}})
+        try:
+            status = "done" if _WAS_MADE[entry["action"]](database, entry) else ""
+            if status:
+                _touch(database, entry)
+        except (KeyError, TypeError, AttributeError, ValueError):  # written over, or of no edenmem
+            status = "unfinished"
+        if status:
+            audit.update_one({"_id": entry["_id"]}, {"$set": {"status": status}})
         else:
             audit.delete_one({"_id": entry["_id"], "status": "pending"})
     if "edenmem_audit_pending" in audit.index_information():
         audit.drop_index("edenmem_audit_pending")
+    _set_rule(database, {"status": {"$ne": "pending"}})
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: an older edenmem reads what is written now."""
+    """Let an older edenmem write again; it reads what is written now."""
+    _set_rule(database, {})
+
+
+def _set_rule(database: Any, rule: Document) -> None:
+    """Say what entries the log takes."""
+    if "memory2_audit" not in database.list_collection_names():
+        database.create_collection("memory2_audit")
+    try:
+        database.command("collMod", "memory2_audit", validator=rule, validationLevel="moderate")
+    except OperationFailure as error:
+        if error.code not in (13, 8000):  # not authorized; on Atlas the latter
+            raise
 
 
 # -- flags ---------------------------------------------------------------------------------------

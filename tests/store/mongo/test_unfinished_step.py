@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from pymongo import MongoClient
+from pymongo.errors import WriteError
 
 from edenmem.models.ids import derived_id, new_id
 from edenmem.models.scope import Scope
@@ -214,3 +216,26 @@ def test_what_is_finished_is_left_alone(database: Any) -> None:
     database.memory2_audit.create_index([("status", 1), ("at", 1)], name="edenmem_audit_pending")
     finish(database, [done])
     assert "edenmem_audit_pending" not in database.memory2_audit.index_information()
+
+
+def test_what_cannot_be_told_is_kept(database: Any) -> None:
+    unknown = entry(database, "add_dream", ObjectId())
+    rewritten = ObjectId()
+    restored = entry(database, "add_fact", rewritten, after={"id": str(rewritten)})
+    fact(database, rewritten, restored, life=1)
+    database.memory2_facts.update_one({"_id": rewritten}, {"$unset": {"last_version": ""}})
+    without_before = entry(database, "remove_reflection", ObjectId())
+    STEP.up("mongo", database)
+    assert statuses(database) == dict.fromkeys((unknown, restored, without_before), "unfinished")
+
+
+def test_the_server_refuses_an_older_edenmem(secantus_uri: str) -> None:
+    with MongoClient[Document](secantus_uri) as client:
+        database = client[f"test_{new_id()}"]
+        STEP.up("mongo", database)
+        with pytest.raises(WriteError, match="validation"):
+            entry(database, "add_fact", ObjectId())
+        database.memory2_audit.insert_one({"status": "done"})
+        STEP.down("mongo", database)
+        entry(database, "add_fact", ObjectId())
+        client.drop_database(database.name)
