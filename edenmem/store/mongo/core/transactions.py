@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 STRIPES = 32
 _STEPS = (
     "writing takes transactions, so a replica set (one node suffices): start mongod with "
-    "'--replSet rs0' and run 'rs.initiate()' in mongosh once; see 'edenmem help mongodb'"
+    "'--replSet rs0' and run 'rs.initiate()' in mongosh once; see 'A replica set' in edenmem/docs/mongodb.md"
 )
 
 
