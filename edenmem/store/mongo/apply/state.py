@@ -131,9 +131,8 @@ class Loader:
         found: dict[Scope, Any] = dict.fromkeys(scopes)
         for filter in build_consolidated_filters(sorted(scopes)):
             for document in self._find(names.CONSOLIDATED, filter):
-                text = codec.consolidation_from(document)
-                if text.home in found:
-                    found[text.home] = text
+                if (scope := codec.find_text_scope(document)) in found:
+                    found[scope] = text = codec.consolidation_from(document)
                     self.stored["consolidation", text.id] = document
         return found
 

@@ -321,8 +321,9 @@ class Writer:
         """Change the lists of what waits; ids in them that nothing is known of stay."""
         for filter in build_consolidated_filters(sorted(self._moves)):
             for document in self._transaction.find(names.CONSOLIDATED, filter):
-                steps = self._moves.get(codec.consolidation_from(document).home)
-                if steps:
+                scope = codec.find_text_scope(document)
+                if scope in self._moves:
+                    steps = self._moves[scope]
                     self._transaction.write(names.CONSOLIDATED, moves(document, steps))
         for scope in self._unordered:
             self._order(scope)

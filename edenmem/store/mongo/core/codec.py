@@ -14,13 +14,15 @@ from typing import Any, Literal
 
 from bson import ObjectId
 
+from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
-from edenmem.models.scope import ScopeKind
+from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.store.mongo.core import vectors
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
     Filter,
+    build_consolidated_key,
     fact_fields,
     object_id,
     object_ids,
@@ -292,6 +294,23 @@ def consolidation_from(document: Document) -> Consolidation:
         updated_at=moment(document.get("updated_at")) if is_ours else None,
         unpropagated_versions=tuple(document.get("unpropagated_versions") or ()),
     )
+
+
+def find_text_scope(document: Document) -> Scope | None:
+    """The scope whose text and buffer a document holds; None if it holds no scope's.
+
+    The whole key counts: the platform may have a document of one session of a user beside the
+    user's own, and both are found by the user.
+    """
+    owned = {name: text_id(document.get(name)) for name in OWNER_FIELD.values() if name}
+    try:
+        kind = _kind(document.get("scope"))
+        home = Scope.from_fields(kind, text_id(document.get("agent_id")) or "", **owned)
+    except (ValueError, ScopeError):
+        return None
+    key = build_consolidated_key(home)
+    del key["scope"]  # may be a list
+    return home if all(document.get(name) == value for name, value in key.items()) else None
 
 
 # -- policies ----------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ class BuffersPart(Connected):
             _, failed = self._consolidated.bulk(operations)
             operations = [operations[place] for place in sorted(failed)]
         for document in self._find_all(self._consolidated, build_consolidated_filters(waiting)):
-            ids = waiting.get(codec.consolidation_from(document).home)
-            if ids:
-                self._consolidated.bulk(moves(document, [(True, ids)]))
+            scope = codec.find_text_scope(document)
+            if scope in waiting:
+                self._consolidated.bulk(moves(document, [(True, waiting[scope])]))
 
 
 def moves(document: Document, steps: Sequence[tuple[bool, Sequence[str]]]) -> list[UpdateOne]:

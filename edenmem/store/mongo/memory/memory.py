@@ -175,9 +175,8 @@ class MemoryPart(Connected):
         documents = self._find_all(self._consolidated, build_consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
         for document in documents:
-            text = codec.consolidation_from(document)
-            if text.home in wanted:
-                found[text.home] = text
+            if (scope := codec.find_text_scope(document)) in wanted:
+                found[scope] = codec.consolidation_from(document)
         return found
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:

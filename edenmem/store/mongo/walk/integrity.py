@@ -113,8 +113,7 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
         wanted = frozenset(scopes)
         found: dict[Scope, tuple[str, ...]] = {}
         for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
-            home = codec.consolidation_from(document).home
-            if home in wanted:
+            if (home := codec.find_text_scope(document)) in wanted:
                 found[home] = codec.text_ids(document.get("unabsorbed_ids"))
         return found
 

@@ -278,8 +278,8 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         stored: dict[Scope, Consolidation] = {}
         scopes = [text.home for text in records]
         for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
-            text = text_record(document)
-            stored[text.home] = text
+            if scope := codec.find_text_scope(document):
+                stored[scope] = text_record(document)
         answers: Answers = {}
         buffers: list[int] = []
         for place, text in enumerate(records):
@@ -320,8 +320,9 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         filters = build_consolidated_filters({one.home for one in waiting})
         placed: set[str] = set()
         for document in self._find_all(self._consolidated, filters):
-            for field in ("unabsorbed_ids", "absorbed_ids"):
-                placed.update(codec.text_ids(document.get(field)))
+            if codec.find_text_scope(document):
+                for field in ("unabsorbed_ids", "absorbed_ids"):
+                    placed.update(codec.text_ids(document.get(field)))
         self._fill_buffers([one for one in waiting if one.id not in placed])
 
     def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
