@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+import pytest
 from bson import ObjectId
 
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    ChangeStatus,
+    RemoveFact,
+    RemoveReflection,
+    RestoreReflection,
+    ReviseReflection,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
-from tests.support.builders import make_reflection
-from tests.support.memory import add_reflection, consolidate
+from edenmem.store.mongo.core.filters import policy_id
+from tests.support.builders import NOW, make_fact, make_policy, make_reflection
+from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
 SCOPE = Scope.user(new_id(), new_id())
 
@@ -35,3 +52,82 @@ def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> 
     assert mongo.consolidations([SCOPE])[SCOPE].consolidated_content == "ours"
     assert mongo.buffers([SCOPE]) == {SCOPE: (two.id,)}
     assert raw.find_one({"_id": foreign["_id"]}) == foreign
+
+
+#: A field of a document of each kind, and which of the changes then do not find their target.
+ODD: list[tuple[str, dict[str, Any], list[int]]] = [
+    ("facts", {"scope": None}, [1]),
+    ("facts", {"scope": ["session", "user"]}, [1]),
+    ("facts", {"agent_id": None}, [1]),
+    ("facts", {"embedding": [1, "a"], "version": [1]}, []),
+    ("reflections", {"scope": "more"}, [3]),
+    ("reflections", {"scope": ["session", "user"], "session_id": ObjectId()}, [3]),
+    ("consolidated", {"unpropagated_versions": 5}, []),
+    ("consolidated", {"consolidated_content": {"$x": 1}, "unabsorbed_ids": "none"}, []),
+    ("policies", {"scope": None, "version": {"$gt": 0}}, []),
+]
+
+
+@pytest.mark.parametrize(("collection", "fields", "missing"), ODD)
+def test_an_odd_document_keeps_no_other_from_being_changed(
+    mongo: MongoStore, collection: str, fields: dict[str, Any], missing: list[int]
+) -> None:
+    scope = Scope.user(new_id(), new_id())
+    fact = add_fact(mongo, scope)
+    one = add_reflection(mongo, scope)
+    ids = {"facts": ObjectId(fact.id), "reflections": ObjectId(one.id)}
+    key = {"_id": ids[collection]} if collection in ids else {"user_id": ObjectId(scope.owner)}
+    if collection == "policies":
+        key = {"_id": policy_id(scope)}
+    raw = mongo._database[f"memory2_{collection}"]
+    # What an update cannot set, a whole document can.
+    assert raw.replace_one(key, {**raw.find_one(key), **fields}).matched_count
+    results = apply(
+        mongo,
+        AddFact(fact=make_fact(scope, "another")),
+        RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW),
+        AddReflection(reflection=(two := make_reflection(scope, "two")), word_limit=300),
+        ReviseReflection(
+            scope=scope, reflection_id=one.id, expected_version=1, content="1", at=NOW
+        ),
+        WriteConsolidation(
+            scope=scope,
+            expected_version=mongo.consolidations([scope])[scope].version,
+            content="T",
+            word_limit=300,
+            at=NOW,
+            absorbed_ids=(two.id,),
+        ),
+        WritePolicy(policy=make_policy(scope), expected_version=0, at=NOW),
+    )
+    wanted = [ChangeStatus.MISSING if n in missing else ChangeStatus.APPLIED for n in range(6)]
+    assert [result.status for result in results] == wanted
+    assert mongo.consolidations([scope])[scope].consolidated_content == "T"
+
+
+def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -> None:
+    one, two = add_reflection(mongo, SCOPE, "one"), add_reflection(mongo, SCOPE, "two")
+    consolidate(mongo, SCOPE, "text", expected_version=0, absorbed_ids=[one.id])
+    changes = [
+        SetPrivacy(
+            scope=SCOPE, target_type="reflection", target_id=each.id, private=private, at=NOW
+        )
+        for each, private in ((one, False), (two, False), (two, False), (two, True), (two, True))
+    ]
+    applied(mongo, *changes)
+    assert {each.id: each.private for each in mongo.reflections((SCOPE,))} == {
+        one.id: False,
+        two.id: True,
+    }
+
+
+def test_what_is_unknown_in_a_buffer_stays_when_it_is_put_in_order(mongo: MongoStore) -> None:
+    one, two = add_reflection(mongo, SCOPE, "one"), add_reflection(mongo, SCOPE, "two")
+    unknown = [ObjectId(), None, "text", 7]
+    raw = mongo._database.memory2_consolidated
+    raw.update_one({}, {"$push": {"unabsorbed_ids": {"$each": [*unknown, *unknown]}}})
+    applied(mongo, RemoveReflection(scope=SCOPE, reflection_id=one.id, expected_version=1, at=NOW))
+    again = RestoreReflection(reflection=msgspec.structs.replace(one, version=2), word_limit=300)
+    applied(mongo, again)
+    ids = [ObjectId(each) for each in sorted((one.id, two.id))]
+    assert raw.find_one()["unabsorbed_ids"] == [*unknown, *unknown, *ids]

@@ -361,11 +361,11 @@ def test_conflicts_without_end_are_an_error(
 ) -> None:
     fact = add_fact(mongo, SCOPE, "one")
     monkeypatch.setattr(applying.Writer, "write", _raise_stale)
-    with pytest.raises(ConflictError, match="gave up after 3 conflicting writes"):
+    with pytest.raises(ConflictError, match="gave up after 3 conflicting writes to facts"):
         mongo.apply(
             change_set(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
         )
 
 
 def _raise_stale(*_: Any) -> None:
-    raise applying.Stale
+    raise applying.Stale("facts")

@@ -77,18 +77,20 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
             writer.write(effects)
             return effects
 
-        index = ""
+        place = index = ""
         for _ in range(_TRIES):
             try:
                 return self._transact(body)
-            except Stale:
+            except Stale as stale:
+                place, index = f" to {stale}", ""
                 continue
             except driver.DuplicateKeyError as error:
                 index = index_in(error.details or {})
             except driver.BulkWriteError as error:
                 index = index_in(self._duplicate_in(error))
+            place = f" on {index}" if index else ""
         raise self._refusing_index(index) or ConflictError(
-            f"gave up after {_TRIES} conflicting writes" + (f" on {index}" if index else ""),
+            f"gave up after {_TRIES} conflicting writes{place}",
             hint="run the command again",
         )
 

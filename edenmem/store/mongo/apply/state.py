@@ -12,7 +12,7 @@ from edenmem.errors import ConflictError
 from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
 from edenmem.memory.outcome import VOID, plain
 from edenmem.memory.texts import new_text
-from edenmem.models.memory import Reflection
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import codec
@@ -26,6 +26,7 @@ from edenmem.store.mongo.core.filters import (
     group_filters,
     id_parts,
     object_id,
+    owner_fields,
     policy_id,
 )
 from edenmem.store.mongo.host import host_codec
@@ -103,17 +104,17 @@ class Loader:
         state.facts = dict.fromkeys(ids)
         for part in id_parts(ids):
             for document in self._find(names.FACTS, {"_id": {"$in": part}}, {"embedding_next": 0}):
-                fact = codec.fact_from(document, with_vector=True)
-                document.pop("embedding", None)
-                state.facts[fact.id] = fact
-                self.stored["fact", fact.id] = document
+                for fact in codec.read_owned(_fact_with_vector, [document]):
+                    document.pop("embedding", None)
+                    state.facts[fact.id] = fact
+                    self.stored["fact", fact.id] = document
 
     def _reflections(self, ids: set[str]) -> dict[str, Reflection | None]:
         found: dict[str, Reflection | None] = dict.fromkeys(ids)
         for document in self._by_id(names.REFLECTIONS, ids):
-            reflection = codec.reflection_from(document)
-            found[reflection.id] = reflection
-            self.stored["reflection", reflection.id] = document
+            for reflection in codec.read_owned(codec.reflection_from, [document]):
+                found[reflection.id] = reflection
+                self.stored["reflection", reflection.id] = document
         return found
 
     def _owners(self, wanted: set[tuple[Scope, str]]) -> dict[tuple[Scope, str], str | None]:
@@ -121,8 +122,8 @@ class Loader:
         for owner in group_filters(sorted({scope for scope, _ in wanted}), fact_fields):
             for part in batched(sorted({digest for _, digest in wanted}), IN_LIMIT):
                 key = {**owner, "hash": {"$in": part}}
-                for document in self._find(names.FACTS, key, codec.NO_VECTOR):
-                    fact = codec.fact_from(document)
+                documents = self._find(names.FACTS, key, codec.NO_VECTOR)
+                for fact in codec.read_owned(codec.fact_from, documents):
                     if (fact.home, fact.hash) in found:
                         found[fact.home, fact.hash] = fact.id
         return found
@@ -139,13 +140,14 @@ class Loader:
     def _buffers(self, scopes: set[Scope]) -> dict[Scope, dict[str, datetime]]:
         found: dict[Scope, dict[str, datetime]] = {scope: {} for scope in scopes}
         for reflection in self._waiting(scopes):
-            found[reflection.home][reflection.id] = reflection.formed_at
+            if reflection.home in found:  # one of several kinds belongs to the narrowest
+                found[reflection.home][reflection.id] = reflection.formed_at
         return found
 
     def _waiting(self, scopes: Iterable[Scope]) -> Iterator[Reflection]:
         for owner in group_filters(sorted(scopes)):
             key = {**owner, "absorbed": WAITING}
-            yield from map(codec.reflection_from, self._find(names.REFLECTIONS, key))
+            yield from codec.read_owned(codec.reflection_from, self._find(names.REFLECTIONS, key))
 
     def _policies(self, scopes: set[Scope]) -> dict[Scope, Any]:
         found: dict[Scope, Any] = dict.fromkeys(scopes)
@@ -153,7 +155,8 @@ class Loader:
             by_id = dict(part)
             for document in self._find(names.POLICIES, {"_id": {"$in": list(by_id)}}):
                 scope = by_id[document["_id"]]
-                found[scope] = codec.policy_from(document)
+                # Its id is made of the scope, whatever its fields say.
+                found[scope] = codec.policy_from({**document, **owner_fields(scope)})
                 self.stored["policy", scope.key] = document
         return found
 
@@ -280,6 +283,10 @@ class Loader:
 
     def _count(self, collection: str, filter: Filter) -> int:
         return sum(1 for _ in self._find(collection, filter, _ID, limit=_COUNTED))
+
+
+def _fact_with_vector(document: Document) -> Fact:
+    return codec.fact_from(document, with_vector=True)
 
 
 def _more_in(document: Document, kind: str) -> str:

@@ -148,7 +148,7 @@ class Writer:
     def _unchanged(self, kind: str, key: str, fields: Sequence[str]) -> Filter:
         """A filter for a document as it is stored, by some of its fields."""
         document = self._stored.get((kind, key), {})
-        return {name: document.get(name) for name in fields}
+        return {name: {"$eq": document.get(name)} for name in fields}
 
     # -- documents ---------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Writer:
             return
         before = codec.reflection_document(old, at=self._now)
         changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
-        if changed.keys() <= _FLAGS:
+        if changed and changed.keys() <= _FLAGS:
             self._flag(old, changed)
         else:
             self._update(names.REFLECTIONS, key, changed)
@@ -218,7 +218,7 @@ class Writer:
         operations = self._operations.setdefault(names.REFLECTIONS, [])
         last = operations[-1] if operations else None
         update = {"$set": {**flags, "updatedAt": self._now}}
-        if isinstance(last, _Flags) and last.update == update:
+        if isinstance(last, _Flags) and (last.update, last.absorbed) == (update, old.absorbed):
             last.ids.append(object_id(old.id))
         else:
             operations.append(_Flags(update, old.absorbed, [object_id(old.id)]))
@@ -340,20 +340,24 @@ class Writer:
         exactly that."""
         for document in self._transaction.find(names.CONSOLIDATED, build_consolidated_key(scope)):
             stored = document.get(BUFFER)
+            entries = stored if isinstance(stored, list) else []
             # Ids as the buffer has them: an old document may hold them as text.
-            known = {str(each): each for each in stored if each} if isinstance(stored, list) else {}
+            known = {str(each): each for each in entries}
             wanted = known if waiting is None else waiting
             times = {
                 reflection.id: (reflection.formed_at, reflection.id)
                 for part in id_parts(wanted)
-                for reflection in map(
+                for reflection in codec.read_owned(
                     codec.reflection_from,
                     self._transaction.find(names.REFLECTIONS, {"_id": {"$in": part}}),
                 )
+                if waiting is None or reflection.home == scope
             }
-            ids = [each for each in wanted if each not in times]
-            ids += sorted(times, key=times.__getitem__)
-            ordered = [known.get(each, object_id(each)) for each in ids]
+            unknown = [] if waiting is not None else entries
+            ordered = [each for each in unknown if str(each) not in times]
+            ordered += [
+                known.get(each, object_id(each)) for each in sorted(times, key=times.__getitem__)
+            ]
             if ordered != stored:
                 update = {"$set": {BUFFER: ordered, "updatedAt": self._now}}
                 key = {"_id": document["_id"]}

@@ -8,9 +8,10 @@ document that exists already.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from bson import ObjectId
 
@@ -30,6 +31,8 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
 )
 from edenmem.store.mongo.core.merging import EPOCH
+
+_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 
 #: From narrow to broad: an old document may list several kinds, and belongs to the narrowest.
 _NARROWEST = ("session", "user", "group", "shard", "agent")
@@ -105,6 +108,18 @@ def _read_owner(document: Document) -> dict[str, Any]:
         "shard": text_id(document.get("shard")),
         "session_id": text_id(document.get("session_id")),
     }
+
+
+def read_owned(
+    read: Callable[[Document], _OwnedT], documents: Iterable[Document]
+) -> Iterator[_OwnedT]:
+    """What ``read`` makes of documents, without those that it cannot read or that belong to no
+    scope: for reading what others are judged by, none of which they are."""
+    for document in documents:
+        with suppress(ValueError, TypeError, OverflowError, ScopeError):
+            found = read(document)
+            _ = found.home
+            yield found
 
 
 def _stamp(document: Document, at: datetime) -> Document:
@@ -292,8 +307,13 @@ def consolidation_from(document: Document) -> Consolidation:
         absorbed_ids=text_ids(document.get("absorbed_ids")) if is_ours else (),
         last_consolidated_at=moment(document.get("last_consolidated_at")),
         updated_at=moment(document.get("updated_at")) if is_ours else None,
-        unpropagated_versions=tuple(document.get("unpropagated_versions") or ()),
+        unpropagated_versions=_read_versions(document.get("unpropagated_versions")),
     )
+
+
+def _read_versions(value: Any) -> tuple[int, ...]:
+    """A list of versions; other things are none."""
+    return tuple(each for each in value if isinstance(each, int)) if isinstance(value, list) else ()
 
 
 def find_text_scope(document: Document) -> Scope | None:

@@ -31,7 +31,7 @@ def decode(stored: Any) -> bytes | None:
         numbers = stored
     else:
         return None
-    if not any(numbers):
+    if not any(numbers) or not all(isinstance(each, int | float) for each in numbers):
         return None
     return _float32(numbers)
 
