@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from pymongo import MongoClient
-from pymongo.errors import OperationFailure
+from pymongo.collection import Collection as PymongoCollection
+from pymongo.errors import BulkWriteError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import AddAgent, AddFact, Change, ChangeStatus, RemoveAgent, RemoveFact
@@ -23,6 +24,7 @@ from edenmem.store.common import migrations
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.apply import changes as applying
 from edenmem.store.mongo.apply.changes import portions
+from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.filters import policy_id
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.faults import WrappedDatabase
@@ -116,6 +118,25 @@ def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
         pytest.raises(StoreError, match="so much in one transaction"),
     ):
         mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
+
+
+@pytest.mark.parametrize("code", [112, 225, 388])
+def test_what_ends_a_transaction_may_be_said_of_one_document(
+    mongo: MongoStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real, left = PymongoCollection.bulk_write, [code, code]
+
+    def written(self: Any, operations: Any, **options: Any) -> Any:
+        if left and self.name == names.AUDIT:
+            failure = {"index": 0, "code": left.pop(), "errmsg": "no"}
+            raise BulkWriteError({"writeErrors": [failure]})
+        return real(self, operations, **options)
+
+    monkeypatch.setattr(PymongoCollection, "bulk_write", written)
+    facts = [make_fact(SCOPE, f"fact {n}") for n in range(4)]
+    results = mongo.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    assert [result.status for result in results] == [ChangeStatus.APPLIED] * 4
+    assert (len(contents(mongo)), len(list(mongo.audit())), left) == (4, 4, [])
 
 
 def test_a_transaction_is_bounded() -> None:
@@ -317,11 +338,16 @@ def test_a_database_of_another_schema_is_not_written(mongo: MongoStore, open_mon
     assert open_mongo(database=name).apply(changes)[0].ok
 
 
-def test_a_uri_that_reads_from_secondaries_writes_all_the_same(mongo: MongoStore) -> None:
-    uri = f"{mongo._uri}?readPreference=secondaryPreferred&w=1"
+@pytest.mark.parametrize("acknowledged", [0, 1])
+def test_a_uri_that_reads_from_secondaries_writes_all_the_same(
+    mongo: MongoStore, acknowledged: int
+) -> None:
+    uri = f"{mongo._uri}?readPreference=secondaryPreferred&w={acknowledged}"
     with closing(MongoStore(uri, mongo._settings)) as store:
-        add_fact(store, SCOPE, "one")
-        assert contents(store) == ["one"]
+        fact = add_fact(store, SCOPE, f"written with w={acknowledged}")
+        assert contents(store) == [fact.content]
+        vectors = {fact.id: (fact.hash, random_unit(1, 4))}
+        assert store.set_vectors(vectors, model="m") == 1
 
 
 def test_what_a_killed_client_held_is_free_when_its_time_is_over(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo import errors as driver
+from pymongo.write_concern import WriteConcern
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import collections as names
@@ -26,12 +27,15 @@ _AT_ONCE = 8
 
 
 def _lenient(client: Any, name: str) -> Any:
-    """The database, in which a time that Python does not have is read as the driver's own type."""
+    """The database, in which a time that Python does not have is read as the driver's own type, and
+    every write is answered."""
     options: CodecOptions[Any] = CodecOptions(
         tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
     )
     try:
-        return client.get_database(name, codec_options=options)
+        # Without an answer to a write nobody knows what it did: a URI cannot ask for that.
+        concern = None if client.write_concern.acknowledged else WriteConcern("majority")
+        return client.get_database(name, codec_options=options, write_concern=concern)
     except NotImplementedError:  # a mock of a server
         return client[name]
 

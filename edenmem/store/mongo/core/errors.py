@@ -121,6 +121,23 @@ def _translate(error: Exception, location: str) -> StoreError:
             return StoreError(f"MongoDB at {location} failed: {type(error).__name__}")
 
 
+@contextmanager
+def raise_whole() -> Iterator[None]:
+    """Raise what ends a transaction as such, where a bulk write gives it as one document's failure
+    or without the label by which the driver runs the transaction again."""
+    try:
+        yield
+    except driver.OperationFailure as error:
+        failures = (error.details or {}).get("writeErrors") or [error.details or {}]
+        code = failures[0].get("code", error.code)
+        if code != _WRITE_CONFLICT and code not in _TOO_LARGE:
+            raise
+        labels = ["TransientTransactionError"] if code == _WRITE_CONFLICT else []
+        details = {**failures[0], "errorLabels": labels}
+        reason = str(details.get("errmsg") or error)
+        raise driver.OperationFailure(reason, code, details) from error
+
+
 def _is_conflict(error: BaseException | None) -> bool:
     return isinstance(error, driver.OperationFailure) and error.code == _WRITE_CONFLICT
 

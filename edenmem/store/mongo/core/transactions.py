@@ -23,7 +23,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import BATCH, Document, Sort
-from edenmem.store.mongo.core.errors import translate_errors
+from edenmem.store.mongo.core.errors import raise_whole, translate_errors
 from edenmem.store.mongo.core.filters import IN_LIMIT, owner_fields, policy_id
 from edenmem.store.mongo.core.migrating import MigratingPart
 
@@ -70,13 +70,15 @@ class Transaction:
     def insert(self, collection: str, documents: Sequence[Document]) -> None:
         """Insert documents."""
         if documents:
-            self._database[collection].insert_many(documents, session=self._session)
+            with raise_whole():
+                self._database[collection].insert_many(documents, session=self._session)
 
     def write(self, collection: str, operations: Sequence[Any]) -> int:
         """Carry out operations in order; return how many documents they matched or made."""
         if not operations:
             return 0
-        done = self._database[collection].bulk_write(list(operations), session=self._session)
+        with raise_whole():
+            done = self._database[collection].bulk_write(list(operations), session=self._session)
         return int(
             done.matched_count + done.upserted_count + done.deleted_count + done.inserted_count
         )
