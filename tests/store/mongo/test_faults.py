@@ -237,7 +237,7 @@ def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
     points, wanted = store.breaker.points, _state(mongo)
     assert expected == [True] * (len(expected) - 1) + [False]
     assert points > 30
-    for point in {*range(0, points, 9), points - 2, points - 1}:
+    for point in {*range(0, points, 16), points - 2, points - 1}:
         template.restore()
         store = breaking(point)
         with pytest.raises(StoreError):

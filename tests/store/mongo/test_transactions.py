@@ -16,9 +16,19 @@ from pymongo.collection import Collection as PymongoCollection
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
-from edenmem.models.changes import AddAgent, AddFact, Change, ChangeStatus, RemoveAgent, RemoveFact
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    Change,
+    ChangeSet,
+    ChangeStatus,
+    RemoveAgent,
+    RemoveFact,
+    ReviseFact,
+)
 from edenmem.models.forgetting import Forgetting, block
 from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.mongo import MongoStore
@@ -27,10 +37,8 @@ from edenmem.store.mongo.apply.changes import portions
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.filters import policy_id
 from tests.store.mongo.conftest import OpenMongo
-from tests.store.mongo.faults import WrappedDatabase
 from tests.support.builders import (
     NOW,
-    ago,
     change_set,
     make_agent,
     make_fact,
@@ -170,7 +178,7 @@ def in_between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None
 
 
 def test_a_twin_that_is_quicker_makes_it_a_duplicate(
-    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+    mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The platform's writes are guarded by the unique index alone."""
     twin = add_fact(mongo, SCOPE, "the same")
@@ -181,92 +189,110 @@ def test_a_twin_that_is_quicker_makes_it_a_duplicate(
     assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, twin.id)
 
 
-def test_a_change_that_came_between_is_seen(
-    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = open_mongo(database=mongo._database.name)
-    fact = add_fact(mongo, SCOPE, "one")
-    removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
-    in_between(monkeypatch, lambda: other.apply(change_set(msgspec.structs.replace(removal))))
-    again = msgspec.structs.replace(removal, id=new_id())
-    (result,) = mongo.apply(change_set(again))
-    assert result.status is ChangeStatus.MISSING
-    assert len(list(mongo.audit(target_id=fact.id))) == 2
-
-
 # -- write skew ----------------------------------------------------------------------------------
 
 
-def forgetting(*scopes: Scope) -> Forgetting:
-    blocks = tuple(block("scope", scope.key) for scope in scopes)
-    return Forgetting(id=new_id(), kind="user", begun_at=NOW, blocks=blocks)
+class Meanwhile:
+    """Work of another client that begins while a transaction of the first is open, and cannot be
+    done before that is over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
+        self._found: list[Any] = []
+        self._thread = Thread(target=lambda: self._found.append(work()))
+        in_between(monkeypatch, self._thread.start)
+
+    def result(self) -> Any:
+        self._thread.join()
+        return self._found[0]
 
 
-def test_nothing_is_learned_of_whom_a_forgetting_began_meanwhile(
-    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def other(mongo: MongoStore, open_mongo: OpenMongo) -> MongoStore:
+    """Another client of the same database."""
+    return open_mongo(database=mongo._database.name)
+
+
+def test_what_one_takes_away_the_other_does_not_find(
+    mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A formation that read that nobody is being forgotten, and a forgetting that saw none of what
-    it learns, would both be made in one snapshot each."""
-    other = open_mongo(database=mongo._database.name)
-    in_between(monkeypatch, lambda: other.begin_forgetting(forgetting(SCOPE)))
-    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE)), at=ago(hours=1)))
-    assert (result.status, result.ok) == (ChangeStatus.CONFLICT, False)
-    assert "forgotten" in result.detail
-    assert contents(mongo) == []
+    fact = add_fact(mongo, SCOPE, "one")
+    removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
+    again = msgspec.structs.replace(removal, id=new_id())
+    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(change_set(again)))
+    (result,) = mongo.apply(change_set(removal))
+    (second,) = meanwhile.result()
+    assert (result.status, second.status) == (ChangeStatus.APPLIED, ChangeStatus.MISSING)
+    assert len(list(mongo.audit(target_id=fact.id))) == 2
+
+
+def test_of_two_that_make_way_for_each_other_one_stays(
+    mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would go in favour of the other, which it saw."""
+    one, two = add_fact(mongo, SCOPE, "one"), add_fact(mongo, SCOPE, "two")
+
+    def revise(fact: Fact, content: str) -> ChangeSet:
+        change = ReviseFact(
+            scope=SCOPE, fact_id=fact.id, expected_version=1, content=content, at=NOW
+        )
+        return change_set(change)
+
+    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(revise(two, "one")))
+    (result,) = mongo.apply(revise(one, "two"))
+    (second,) = meanwhile.result()
+    assert (result.status, second.status) == (ChangeStatus.DUPLICATE, ChangeStatus.APPLIED)
+    assert contents(mongo) == ["one"]
 
 
 def test_a_forgetting_that_begins_sees_what_was_being_learned(
-    mongo: MongoStore, open_mongo: OpenMongo
+    mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other order: the formation has written, and commits."""
-    other = open_mongo(database=mongo._database.name)
-    seen: list[list[str]] = []
+    """A formation that read that nobody is being forgotten, and a forgetting that saw none of what
+    it learns, would both be made."""
+    blocks = (block("scope", SCOPE.key),)
+    begun = Forgetting(id=new_id(), kind="user", begun_at=NOW, blocks=blocks)
 
-    def forget() -> None:
-        other.begin_forgetting(forgetting(SCOPE))
-        seen.append(contents(other))
+    def forget() -> list[str]:
+        other.begin_forgetting(begun)
+        return contents(other)
 
-    thread = Thread(target=forget)
-
-    class Slow(MongoStore):
-        @property
-        def _database(self) -> Any:
-            return WrappedDatabase(super()._database, around)
-
-    def around(name: str, work: Callable[[], Any]) -> Any:
-        if name == "commit":
-            thread.start()
-        return work()
-
-    slow = Slow(mongo._uri, mongo._settings, client=mongo._client)
-    (result,) = slow.apply(change_set(AddFact(fact=make_fact(SCOPE, "just learned"))))
-    thread.join()
+    meanwhile = Meanwhile(monkeypatch, forget)
+    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "just learned"))))
     assert result.status is ChangeStatus.APPLIED
-    assert seen == [["just learned"]]
+    assert meanwhile.result() == ["just learned"]
+    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "too late"))))
+    assert (result.status, "forgotten" in result.detail) == (ChangeStatus.CONFLICT, True)
 
 
 def test_an_agent_that_comes_into_use_meanwhile_stays(
-    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+    mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = open_mongo(database=mongo._database.name)
     agent = make_agent()
     mongo.apply(change_set(AddAgent(agent=agent)))
-    learned = AddFact(fact=make_fact(Scope.user(agent.id, new_id())))
-    in_between(monkeypatch, lambda: other.apply(change_set(learned)))
-    (result,) = mongo.apply(change_set(RemoveAgent(agent_id=agent.id)))
-    assert result.status is ChangeStatus.CONFLICT
+    removal = change_set(RemoveAgent(agent_id=agent.id))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(removal))
+    mongo.apply(change_set(AddFact(fact=make_fact(Scope.user(agent.id, new_id())))))
+    (result,) = meanwhile.result()
+    assert (result.status, "has facts" in result.detail) == (ChangeStatus.CONFLICT, True)
     assert mongo.agent(agent.id) is not None
-    assert "has facts" in result.detail
 
 
 def test_of_two_agents_with_one_name_one_is_added(
-    mongo: MongoStore, open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+    mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = open_mongo(database=mongo._database.name)
-    in_between(monkeypatch, lambda: other.add_agent(make_agent("eve")))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.add_agent(make_agent("eve")))
     (result,) = mongo.apply(change_set(AddAgent(agent=make_agent("eve"))))
-    assert result.status is ChangeStatus.CONFLICT
+    assert (result.status, meanwhile.result()) == (ChangeStatus.APPLIED, False)
     assert len(list(mongo.agents())) == 1
+
+
+def test_what_changes_nothing_leaves_no_trace(mongo: MongoStore) -> None:
+    fact = add_fact(mongo, SCOPE, "one")
+    before = mongo.revisions([SCOPE])
+    removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=7, at=NOW)
+    (result,) = mongo.apply(change_set(removal))
+    assert result.status is ChangeStatus.CONFLICT
+    assert mongo.revisions([SCOPE]) == before
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -311,7 +337,7 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
     for write in (
         lambda: store.apply(change_set(removal)),
         lambda: store.claim(make_formation(session, messages)),
-        lambda: store.begin_forgetting(forgetting(SCOPE)),
+        lambda: store.begin_forgetting(Forgetting(id=new_id(), kind="user", begun_at=NOW)),
         lambda: store.add_agent(make_agent()),
         store.initialise,
     ):

@@ -4,15 +4,28 @@ transactions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from pymongo import UpdateOne
 from pymongo import errors as driver
 
-from edenmem.errors import ConflictError, StoreError
+from edenmem.errors import ConflictError, ScopeError, StoreError
 from edenmem.memory import Effect, Needs, State, needs, plan_all
-from edenmem.models.changes import AddFact, AddReflection, Change, ChangeResult, ChangeSet
+from edenmem.models.changes import (
+    AddAgent,
+    AddFact,
+    AddReflection,
+    AddUser,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    RemoveAgent,
+    RemoveUser,
+    SetAgentToggles,
+)
+from edenmem.models.scope import Scope
 from edenmem.models.switch import is_staged
 from edenmem.store.mongo.apply.state import Loader
 from edenmem.store.mongo.apply.writer import Stale, Writer
@@ -68,13 +81,20 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
     def _plan_and_write(self, context: ChangeSet, changes: Sequence[Change]) -> list[Effect]:
         """Plan on what is there now, and write that. Where a unique index refuses a document,
         whoever was quicker is seen by the next try."""
-        wanted = needs(changes)
+        wanted, scopes = needs(changes), _scopes_of(changes)
+        # What is applied beside the removal of an account may belong to it.
+        exclusive = any(isinstance(change, RemoveAgent | RemoveUser) for change in changes)
+        accounts = any(isinstance(change, AddAgent | AddUser) for change in changes)
 
         def body(transaction: Transaction) -> list[Effect]:
+            transaction.guard(scopes, accounts=accounts, exclusive=exclusive)
             loader = Loader(transaction, self._settings)
             effects = plan_all(context, loader.load(wanted, context.at), changes)
-            writer = Writer(transaction, loader.stored, self._settings, self._vector_update)
-            writer.write(effects)
+            if any(effect.entry is not None for effect in effects):
+                writer = Writer(transaction, loader.stored, self._settings, self._vector_update)
+                writer.write(effects)
+            else:
+                transaction.abandon()
             return effects
 
         place = index = ""
@@ -153,6 +173,22 @@ class _Outside:
     ) -> Iterator[Document]:
         """See `edenmem.store.mongo.apply.state.Finder`."""
         return self._collection(collection).find(filter, projection, limit=limit)
+
+
+def _scopes_of(changes: Sequence[Change]) -> set[Scope]:
+    """The scopes that changes may touch."""
+    found: set[Scope] = set()
+    for change in changes:
+        scope = getattr(change, "scope", None)
+        if isinstance(scope, Scope):
+            found.add(scope)
+        for name in (*_ADDED, "policy"):
+            with suppress(ScopeError):  # what belongs to nobody is refused
+                if (added := getattr(change, name, None)) is not None:
+                    found.add(added.home)
+        if isinstance(change, SetAgentToggles):
+            found.add(Scope.agent(change.agent_id))
+    return found
 
 
 def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:

@@ -38,7 +38,6 @@ from edenmem.store.mongo.memory.history import Kept, audit_document, history_doc
 #: Given a vector, its model and the hash of its text: the fields of a fact to set, and to unset.
 VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
 
-_ACCOUNT = (Agent, User)
 #: What absorbing a reflection changes of it, and releasing it.
 _FLAGS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
 #: All that a change writes of an account that is there.
@@ -96,18 +95,9 @@ class Writer:
         Raises:
             Stale: a document was changed meanwhile.
         """
-        made = [effect for effect in effects if effect.entry is not None]
-        if not made:
-            return
-        writes = [write for effect in made for write in effect.writes]
-        self._transaction.guard(
-            (touch.scope for effect in made for touch in effect.touches),
-            accounts=any(isinstance(w.new, _ACCOUNT) and w.old is None for w in writes),
-            # What is applied beside this may belong to the account.
-            exclusive=any(isinstance(w.old, _ACCOUNT) and w.new is None for w in writes),
-        )
-        for effect in made:
-            self._plan(effect)
+        for effect in effects:
+            if effect.entry is not None:
+                self._plan(effect)
         for collection, planned in self._operations.items():
             operations = [o.operation() if isinstance(o, _Flags) else o for o in planned]
             matched = sum(len(o.ids) if isinstance(o, _Flags) else 1 for o in planned)

@@ -2,8 +2,9 @@
 
 Reads and writes of a transaction see one snapshot, and the server refuses the second of two
 transactions that write the same document. That leaves write skew: two that each read what the other
-writes. Therefore each transaction also writes what guards its reads: the revision of each scope
-that it changes, and one of `STRIPES` documents. A transaction that changes what every other one
+writes. Therefore each transaction first writes what guards its reads: the revision of each scope
+that it may change, and one of `STRIPES` documents. Whoever comes second is refused there, before
+it has read anything in vain. A transaction that changes what every other one
 relies on (a forgetting that begins, an account that comes or goes) is exclusive: it writes all
 stripes, and so none commits beside it.
 """
@@ -99,8 +100,16 @@ class Transaction:
         uses = {"$inc": {"uses": 1}}
         shares = [UpdateOne({"_id": f"guard/{key}"}, uses, upsert=True) for key in keys]
         self.write(names.MIGRATIONS, shares)
+        self.touch(scopes)
+
+    def touch(self, scopes: Iterable[Scope]) -> None:
+        """Let the revisions of scopes grow."""
         touched = sorted(dict.fromkeys(scopes), key=lambda scope: scope.key)
         self.write(names.POLICIES, [revision_update(scope) for scope in touched])
+
+    def abandon(self) -> None:
+        """Take back what the transaction wrote, and end it."""
+        self._session.abort_transaction()
 
 
 def revision_update(scope: Scope) -> UpdateOne:
