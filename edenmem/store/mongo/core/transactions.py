@@ -33,8 +33,9 @@ _T = TypeVar("_T")
 #: How many documents share the guard, so that few transactions meet on one.
 STRIPES = 32
 _STEPS = (
-    "writing takes transactions, so a replica set (one node suffices): start mongod with "
-    "'--replSet rs0' and run 'rs.initiate()' in mongosh once; see 'A replica set' in edenmem/docs/mongodb.md"
+    "writing needs a replica set (one node suffices): start mongod with '--replSet rs0' (with "
+    "authentication on, also '--keyFile FILE'), then run 'rs.initiate()' in mongosh with a host "
+    "name that clients can resolve; see 'A replica set' in edenmem/docs/mongodb.md"
 )
 
 
