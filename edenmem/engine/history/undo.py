@@ -292,6 +292,9 @@ _READ = 500
 #: Entries of a fact that are looked at where it keeps another from coming back.
 _READ_OF_RIVAL = 20
 _OF_POLICIES = ("write_policy", "remove_policy")
+_PRIVACY = "set_privacy"
+#: Version, content, and whether it is private.
+_Look = tuple[int, str, bool]
 
 
 class Undoer:
@@ -421,7 +424,7 @@ class _Work:
             explain: Find out which later entries are in the way of those that are refused.
         """
         now = self._clock()
-        entries = _latest_first(entries)
+        entries = _latest_first(self._store, entries)
         chains = chains_of(self._store, entries)
         in_force = {id: chain[-1] for id, chain in chains.items() if len(chain) % 2}
         self._known.load([in_force[each.id] for each in entries if each.id in in_force], now)
@@ -543,24 +546,80 @@ def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[Aud
     return chains
 
 
-def _latest_first(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """The entries, those of one target and time by their versions: the log of MongoDB does not say
-    in which order the changes of a set were made."""
+def _latest_first(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
+    """Put the entries of one target and time into the order in which they were made, backwards: the
+    log of MongoDB does not say in which order the changes of a set were made."""
     places: dict[tuple[str, datetime], list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault((entry.target_id, entry.at), []).append(place)
     ordered = list(entries)
     for same in places.values():
         if len(same) > 1:
-            latest = sorted((entries[place] for place in same), key=_age, reverse=True)
-            for place, entry in zip(same, latest, strict=True):
+            earliest = _in_order(store, [entries[place] for place in reversed(same)])
+            for place, entry in zip(same, reversed(earliest), strict=True):
                 ordered[place] = entry
     return ordered
 
 
-def _age(entry: AuditEntry) -> tuple[int, bool, bool]:
+def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
+    """Put the entries of one target into the order in which they were made: by version, and where a
+    fact came and went, which says nothing of its version, as its history has it. What makes no
+    version, that it is private, goes where the entries before and after it agree with it."""
+    marks = [entry for entry in entries if entry.action == _PRIVACY]
+    steps = sorted((entry for entry in entries if entry.action != _PRIVACY), key=_age)
+    if _is_of_lives(steps):
+        history = store.history("fact", steps[0].target_id, scope=steps[0].scope)
+        places = {version.change_id: place for place, version in enumerate(history)}
+        # History begins with the first version that was replaced: what is not in it came before.
+        steps.sort(key=lambda entry: places.get(entry.id, -1))
+    if not marks:
+        return steps
+    begin = _look((steps or marks)[0].before)
+    found = _chain(steps, marks, begin)
+    if begin is not None and len(found) < len(entries):
+        found = _chain(steps, marks, (*begin[:2], not begin[2]))
+    return [*found, *(mark for mark in marks if mark not in found)]
+
+
+def _is_of_lives(entries: Sequence[AuditEntry]) -> bool:
+    comes = any(each.target_type == "fact" and each.before is None for each in entries)
+    return comes and any(each.after is None for each in entries)
+
+
+def _chain(
+    steps: Sequence[AuditEntry], marks: Sequence[AuditEntry], begin: _Look | None
+) -> list[AuditEntry]:
+    """The steps in their order, and between them the marks that lead from one to the next."""
+    now, left, found = begin, list(marks), list[AuditEntry]()
+    for step in (*steps, None):
+        between = list[AuditEntry]()
+        while mark := next((each for each in left if now and _look(each.before) == now), None):
+            left.remove(mark)
+            between.append(mark)
+            now = _look(mark.after)
+        if step is not None and between and now != _look(step.before):
+            left.append(between.pop())
+        found += between
+        if step is not None:
+            found.append(step)
+            now = _look(step.after)
+    return found
+
+
+def _look(document: dict[str, Any] | None) -> _Look | None:
+    """What entries that follow each other agree in."""
+    if document is None:
+        return None
+    return (
+        document.get("version") or 0,
+        document.get("content") or "",
+        bool(document.get("private")),
+    )
+
+
+def _age(entry: AuditEntry) -> tuple[int, bool]:
     document = entry.after or entry.before or {}
-    return document.get("version") or 0, entry.after is None, entry.action == "set_privacy"
+    return document.get("version") or 0, entry.after is None
 
 
 def _step(entry: AuditEntry, of: AuditEntry, outcome: UndoOutcome, **fields: object) -> UndoStep:
