@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.errors import ExitCode, InputError, StoreError, StoreReadOnly
-from edenmem.models.changes import AddFact
+from edenmem.errors import ConflictError, ExitCode, InputError, StoreError, StoreReadOnly
+from edenmem.models.changes import AddFact, WritePolicy
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core.schema import SCHEMA_VERSION
-from tests.support.builders import change_set, make_agent, make_fact
-from tests.support.memory import add_fact, add_facts, facts_of
+from tests.support.builders import NOW, change_set, make_agent, make_fact, make_policy
+from tests.support.memory import add_fact, add_facts, facts_of, set_policy
 
 SCOPE = Scope.user(new_id(), new_id())
 MIGRATIONS = [f"migration {one.name}" for one in migrations.migrations()]
@@ -331,3 +331,11 @@ def test_what_no_database_can_hold_is_an_input_error(opened: SqliteStore) -> Non
     with pytest.raises(InputError, match="surrogates"):
         opened.add_agent(make_agent("a\ud800"))
     assert list(opened.agents()) == []
+
+
+def test_a_policy_with_the_id_of_another_scopes_does_not_replace_it(opened: SqliteStore) -> None:
+    first = set_policy(opened, SCOPE, memory_instructions="Remember plants.")
+    foreign = make_policy(Scope.user(SCOPE.agent_id, new_id()), id=first.id)
+    with pytest.raises(ConflictError, match=first.id):
+        opened.apply(change_set(WritePolicy(policy=foreign, expected_version=0, at=NOW)))
+    assert opened.policies([SCOPE, foreign.home]) == {SCOPE: first}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from edenmem.errors import ConflictError
 from edenmem.models.memory import Consolidation, Policy, Reflection
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
@@ -82,9 +83,26 @@ def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) 
 
 
 def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) -> None:
-    """Store the policy of a scope in the place of the one that it has."""
+    """Store the policy of a scope in the place of the one that it has.
+
+    Raises:
+        ConflictError: another scope's policy has this id.
+    """
+    taken = connection.execute(
+        "SELECT 1 FROM policies WHERE id = ? AND scope_id <> ?", (policy.id, scope_id)
+    ).fetchone()
+    if taken is not None:
+        raise ConflictError(f"the policy of another scope has this id: {policy.id}")
     connection.execute(
-        "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (scope_id) DO UPDATE SET id = excluded.id,"
+        " memory_instructions = excluded.memory_instructions,"
+        " consolidation_instructions = excluded.consolidation_instructions,"
+        " consolidate_at = excluded.consolidate_at, word_limit = excluded.word_limit,"
+        " fact_buffer_max = excluded.fact_buffer_max, fast_model = excluded.fast_model,"
+        " slow_model = excluded.slow_model, active = excluded.active, private = excluded.private,"
+        " propagate = excluded.propagate, version = excluded.version,"
+        " updated_at = excluded.updated_at",
         (scope_id, *_policy_columns(policy)),
     )
 
