@@ -57,7 +57,9 @@ def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> 
 #: A field of a document of each kind, and which of the changes then do not find their target.
 ODD: list[tuple[str, dict[str, Any], list[int]]] = [
     ("facts", {"scope": None}, [1]),
-    ("facts", {"scope": ["session", "user"]}, [1]),
+    ("facts", {"scope": ["session", "user"]}, []),
+    ("facts", {"scope": ["session", "group"]}, [1]),
+    ("consolidated", {"scope": ["session", "user"]}, []),
     ("facts", {"agent_id": None}, [1]),
     ("facts", {"embedding": [1, "a"], "version": [1]}, []),
     ("reflections", {"scope": "more"}, [3]),

@@ -34,8 +34,15 @@ from edenmem.store.mongo.core.merging import EPOCH
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 
-#: From narrow to broad: an old document may list several kinds, and belongs to the narrowest.
-_NARROWEST = ("session", "user", "group", "shard", "agent")
+#: From narrow to broad: an old document may list several kinds, and belongs to the narrowest
+#: of those that it names the owner of.
+_NARROWEST = (
+    ScopeKind.SESSION,
+    ScopeKind.USER,
+    ScopeKind.GROUP,
+    ScopeKind.SHARD,
+    ScopeKind.AGENT,
+)
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
@@ -89,19 +96,24 @@ def optional_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _kind(value: Any) -> ScopeKind:
+def _kind(document: Document, session: str = "session_id") -> ScopeKind:
+    """The kind of a document's scope, where ``session`` names the owner of a session's."""
+    value: Any = document.get("scope")
     if isinstance(value, list):
-        value = next((kind for kind in _NARROWEST if kind in value), "agent")
+        owners = {**OWNER_FIELD, ScopeKind.SESSION: session}
+        listed = [kind for kind in _NARROWEST if kind in value]
+        owned = (kind for kind in listed if text_id(document.get(owners[kind] or "_id")))
+        return next(owned, listed[0] if listed else ScopeKind.AGENT)
     try:
         return ScopeKind(value)
     except ValueError:
         raise ValueError("field 'scope' is missing or unknown") from None
 
 
-def _read_owner(document: Document) -> dict[str, Any]:
+def _read_owner(document: Document, session: str = "session_id") -> dict[str, Any]:
     return {
         "id": str(document["_id"]),
-        "scope": _kind(document.get("scope")),
+        "scope": _kind(document, session),
         "agent_id": text_id(document.get("agent_id")) or "",
         "user_id": text_id(document.get("user_id")),
         "group_id": text_id(document.get("group_id")),
@@ -157,7 +169,7 @@ def version_filter(document: Document) -> Filter:
 def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
     """The fact that a document holds."""
     content = text(document.get("content"))
-    owned = _read_owner(document)
+    owned = _read_owner(document, session="group_id")
     if owned["scope"] is ScopeKind.SESSION:
         owned["session_id"], owned["group_id"] = owned["group_id"], None  # see `fact_fields`
     return Fact(
@@ -324,8 +336,7 @@ def find_text_scope(document: Document) -> Scope | None:
     """
     owned = {name: text_id(document.get(name)) for name in OWNER_FIELD.values() if name}
     try:
-        kind = _kind(document.get("scope"))
-        home = Scope.from_fields(kind, text_id(document.get("agent_id")) or "", **owned)
+        home = Scope.from_fields(_kind(document), text_id(document.get("agent_id")) or "", **owned)
     except (ValueError, ScopeError):
         return None
     key = build_consolidated_key(home)
