@@ -286,6 +286,8 @@ def _part(state: State, wanted: Needs) -> State:
 
 #: Entries whose targets are loaded together, and whose inverses are applied together.
 PAGE = 500
+#: How many times as long a page may be, so that the changes of a set stay together.
+_LONGEST = 4
 #: Entries in the way that are shown, and those that are looked through for them.
 _SHOWN = 5
 _READ = 500
@@ -346,7 +348,7 @@ class Undoer:
             reason=reason,
             run_id=run_id,
         )
-        pages: Iterable[list[AuditEntry]] = batched(self._store.audit(run_id=run_id), PAGE)
+        pages: Iterable[list[AuditEntry]] = _whole_sets(self._store.audit(run_id=run_id))
         refused: list[str] = []
         while True:
             left: list[str] = []
@@ -530,6 +532,19 @@ class _Work:
         else:
             entries = self._store.audit(target_id=of.target_id, since=of.at)
         return takewhile(lambda entry: entry.id != of.id, entries)
+
+
+def _whole_sets(entries: Iterable[AuditEntry]) -> Iterator[list[AuditEntry]]:
+    """Cut entries into pages; those of one time, whose order is not known, are not parted."""
+    page: list[AuditEntry] = []
+    for entry in entries:
+        is_full = len(page) >= PAGE and entry.at != page[-1].at
+        if is_full or len(page) >= PAGE * _LONGEST:
+            yield page
+            page = []
+        page.append(entry)
+    if page:
+        yield page
 
 
 def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[AuditEntry]]:

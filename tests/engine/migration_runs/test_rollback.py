@@ -226,7 +226,7 @@ class Killed(BaseException):
 def test_a_rollback_that_was_killed_between_pages_goes_on(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undo, "PAGE", 4)
+    monkeypatch.setattr(undo, "PAGE", 1)
     run = migrate(whole_plan()).run
     original = type(store).apply
 
