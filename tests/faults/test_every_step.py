@@ -166,11 +166,7 @@ UNTIDY = {
 
 
 #: Those that ask most of the store: on a server a day takes long.
-ON_A_SERVER = (
-    "taking over what was released",
-    "taking over from the dead",
-    "what was applied unheard",
-)
+ON_A_SERVER = ("taking over from the dead", "what was applied unheard")
 
 
 @pytest.mark.parametrize(

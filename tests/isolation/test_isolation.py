@@ -67,4 +67,4 @@ def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: s
             self.store.close()
             self.raw.close()
 
-    run_state_machine_as_test(OnSecantus, settings=budget(2, 35))
+    run_state_machine_as_test(OnSecantus, settings=budget(2, 20))
