@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -468,13 +468,14 @@ def versions(
 ) -> Iterator[CheckFinding]:
     """Gaps in what history has of each target with several versions.
 
-    What others than edenmem wrote has no history; it begins with what edenmem replaced.
+    What others than edenmem wrote has no history; it begins with what edenmem replaced. A migrated
+    version has the number that it had in v1, where not every number has a text.
     """
     several = {item.id: (item, number) for item, number in numbers.items() if number > 1}
     kept = context.store.list_versions(target_type, list(several)) if several else {}
     for target_id, found in kept.items():
         item, current = several[target_id]
-        gaps = sorted(set(range(min(found), current)) - found)
+        gaps = find_gaps(found, current)
         if gaps:
             lost = ", ".join(map(str, gaps[:5])) + (", …" if len(gaps) > 5 else "")
             yield CheckFinding(
@@ -483,6 +484,17 @@ def versions(
         elif max(found) > current:
             detail = f"history has version {max(found)}, and the latest is {current}"
             yield CheckFinding("versions", about(item, detail))
+
+
+def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
+    """Name the versions below ``current`` that history lacks; ``actions`` are of those it has."""
+    gaps: list[int] = []
+    before = min(actions) - 1
+    for version in sorted({*actions, current}):
+        if actions.get(version) != "migrate":
+            gaps.extend(range(before + 1, min(version, current)))
+        before = version
+    return gaps
 
 
 def twins(context: DoctorContext) -> Iterator[CheckFinding]:

@@ -32,6 +32,9 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     begun = time.perf_counter()
     context.info = info = context.store.info()
     milliseconds = (time.perf_counter() - begun) * 1000
+    if info.write_obstacle:
+        detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
+        yield CheckFinding("connection", _place(info.location, detail))
     if not info.initialised and not any(info.counts.values()):
         yield CheckFinding("connection", _place(info.location, "there is no edenmem database yet"))
         return

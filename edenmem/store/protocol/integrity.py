@@ -37,9 +37,9 @@ class Integrity(Protocol):
         """The ids in the buffers of those scopes that have one, as they are stored, and those that
         a consolidation has taken out and is about to mark."""
 
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
-        """Target → the numbers of the versions that history has of it. Of what was moved from v1,
-        which kept no history, the latest alone: nobody can say what there was before it."""
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
+        """List for each target the numbers of the versions that history has, with how each came to
+        be (`HistoryEntry.action`). A target without history is left out."""
 
     def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Facts beside an older one of the same scope and hash, which is ``related``; none as

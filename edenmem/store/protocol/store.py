@@ -45,7 +45,8 @@ ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "forma
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What ``status`` tells of a store. ``location`` has no secrets in it; ``counts`` has the same
-    keys on every store, and counts what is marked as deleted too."""
+    keys on every store, and counts what is marked as deleted too. ``write_obstacle`` says why
+    nothing can be written, if so."""
 
     kind: Literal["sqlite", "mongodb"]
     location: str
@@ -54,6 +55,7 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str = ""
     size_bytes: int | None = None
     counts: dict[str, int] = msgspec.field(default_factory=dict)
+    write_obstacle: str = ""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,7 +129,7 @@ def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> 
     assert set(kept) == {text.id}
 
 
-def test_versions_that_were_moved_from_v1_leave_no_gaps(store: Store, cast: Cast) -> None:
+def test_versions_say_how_they_came_to_be(store: Store, cast: Cast) -> None:
     """v1 numbered its texts and kept none: two documents of one user may be version 4 and 9."""
     mover = make_actor(command="edenmem migrate v1")
     scope = cast.bruno_scope
@@ -146,7 +146,8 @@ def test_versions_that_were_moved_from_v1_leave_no_gaps(store: Store, cast: Cast
         assert result.ok
     text = store.consolidations([scope])[scope]
     consolidate(store, scope, "He rows no more.", expected_version=9)
-    assert store.list_versions("consolidation", [text.id]) == {text.id: frozenset({9, 10})}
+    actions = {4: "migrate", 9: "migrate", 10: "edit"}
+    assert store.list_versions("consolidation", [text.id]) == {text.id: actions}
 
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:

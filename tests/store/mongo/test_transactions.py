@@ -332,6 +332,8 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
 
     store = Standalone(mongo._uri, mongo._settings, client=mongo._client)
     assert contents(store) == ["one"]
+    assert "standalone" in store.info().write_obstacle
+    assert "standalone" in " ".join(store.preparation().warnings)
     assert [found.id for found in store.history("fact", fact.id)]
     removal: Change = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
     for write in (

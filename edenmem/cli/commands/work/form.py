@@ -88,8 +88,6 @@ def form(
         chosen = list(run.store.sessions(agent_id=agent_id))[::-1]
     trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
-    if reach is not Reach.WAITING:
-        run.command += " --from-start" if from_start else " --again"  # for the log
 
     reports: list[FormationReport] = []
     try:

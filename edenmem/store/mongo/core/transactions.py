@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 
 #: How many documents share the guard, so that few transactions meet on one.
 STRIPES = 32
+STANDALONE = "is a standalone server: it can be read, not written"
 _STEPS = (
     "writing needs a replica set (one node suffices): start mongod with '--replSet rs0' (with "
     "authentication on, also '--keyFile FILE'), then run 'rs.initiate()' in mongosh with a host "
@@ -167,17 +168,17 @@ class TransactionsPart(MigratingPart):
             raise WriteRefused(f"MongoDB at {self.location} is open for reading only")
         if self._has_transactions:
             return
+        if self._is_standalone():
+            raise StoreError(f"MongoDB at {self.location} {STANDALONE}", hint=_STEPS)
+        self._has_transactions = True
+
+    def _is_standalone(self) -> bool:
         with translate_errors(self.location):
             try:
                 hello = self._database.client.admin.command("hello")
             except NotImplementedError:  # a mock of a server
                 hello = {}
-        if not hello.get("setName") and hello.get("msg") != "isdbgrid":
-            raise StoreError(
-                f"MongoDB at {self.location} is a standalone server: it can be read, not written",
-                hint=_STEPS,
-            )
-        self._has_transactions = True
+        return not hello.get("setName") and hello.get("msg") != "isdbgrid"
 
     def _touch(self, scopes: Iterable[Scope]) -> None:
         """Let the revision of each scope grow, where no transaction does."""

@@ -13,7 +13,7 @@ from edenmem.store.common import migrations
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
 from edenmem.store.mongo.core.errors import translate_errors
-from edenmem.store.mongo.core.transactions import TransactionsPart
+from edenmem.store.mongo.core.transactions import STANDALONE, TransactionsPart
 from edenmem.store.mongo.indexes.fact_key import (
     REPLACE,
     FactKeyPart,
@@ -41,6 +41,7 @@ class SchemaPart(TransactionsPart, FactKeyPart):
             server_version=version,
             size_bytes=self._size(),
             counts=self._counts(),
+            write_obstacle=STANDALONE if self._is_standalone() else "",
         )
 
     def _counts(self) -> dict[str, int]:
@@ -109,6 +110,8 @@ class SchemaPart(TransactionsPart, FactKeyPart):
             problem = self._shard_problem(index)
             (problems if problem else steps).append(problem or _describe_index(index))
         warnings = [*problems, *self._key_warnings()]
+        if self._is_standalone():
+            warnings.append(f"the server {STANDALONE}; init will be refused")
         return Preparation(
             steps=tuple(steps), warnings=tuple(warnings), notes=tuple(self._database_notes())
         )

@@ -117,23 +117,17 @@ class IntegrityPart(RecordsPart, StalenessPart, HostPart):
                 found[home] = codec.text_ids(document.get("unabsorbed_ids"))
         return found
 
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
         """See `edenmem.store.protocol.integrity.Integrity.list_versions`."""
-        found: dict[str, set[int]] = {}
+        found: dict[str, dict[int, str]] = {}
         filters = [
             {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
         ]
         seen = {"target_id": 1, "version": 1, "action": 1}
-        moved: dict[str, int] = {}
         for document in self._find_all(self._history, filters, seen):
-            target_id, version = str(document["target_id"]), codec.number(document.get("version"))
-            if document.get("action") == "migrate":
-                moved[target_id] = max(version, moved.get(target_id, 0))
-            else:
-                found.setdefault(target_id, set()).add(version)
-        for target_id, version in moved.items():
-            found.setdefault(target_id, set()).add(version)
-        return {target_id: frozenset(versions) for target_id, versions in found.items()}
+            versions = found.setdefault(str(document["target_id"]), {})
+            versions[codec.number(document.get("version"))] = codec.text(document.get("action"))
+        return found
 
     # -- what unique keys rule out -----------------------------------------------------------
 

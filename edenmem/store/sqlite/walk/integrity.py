@@ -122,19 +122,16 @@ class IntegrityChecks(Records):
                 for scope, number in scopes.numbers_of(connection, scopes_).items()
             }
 
-    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, frozenset[int]]:
-        found: dict[str, set[int]] = {}
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
         with self._db.reading() as connection:
-            for target_id, version in connection.execute(
-                f"SELECT target_id, version FROM history WHERE target_id {_GIVEN}"
-                " AND target_type = ?2 AND action <> 'migrate'"
-                " UNION SELECT target_id, max(version) FROM history"
-                f" WHERE target_id {_GIVEN} AND target_type = ?2 AND action = 'migrate'"
-                " GROUP BY target_id",
+            for target_id, version, action in connection.execute(
+                "SELECT target_id, version, action FROM history"
+                f" WHERE target_id {_GIVEN} AND target_type = ?2",
                 (json_array(ids), target_type),
             ):
-                found.setdefault(target_id, set()).add(version)
-        return {target_id: frozenset(versions) for target_id, versions in found.items()}
+                found.setdefault(target_id, {})[version] = action
+        return found
 
     # -- what the schema rules out -----------------------------------------------------------
 
