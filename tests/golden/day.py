@@ -16,10 +16,11 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edenmem.cli.app.root import run
@@ -129,7 +130,7 @@ class Day:
         """Put what is stored into the transcript: (table, document) in any order."""
         lines = []
         for table, document in documents:
-            text = json.dumps(document, sort_keys=True, ensure_ascii=False, default=str)
+            text = json.dumps(document, sort_keys=True, ensure_ascii=False, default=_readable)
             lines.append(f"{table}: {self._stored(text)}")
         self._chapter.append("\n".join(sorted(lines)))
 
@@ -158,6 +159,14 @@ class Day:
     def _prefix(self, found: re.Match[str]) -> str:
         fitting = [label for known, label in self._labels.items() if known.startswith(found[0])]
         return fitting[0] if fitting else f"<{'x' * len(found[0])}>"
+
+
+def _readable(value: object) -> object:
+    """What JSON lacks; stored snapshots have times in them that must be seen to be left out."""
+    if isinstance(value, bytes):
+        with suppress(msgspec.DecodeError):
+            return msgspec.msgpack.decode(value)
+    return str(value)
 
 
 def _time(found: re.Match[str]) -> str:
