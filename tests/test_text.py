@@ -229,6 +229,7 @@ def test_escaped_text_parses_and_comes_back(text: str) -> None:
 # -- size ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["a", "a ", ".", "…", "\x1b", "我", "が", "ก้", "ក្", "\ud800", "<", "\u0301", "👍"]
 )

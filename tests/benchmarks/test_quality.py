@@ -76,6 +76,7 @@ class TestOurOwnSet:
             assert not {fact.home for fact in OWN.facts if not asked.sees(fact)} & set(query.scopes)
 
 
+@pytest.mark.slow
 async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the model, for speed: the figures are no measure of anything."""
     monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())

@@ -120,6 +120,7 @@ def cold(tmp_path: Path, endpoint: FakeOpenAI) -> Iterator[Cold]:
 # -- run -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_report_as_one_object(cold: Cold) -> None:
     cold.add("both", agents=[EVE, ADAM])
     cold.add("short", 2)
@@ -169,6 +170,7 @@ def test_a_dry_run_lists_what_would_be_done(cold: Cold) -> None:
     assert first["tokens"] > 0
 
 
+@pytest.mark.slow
 def test_options_reach_the_run(cold: Cold) -> None:
     for days in (1, 2, 50):
         cold.add(f"s{days}", days=days)
@@ -237,6 +239,7 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
     cold.check()
 
 
+@pytest.mark.slow
 def test_a_refused_key_is_exit_5_at_once(cold: Cold) -> None:
     for number in range(4):
         cold.add(f"s{number}")

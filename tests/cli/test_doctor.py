@@ -134,6 +134,7 @@ def _audit(cli: Cli) -> list[dict[str, str]]:
     return entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 200])
 def test_on_a_terminal_it_shows_the_plan_and_asks(
     at_doctor: Callable[..., Cli], columns: int
@@ -148,6 +149,7 @@ def test_on_a_terminal_it_shows_the_plan_and_asks(
     assert "\N{BALLOT X}" not in shown.split("Mended")[1]
 
 
+@pytest.mark.slow
 def test_what_is_asked_and_not_wanted_is_left(at_doctor: Callable[..., Cli]) -> None:
     cli = at_doctor(damage.counts_are_wrong)
     screen = cli.on_terminal("doctor", "--fix", answers=[("Mend this?", "n")])
@@ -189,6 +191,7 @@ def test_the_list_of_checks(inside: Callable[..., Inside]) -> None:
     assert {check["name"] for check in data if check["fixable"]} >= {"buffers", "hashes"}
 
 
+@pytest.mark.slow
 def test_hostile_memory_is_shown_as_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """What anybody wrote obeys no terminal."""
     from tests.support.ward import SqliteWard as Hands

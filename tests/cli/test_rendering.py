@@ -81,6 +81,7 @@ def test_wide_characters_keep_the_columns_in_line() -> None:
     assert lines[2] == "abcd  b"
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXT, TEXT | st.integers(-(2**53), 2**53) | st.none(), max_size=5))
 def test_json_is_exact_and_harmless(value: dict[str, object]) -> None:
     for indent in (0, 2):

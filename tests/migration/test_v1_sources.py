@@ -57,6 +57,7 @@ class TestFiles:
         assert items_of(dump) == expected
         assert items_of(dump / "eden") == expected, "the database's own folder does as well"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("gz", [False, True], ids=["plain", "gzipped"])
     @pytest.mark.parametrize("form", ["lines", "array", "pretty"])
     @pytest.mark.parametrize("canonical", [False, True], ids=["relaxed", "canonical"])

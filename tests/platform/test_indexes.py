@@ -9,6 +9,9 @@ import pytest
 from edenmem.errors import ExitCode
 from tests.platform.conftest import World, sentences
 
+pytestmark = pytest.mark.slow
+
+
 SENTENCE = "Likes green tea."
 
 
@@ -58,7 +61,6 @@ def test_a_restart_of_the_platform_deletes_nothing(world: World, first: str) -> 
     assert world.eden("doctor").code == 0
 
 
-@pytest.mark.slow
 def test_beside_the_narrow_index_only_adding_is_refused(world: World) -> None:
     """Known failure 54: nothing is dropped in silence, and no model is paid for what cannot be
     stored; all else works, and after the exchange so does adding."""

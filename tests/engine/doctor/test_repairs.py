@@ -119,6 +119,7 @@ def test_what_was_mended_is_in_the_log_by_the_run(ward: Ward) -> None:
     assert all(entry.reason.startswith("doctor: ") for entry in entries)
 
 
+@pytest.mark.slow
 def test_the_oldest_of_duplicates_is_kept_and_the_others_are_in_history(
     on_mongo: MongoWard,
 ) -> None:

@@ -145,6 +145,7 @@ def test_only_the_agent_that_is_asked_about(ward: Ward) -> None:
 # -- search indexes on Atlas -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_search_indexes_of_a_cluster(atlas: AtlasServer) -> None:
     """Known failure 24: no code creates the index, and an unknown one answers with nothing."""
     wish = IndexWish(dimensions=EMBEDDER.dimensions, analyzer="lucene.english")

@@ -53,6 +53,7 @@ async def test_bad_settings_are_found_out(
     assert (await tune(of(memory, better), queries, better)).current_ndcg == found.best_ndcg
 
 
+@pytest.mark.slow
 async def test_good_settings_are_left_alone(
     memory: Memory, queries: tuple[LabelledQuery, ...]
 ) -> None:

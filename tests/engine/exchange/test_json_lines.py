@@ -89,6 +89,7 @@ def facts(store: Store) -> list[Fact]:
 # -- backups -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_is_the_same_wherever_it_has_been(open_store: OpenStore) -> None:
     """Known failure 48: a dump has no ids and no vectors and cannot be read back."""
     one, two, three = open_store("sqlite"), open_store("secantus"), open_store("sqlite")

@@ -385,6 +385,7 @@ lines = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(texts | lines, max_size=4), texts | lines)
 def test_any_text_survives_a_file(contents: list[str], text: str) -> None:

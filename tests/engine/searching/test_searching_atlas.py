@@ -78,6 +78,7 @@ async def test_lucenes_floor_applies_here_alone(
     assert {cut.stage for cut in report.dropped} == {"text"}
 
 
+@pytest.mark.slow
 async def test_what_was_just_written_is_said_to_come_later(
     store: MongoStore, searcher: Searcher, embedder: FakeEmbedder, atlas: AtlasServer
 ) -> None:
@@ -90,6 +91,7 @@ async def test_what_was_just_written_is_said_to_come_later(
     assert "a little later" in notice
 
 
+@pytest.mark.slow
 async def test_one_list_that_fails_is_an_error_and_no_half_an_answer(
     store: MongoStore, searcher: Searcher, embedder: FakeEmbedder
 ) -> None:

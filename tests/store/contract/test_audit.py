@@ -27,7 +27,6 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import (
     NOW,
     change_set,
@@ -39,8 +38,6 @@ from tests.support.builders import (
 )
 from tests.support.memory import add_fact, add_reflection, applied, apply_one, set_policy
 from tests.support.vectors import random_unit
-
-pytestmark = ON_BOTH
 
 LATER = NOW + timedelta(hours=1)
 AGENT = new_id()

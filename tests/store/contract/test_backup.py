@@ -160,6 +160,7 @@ def load(store: Store, records: list[tuple[RecordKind, Record]], size: int = 3) 
     return statuses
 
 
+@pytest.mark.slow
 def test_all_of_it_goes_there_and_back(store: Store, open_store: OpenStore) -> None:
     """Known failure 48: a dump without ids and vectors, that cannot be read back."""
     fill(store, *ScopeKind)

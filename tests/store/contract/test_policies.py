@@ -9,7 +9,6 @@ from edenmem.models.changes import ChangeStatus, WritePolicy
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
-from tests.store.contract.conftest import ON_BOTH
 from tests.support.builders import NOW, make_policy
 from tests.support.memory import (
     add_fact,
@@ -19,8 +18,6 @@ from tests.support.memory import (
     consolidate,
     set_policy,
 )
-
-pytestmark = ON_BOTH
 
 AGENT = new_id()
 USER = new_id()

@@ -41,6 +41,9 @@ from tests.support.builders import (
 )
 from tests.support.memory import add_fact, applied, at_once, facts_of
 
+pytestmark = pytest.mark.slow
+
+
 NARROW = [("hash", 1), ("agent_id", 1)]
 WISH = IndexWish(analyzer="lucene.english")
 
@@ -183,7 +186,6 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
 # -- replacing -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("prepare", BEFORE)
 def test_a_replacement_can_be_killed_at_every_command(
     open_mongo: OpenMongo, prepare: Callable[[Any], None]

@@ -27,6 +27,9 @@ from edenmem.store.mongo.core.filters import policy_id
 from tests.support.builders import NOW, make_fact, make_policy, make_reflection
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
+pytestmark = pytest.mark.slow
+
+
 SCOPE = Scope.user(new_id(), new_id())
 
 

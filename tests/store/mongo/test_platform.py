@@ -95,6 +95,7 @@ def test_facts_of_the_platform_are_read_and_changed(
     assert [e.content for e in mongo.history("fact", fact.id)] == ["Anna paints.", "New."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "odd",
     [
@@ -223,6 +224,7 @@ def platform_text(agent: ObjectId, user: ObjectId, content: str, **fields: Any) 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "version", "text"),
     [
@@ -287,6 +289,7 @@ def test_a_text_that_the_platform_rewrote_is_a_newer_version(
     assert contents == ["Ours.", "Theirs.", "Next."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [None, {}, "missing", "text"])
 def test_odd_buffers_take_reflections(
     mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], buffer: Any
@@ -356,6 +359,7 @@ def test_groups_and_shards_live_beside_the_platforms_unique_index(
 # -- the host's own documents --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [None, "missing", {}, {"last_activity": NOW}])
 def test_progress_is_written_into_any_memory_context(
     mongo: MongoStore, database: Any, context: Any

@@ -149,6 +149,7 @@ def test_facts_of_one_millisecond_are_paged_without_loss(opened: SqliteStore) ->
 # -- counts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(["add", "revise", "remove", "reflect", "forget", "absorb"])))
 def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -> None:
