@@ -337,7 +337,6 @@ def import_each(names: Sequence[str], libraries: Sequence[str] = ()) -> dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_each_module_can_be_imported_alone() -> None:
     imported = import_each(modules(), _LIBRARIES)
     failed = [

@@ -35,6 +35,7 @@ def embedding(endpoint: FakeOpenAI, model: str = "mini", **settings: object) -> 
     )
 
 
+@pytest.mark.slow
 def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
     options = embedding(endpoint)
     before = cli("embed", "status", *options).ok()
@@ -78,6 +79,7 @@ def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
     assert report["cost"] == pytest.approx(report["tokens"] * 0.02 / 1_000_000)
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_progress_and_a_pipe_does_not(cli: Cli, endpoint: FakeOpenAI) -> None:
     shown = cli.on_terminal("embed", "backfill", *embedding(endpoint))
     assert shown.code == 0

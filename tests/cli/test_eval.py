@@ -137,6 +137,7 @@ def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
     assert (few.code, "at least 20 queries" in few.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_hostile_queries_are_harmless(shared_cli: Cli, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\u202e[red]never stored[/red]"
     file = write(tmp_path, row(evil, evil, kind=evil), row("walk", WALK, kind=evil))

@@ -98,6 +98,7 @@ def test_a_reflection_is_one_line_in_the_prompt() -> None:
 
 
 @given(st.text(max_size=200))
+@pytest.mark.slow
 def test_any_answer_is_refused_or_stored_without_version_line(answer: str) -> None:
     try:
         text = validate_draft(answer, assignment())

@@ -207,6 +207,7 @@ def test_a_local_model_that_is_not_the_known_one(
     assert found(examine(on_sqlite, "local-model")) == {"local-model": {"local model"}}
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each further question would wait for a time-out of its own."""
     translated: list[Exception] = []

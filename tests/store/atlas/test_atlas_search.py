@@ -37,6 +37,8 @@ from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 AGENT = new_id()
 ANNA, BEN = Scope.user(AGENT, new_id()), Scope.user(AGENT, new_id())
 MINE = FactFilter(scopes=(ANNA,))

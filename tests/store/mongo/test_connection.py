@@ -23,6 +23,8 @@ from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import make_fact
 from tests.support.memory import add_facts
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2"
 SCOPE = Scope.user(new_id(), new_id())
 

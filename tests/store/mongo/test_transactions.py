@@ -49,6 +49,8 @@ from tests.support.builders import (
 from tests.support.memory import add_fact, facts_of
 from tests.support.vectors import random_unit
 
+pytestmark = pytest.mark.slow
+
 SCOPE = Scope.user(new_id(), new_id())
 
 
