@@ -11,11 +11,11 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import check_hold_facts, choose_agent, resolve_accounts
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import scope_name
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import (
     ConfigError,
     ConflictError,
@@ -26,7 +26,6 @@ from edenmem.errors import (
     UsageError,
 )
 from edenmem.models.memory import Fact
-from edenmem.models.scope import Scope
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ _COLUMNS: list[Column[_Row]] = [
 
 def show_group(run: Invocation, group: FactGroup, title: str) -> None:
     """Print a group side by side, oldest first."""
-    run.out.heading(f"{title}: {_scope(run, group.scope)}")
+    run.out.heading(f"{title}: {scope_name(run, group.scope)}")
     run.out.listing(
         [
             _Row(number, fact, score)
@@ -285,7 +284,3 @@ def print_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
     for report in reports:
         for fact_id, why in report.stayed:
             run.out.note(f"{fact_id} stays: {why}")
-
-
-def _scope(run: Invocation, scope: Scope) -> str:
-    return load_labels(run.store, [scope]).full(scope)
