@@ -78,7 +78,7 @@ async def visit(
     session = Session(
         id=derived_id("session", name), name=name, agents=(MIRA.id,), users=(LENA.id,)
     )
-    service.store.put_session(session)
+    service.store.host.put_session(session)
     print(f"\n=== {name}: what Mira has in mind at the start\n")
     print((await service.on_session_start(session.id)).xml)
 
@@ -132,9 +132,9 @@ async def main(database: Path) -> None:
         llm=factory.open_llm(settings),
         embedder=factory.open_embedder(settings),
     ) as service:
-        service.store.initialise()
-        service.store.add_user(LENA)
-        service.store.add_agent(MIRA)
+        service.store.database.initialise()
+        service.store.host.add_user(LENA)
+        service.store.host.add_agent(MIRA)
         for name in VISITS:
             await visit(service, settings, name, scripts[name])
 

@@ -380,8 +380,8 @@ def test_listing_scopes_loads_nothing_heavy(tmp_path: Path) -> None:
 
     path = tmp_path / "memory.db"
     store = SqliteStore(path)
-    store.initialise()
-    store.close()
+    store.database.initialise()
+    store.database.close()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _SCOPE_LIST, ",".join(HEAVY)],
         capture_output=True,

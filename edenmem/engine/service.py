@@ -168,7 +168,7 @@ class MemoryService:
                 if provider is not None:
                     await provider.close()
         finally:
-            await in_thread(self._store.close)
+            await in_thread(self._store.database.close)
 
     @property
     def store(self) -> Store:
@@ -550,7 +550,7 @@ class MemoryService:
 
         statuses = await self.consolidation_status(agent_id, user_id=user_id, session_id=session_id)
         scopes = [status.scope for status in statuses]
-        texts = await in_thread(self._store.consolidations, scopes)
+        texts = await in_thread(self._store.memory.consolidations, scopes)
         return MemoryStats(
             agent_id=agent_id,
             scopes=statuses,

@@ -52,7 +52,7 @@ def measure(bench: Bench) -> list[Row]:
     by_store, by_hand, by_editor = (iter(fresh[part::3]) for part in range(3))
     embedder = ReadyVectors([fact.embedding or b"" for fact in fresh])
     editor = Editor(store, Settings(), embedder=embedder, actor=data.ACTOR, clock=data.clock)
-    before = store.info().counts["facts"]
+    before = store.database.info().counts["facts"]
     with asyncio.Runner() as runner:
 
         def edit(facts: Iterator[Fact]) -> None:
@@ -62,13 +62,13 @@ def measure(bench: Bench) -> list[Row]:
         taken = interleaved(
             {
                 "plain": lambda: plain.add(hand, [plain_row(next(by_hand))]),
-                "store": lambda: store.apply(adding([next(by_store)])),
+                "store": lambda: store.changes.apply(adding([next(by_store)])),
                 "editor": lambda: edit(by_editor),
             },
             count,
         )
-    agrees = store.info().counts["facts"] == before + 2 * (count + 1)
-    store.close()
+    agrees = store.database.info().counts["facts"] == before + 2 * (count + 1)
+    store.database.close()
     hand.close()
     baseline = median(taken["plain"])
     subject = f"add one fact to {bench.size:,}, committed"

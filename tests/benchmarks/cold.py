@@ -129,9 +129,9 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
     opened = open_store(Settings(store=StoreSettings(uri=uri, database="cold")))
 
     def make(watch: Callable[[int], None]) -> bool:
-        opened.initialise()
+        opened.database.initialise()
         cold_world.make(opened, sessions)
-        opened.close()
+        opened.database.close()
         return True
 
     def run(watch: Callable[[int], None]) -> bool:
@@ -145,8 +145,8 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
             progress=lambda tally: watch(tally["formed"]),
         )
         report = asyncio.run(runner.run())
-        stored = opened.info().counts["facts"]
-        opened.close()
+        stored = opened.database.info().counts["facts"]
+        opened.database.close()
         return _is_whole(report, sessions) and stored == sessions * cold_world.FACTS
 
     return make if step == "make" else run

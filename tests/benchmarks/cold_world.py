@@ -45,12 +45,12 @@ _SENTENCES = 2000
 def make(store: Store, count: int) -> None:
     """Put agents, people and ``count`` sessions with their messages into an empty store."""
     for number in range(data.AGENTS):
-        store.add_agent(data.agent(number))
+        store.host.add_agent(data.agent(number))
     for number in range(data.USERS):
-        store.add_user(User(id=data.user_id(number), username=f"user{number}"))
+        store.host.add_user(User(id=data.user_id(number), username=f"user{number}"))
     for number in range(count):
-        store.put_session(session(number))
-        store.add_messages(session(number).id, list(messages(number)))
+        store.host.put_session(session(number))
+        store.host.add_messages(session(number).id, list(messages(number)))
 
 
 def session(number: int) -> Session:

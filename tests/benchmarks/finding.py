@@ -49,10 +49,10 @@ def _real(bench: Bench) -> list[Row]:
 
     vectors = asyncio.run(embed())
     store = SqliteStore(bench.folder / "real.db")
-    store.initialise()
+    store.database.initialise()
     facts = (_fact(number, text, vectors[number]) for number, text in enumerate(texts))
     for batch in batched(facts, BATCH):
-        store.apply(adding(batch))
+        store.changes.apply(adding(batch))
     whole = np.frombuffer(b"".join(vectors[:count]), np.float32).reshape(count, -1)
     rows = _compare(
         bench,
@@ -63,7 +63,7 @@ def _real(bench: Bench) -> list[Row]:
         whole,
         vectors[count:],
     )
-    store.close()
+    store.database.close()
     return rows
 
 
@@ -84,13 +84,13 @@ def synthetic(bench: Bench) -> list[Row]:
     """On the vectors of the biggest scope of the data."""
     store = SqliteStore(bench.world.edenmem)
     scope = Scope.agent(agent_id(0))
-    stored = store.facts(FactFilter(scopes=(scope,)), with_vectors=True)
+    stored = store.memory.facts(FactFilter(scopes=(scope,)), with_vectors=True)
     vectors = [fact.embedding for fact in stored if fact.embedding_model == MODEL]
     whole = np.frombuffer(b"".join(filter(None, vectors)), np.float32).reshape(len(vectors), -1)
     asked = [one.vector for one in questions(bench.times(200), bench.size)]
     name = f"recall@10, {len(vectors):,} synthetic vectors of 1,536"
     rows = _compare(bench, store, name, (scope,), MODEL, whole, asked)
-    store.close()
+    store.database.close()
     return rows
 
 
@@ -110,7 +110,7 @@ def _compare(
     found = 0.0
 
     def ours(vector: bytes) -> list[float]:
-        [list_] = store.semantic_candidates(filter, [vector], model=model, limit=_TEN)
+        [list_] = store.search.semantic_candidates(filter, [vector], model=model, limit=_TEN)
         return [candidate.score for candidate in list_]
 
     def theirs(vector: bytes) -> Floats:

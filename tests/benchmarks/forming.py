@@ -83,7 +83,7 @@ def measure(bench: Bench) -> list[Row]:
             way.name: functools.partial(form, way) for way in _WAYS
         }
         taken = interleaved(runs | {_PLAIN: lambda: _by_hand(hand, next(plain_facts))}, count)
-    store.close()
+    store.database.close()
     hand.close()
     agrees = set(outcomes) == {"applied"} and len(outcomes) == len(_WAYS) * (count + 1)
     subject = f"one formation into {bench.size:,} facts"
@@ -228,8 +228,10 @@ def _sessions(store: SqliteStore, count: int, mode: str) -> Iterator[str]:
             created_at=data.NOW,
             last_activity=data.NOW,
         )
-        store.put_session(session)
-        store.add_messages(session.id, [_message(session, place) for place in range(_MESSAGES)])
+        store.host.put_session(session)
+        store.host.add_messages(
+            session.id, [_message(session, place) for place in range(_MESSAGES)]
+        )
         made.append(session.id)
     return iter(made)
 

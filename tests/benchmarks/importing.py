@@ -96,11 +96,11 @@ Writer = tuple[Callable[[Sequence[Fact]], object], Callable[[], int], Callable[[
 
 def _edenmem(file: Path) -> Writer:
     store = SqliteStore(file)
-    store.initialise()
+    store.database.initialise()
     return (
-        lambda facts: store.apply(adding(facts)),
-        lambda: store.info().counts["facts"],
-        store.close,
+        lambda facts: store.changes.apply(adding(facts)),
+        lambda: store.database.info().counts["facts"],
+        store.database.close,
     )
 
 

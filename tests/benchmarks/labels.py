@@ -114,11 +114,11 @@ def _decoded(name: str, kind: type[Any]) -> list[Any]:
 
 async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder | None) -> None:
     """Put agents, users, shards and facts into a new store, with vectors if there is a model."""
-    store.initialise()
+    store.database.initialise()
     for name in dict.fromkeys(fact.agent for fact in facts):
-        store.add_agent(Agent(id=derived_id("agent", name), username=name, created_at=NOW))
+        store.host.add_agent(Agent(id=derived_id("agent", name), username=name, created_at=NOW))
     for name in dict.fromkeys(fact.user for fact in facts if fact.user):
-        store.add_user(User(id=derived_id("user", name), username=name, created_at=NOW))
+        store.host.add_user(User(id=derived_id("user", name), username=name, created_at=NOW))
     homes = dict.fromkeys(fact.home for fact in facts if fact.scope is ScopeKind.SHARD)
     _apply(store, [_policy(home) for home in homes])
     for batch in batched(enumerate(facts), _BATCH):
@@ -167,6 +167,6 @@ def _stored(labelled: LabelledFact, place: int, vector: bytes | None, model: str
 
 
 def _apply(store: Store, changes: Iterable[Change]) -> None:
-    results = store.apply(ChangeSet(actor=_ACTOR, at=NOW, changes=tuple(changes)))
+    results = store.changes.apply(ChangeSet(actor=_ACTOR, at=NOW, changes=tuple(changes)))
     refused = [result for result in results if result.status is not ChangeStatus.APPLIED]
     assert not refused, refused

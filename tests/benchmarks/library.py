@@ -32,7 +32,7 @@ def main() -> None:
             track=query["track"],
         )
     )
-    store.close()
+    store.database.close()
     sys.stdout.write(json.dumps([hit.fact.id for hit in report.hits]))
 
 

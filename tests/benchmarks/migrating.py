@@ -114,7 +114,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     uri = f"sqlite:///{target}" if kind == "sqlite" else target
     settings = Settings(store=StoreSettings(uri=uri))
     store = open_store(settings)
-    store.initialise()
+    store.database.initialise()
     options = RunOptions()
     watch = _Watch()
     moved = threading.Event()
@@ -133,7 +133,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
         actor = Actor(name="bench", host="bench", command="migrate v1")
         runner = V1Runner(store, settings, plan, options, actor=actor)
         report = asyncio.run(runner.run(tell=tell))
-    store.close()
+    store.database.close()
     assert report.verification is not None
     documents = report.verification.documents
     complete = report.verification.complete

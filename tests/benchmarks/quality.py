@@ -77,7 +77,7 @@ async def measure(
             tuning=await tune(evaluator, labelled.queries, search) if with_tuning else None,
         )
     finally:
-        store.close()
+        store.database.close()
         for provider in (embedder, reranker):
             if provider is not None:
                 await provider.close()

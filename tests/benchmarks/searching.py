@@ -123,7 +123,7 @@ def _warm(bench: Bench, asked: Sequence[Question]) -> list[Row]:
             table = lancedb_table.Searcher(bench.world.lance)
             ways[LANCE] = lambda q: table.search(q.text, q.vector, [s.key for s in q.scopes])
         taken, found = _ask_all(ways, asked)
-    store.close()
+    store.database.close()
     rows = []
     for unit, figure, bound in (("ms p50", median, 15), ("ms p95", p95, 30)):
         for baseline in (LANCE, PLAIN):

@@ -75,26 +75,26 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         eden, other = self.folder / "eden.db", self.folder / "plain.db"
         store = SqliteStore(eden)
-        store.initialise()
+        store.database.initialise()
         hand = plain.create(other)
         self._add_people(store)
         self._add_texts(store, hand)
         for batch in batched(data.facts(self.size, with_vectors=self._with_vectors), BATCH):
-            store.apply(adding(batch))
+            store.changes.apply(adding(batch))
             plain.add(hand, [plain_row(fact) for fact in batch])
-        store.close()
+        store.database.close()
         hand.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         hand.close()
         return eden, other
 
     def _add_people(self, store: SqliteStore) -> None:
         for number in range(data.AGENTS):
-            store.add_agent(data.agent(number))
+            store.host.add_agent(data.agent(number))
         for number in range(data.USERS):
-            store.add_user(User(id=data.user_id(number), username=f"user{number}"))
+            store.host.add_user(User(id=data.user_id(number), username=f"user{number}"))
         for agent in range(data.AGENTS):
             for user in range(data.USERS):
-                store.put_session(
+                store.host.put_session(
                     Session(
                         id=data.session_id(agent, user),
                         agents=(data.agent_id(agent),),
@@ -122,7 +122,7 @@ class World:
                 "INSERT INTO reflections (scope, content, formed_at) VALUES (?, ?, ?)",
                 [(scope.key, one.content, place) for place, one in enumerate(waiting)],
             )
-        store.apply(change_set(changes))
+        store.changes.apply(change_set(changes))
         hand.execute("COMMIT")
 
 

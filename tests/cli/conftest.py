@@ -271,12 +271,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("cli") / "prepared.db"
     store = SqliteStore(path)
-    store.initialise()
+    store.database.initialise()
     now = utc_now()
-    store.add_agent(make_agent("mira", id=MIRA, name="Mira", persona=HOSTILE, created_at=now))
-    store.add_agent(make_agent("otto", id=OTTO, created_at=now))
-    store.add_user(make_user("lena", id=LENA, created_at=now))
-    store.add_user(make_user("tomas", id=TOMAS, created_at=now))
+    store.host.add_agent(make_agent("mira", id=MIRA, name="Mira", persona=HOSTILE, created_at=now))
+    store.host.add_agent(make_agent("otto", id=OTTO, created_at=now))
+    store.host.add_user(make_user("lena", id=LENA, created_at=now))
+    store.host.add_user(make_user("tomas", id=TOMAS, created_at=now))
     session = make_session(
         [MIRA],
         [LENA],
@@ -286,15 +286,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         last_activity=now,
         created_at=now,
     )
-    store.put_session(session)
-    store.add_messages(
+    store.host.put_session(session)
+    store.host.add_messages(
         session.id,
         make_messages(session, [HOSTILE, "I do.", "Twelve lanterns."], start=now, sender=LENA),
     )
     agent, user = Scope.agent(MIRA), Scope.user(MIRA, LENA)
     shard = Scope.shard(MIRA, "route")
     first = make_fact(user, "Lena folds whale lanterns.", formed_at=now, id="f" * 23 + "1")
-    store.apply(
+    store.changes.apply(
         change_set(
             WritePolicy(policy=make_policy(shard), expected_version=0, at=now),
             AddFact(fact=first),
@@ -326,7 +326,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             at=now,
         )
     )
-    store.close()
+    store.database.close()
     return path
 
 

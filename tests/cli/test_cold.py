@@ -30,9 +30,9 @@ class Cold:
 
     def __init__(self, folder: Path, endpoint: FakeOpenAI) -> None:
         self.store = SqliteStore(folder / "memory.db")
-        self.store.initialise()
+        self.store.database.initialise()
         for agent in (EVE, ADAM):
-            self.store.add_agent(agent)
+            self.store.host.add_agent(agent)
         self.endpoint = endpoint
         self.cli = Cli(f"sqlite:///{folder}/memory.db", folder)
         self.env = {
@@ -48,9 +48,9 @@ class Cold:
     def add(self, name: str, messages: int = 4, *, agents: Any = (EVE,), days: int = 1) -> None:
         """A session of so many days ago."""
         session = make_session(agents, name=name, last_activity=None)
-        self.store.put_session(session)
+        self.store.host.put_session(session)
         start = utc_now() - timedelta(days=days)
-        self.store.add_messages(session.id, make_messages(session, messages, start=start))
+        self.store.host.add_messages(session.id, make_messages(session, messages, start=start))
 
     def __call__(self, *arguments: str, env: Mapping[str, str] | None = None) -> Any:
         return self.cli("cold", *arguments, env={**self.env, **(env or {})})
@@ -75,10 +75,10 @@ class Cold:
 
     def check(self) -> None:
         """Every message of every session is in exactly one applied formation of each agent."""
-        for session in self.store.sessions():
-            messages = sorted(message.id for message in self.store.messages(session.id))
+        for session in self.store.host.sessions():
+            messages = sorted(message.id for message in self.store.host.messages(session.id))
             for agent_id in session.agents:
-                formations = self.store.formations(
+                formations = self.store.formations.list_formations(
                     session_id=session.id,
                     agent_id=agent_id,
                     statuses=[FormationStatus.APPLIED],
@@ -114,7 +114,7 @@ def endpoint() -> Iterator[FakeOpenAI]:
 def cold(tmp_path: Path, endpoint: FakeOpenAI) -> Iterator[Cold]:
     world = Cold(tmp_path, endpoint)
     yield world
-    world.store.close()
+    world.store.database.close()
 
 
 # -- run -----------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_a_signal_in_the_middle_then_another_run_finishes_all(cold: Cold, name: 
     assert report["stopped_early"] == "interrupted"
     assert len(report["given_back"]) > 0
     assert "Traceback" not in err
-    assert {f.status for f in cold.store.formations()} <= {
+    assert {f.status for f in cold.store.formations.list_formations()} <= {
         FormationStatus.RELEASED,
         FormationStatus.RECORDED,  # the next run applies it without a model
         FormationStatus.APPLIED,
@@ -324,12 +324,12 @@ def test_watching_goes_on_until_it_is_told_to_stop(cold: Cold) -> None:
 def fail_three_times(cold: Cold, name: str) -> None:
     """A session whose range failed for good."""
     cold.add(name)
-    [session] = [each for each in cold.store.sessions() if each.name == name]
+    [session] = [each for each in cold.store.host.sessions() if each.name == name]
     formation = make_formation(
-        session, list(cold.store.messages(session.id)), attempts=2, now=utc_now()
+        session, list(cold.store.host.messages(session.id)), attempts=2, now=utc_now()
     )
-    assert cold.store.claim(formation)
-    assert cold.store.fail(
+    assert cold.store.formations.claim(formation)
+    assert cold.store.formations.fail(
         formation.id, worker="worker-1", now=utc_now(), error="the model answered nonsense"
     )
 
@@ -338,10 +338,10 @@ def test_status_tells_what_is_in_work_waits_and_failed(cold: Cold) -> None:
     assert cold("status").ok().out == ""
     fail_three_times(cold, "bad")
     cold.add("busy")
-    [busy] = [each for each in cold.store.sessions() if each.name == "busy"]
-    messages = list(cold.store.messages(busy.id))
+    [busy] = [each for each in cold.store.host.sessions() if each.name == "busy"]
+    messages = list(cold.store.host.messages(busy.id))
     at_work = make_formation(busy, messages, worker="host-a:77:abcd", now=utc_now())
-    assert cold.store.claim(at_work)
+    assert cold.store.formations.claim(at_work)
     result = cold("status").ok()
     busy_line, bad_line = result.out.splitlines()[1:]
     assert "in work" in busy_line
@@ -431,7 +431,7 @@ def test_the_line_runs_this_edenmem_with_this_store(bare: Any) -> None:
 @pytest.mark.slow
 def test_the_line_works_in_a_shell(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"
-    SqliteStore(bare.folder / "memory.db").initialise()
+    SqliteStore(bare.folder / "memory.db").database.initialise()
     _, command = cron_command(bare(env={"EDENMEM_URI": uri}))
     done = subprocess.run(
         ["/bin/sh", "-c", command],

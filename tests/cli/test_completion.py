@@ -84,8 +84,8 @@ def test_a_name_that_a_shell_would_run_is_offered_by_its_id(cli: Cli, shell: str
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     ids = {f"{number:024x}" for number in range(1, len(DANGEROUS) + 1)}
     for user_id, name in zip(sorted(ids), DANGEROUS, strict=True):
-        assert store.add_user(make_user(name, id=user_id))
-    store.close()
+        assert store.host.add_user(make_user(name, id=user_id))
+    store.database.close()
     text = "\n".join(offered(cli, "user", "show", "", shell=shell))
     assert ids <= set(re.findall("[0-9a-f]{24}", text))
     for piece in ("touch", "$(", "`", "~", "*;", "\x1b", "-rf"):

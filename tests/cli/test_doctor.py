@@ -128,9 +128,9 @@ def _audit(cli: Cli) -> list[dict[str, str]]:
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     entries = [
         {"run_id": entry.actor.run_id or "", "command": entry.actor.command}
-        for entry in store.audit()
+        for entry in store.log.audit()
     ]
-    store.close()
+    store.database.close()
     return entries
 
 

@@ -156,7 +156,7 @@ def hall(prepared: Path, tmp_path: Path) -> Cli:
         text = f"Locker n{number:02} holds the key k{number:02}."
         fact = make_fact(Scope.user(MIRA, LENA), text, formed_at=utc_now())
         apply_one(store, AddFact(fact=fact))
-    store.close()
+    store.database.close()
     return Cli(f"sqlite:///{file}", tmp_path)
 
 

@@ -37,8 +37,8 @@ def store_of(cli: Cli) -> SqliteStore:
 def test_of_several_agents_it_is_said_whose_context_is_shown(cli: Cli) -> None:
     assert "the context of" not in cli("context", "show", "first-visit").ok().err
     store = store_of(cli)
-    assert store.put_session(make_session([MIRA, OTTO], [LENA], name="both"))
-    store.close()
+    assert store.host.put_session(make_session([MIRA, OTTO], [LENA], name="both"))
+    store.database.close()
     shown = cli("context", "show", "both").ok()
     assert "the context of mira; --agent names another of mira, otto" in shown.err
     assert "the context of" not in cli("context", "show", "both", "--agent", "otto").ok().err
@@ -127,13 +127,13 @@ def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
 
 def test_status_says_what_waits(cli: Cli) -> None:
     store = store_of(cli)
-    session = store.session(VISIT)
+    session = store.host.session(VISIT)
     assert session is not None
-    messages = list(store.messages(VISIT))
+    messages = list(store.host.messages(VISIT))
     formation = make_formation(session, messages, worker="w", now=utc_now())
-    assert store.claim(formation)
-    assert store.release(formation.id, worker="w", now=utc_now(), error="no answer")
-    store.close()
+    assert store.formations.claim(formation)
+    assert store.formations.release(formation.id, worker="w", now=utc_now(), error="no answer")
+    store.database.close()
     told = cli("status").ok().out
     assert "1 waiting" in told
     assert "released" not in told

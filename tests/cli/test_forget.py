@@ -24,7 +24,7 @@ def town(cli: Cli) -> Cli:
     """The prepared store, in which others speak of Lena too."""
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     now = utc_now()
-    store.apply(
+    store.changes.apply(
         change_set(
             AddFact(fact=make_fact(Scope.user(MIRA, TOMAS), "Tomas met Lena.", formed_at=now)),
             WriteConsolidation(
@@ -37,7 +37,7 @@ def town(cli: Cli) -> Cli:
             at=now,
         )
     )
-    store.close()
+    store.database.close()
     return cli
 
 
@@ -126,8 +126,8 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     store = SqliteStore(path)
     now = utc_now()
     fact = make_fact(Scope.agent(MIRA), text, session_id=VISIT, formed_at=now)
-    store.apply(change_set(AddFact(fact=fact), at=now))
-    store.close()
+    store.changes.apply(change_set(AddFact(fact=fact), at=now))
+    store.database.close()
 
     def listed(*more: str) -> list[str]:
         (data,) = here.json("forget", "--user", "lena", "--dry-run", *more)

@@ -21,9 +21,9 @@ from tests.support.builders import make_agent
 def _cli_on(uri: str, folder: Path) -> Iterator[Cli]:
     name = f"test_{new_id()}"
     store = MongoStore(uri, StoreSettings(database=name))
-    store.initialise()
-    store.add_agent(make_agent("mira"))
-    store.close()
+    store.database.initialise()
+    store.host.add_agent(make_agent("mira"))
+    store.database.close()
     yield Cli(f"{uri.rstrip('/')}/{name}", folder)
     client: MongoClient[Any]
     with MongoClient(uri) as client:

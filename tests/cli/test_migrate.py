@@ -215,12 +215,14 @@ def test_killed_outright_it_goes_on(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while process.poll() is None and not any(r.done >= wanted for r in store.migration_runs()):
+        while process.poll() is None and not any(
+            r.done >= wanted for r in store.migrations.migration_runs()
+        ):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.02)
         process.kill()
         process.wait()
-        (run,) = store.migration_runs()
+        (run,) = store.migrations.migration_runs()
         assert run.state is RunState.RUNNING
         assert 0 < run.done < run.total
         # Whoever died is succeeded when its lease has run out, which nobody waits for here.
@@ -234,7 +236,7 @@ def test_killed_outright_it_goes_on(
     assert report["run"]["counts"]["kept"] == 10  # the toggles of agents whom nobody knows
     assert not {"already", "failed"} & set(report["run"]["counts"])
     assert report["verification"]["unaccounted"] == 0
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(

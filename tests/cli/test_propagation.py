@@ -80,10 +80,10 @@ def test_status_shows_what_each_model_cost(cli: Cli) -> None:
         CallUsage(task="consolidate", model="small", input_tokens=1200, output_tokens=30, cost=0.5),
         CallUsage(task="embed", model="unpriced", input_tokens=40),
     )
-    store.add_usage(
+    store.usage.add_usage(
         UsageEntry(id=new_id(), at=utc_now(), agent_id=MIRA, work="consolidation", calls=calls)
     )
-    store.close()
+    store.database.close()
     shown = cli("status", columns=120).ok().out
     for word in ("today", "7 days", "ever", "small", "0.5000", "unknown", "US dollars"):
         assert word in shown

@@ -26,12 +26,12 @@ def discord(cli: Cli) -> str:
     """The id of Lena's second account, which has memory of its own."""
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     account = make_user("lena-discord", eden_user_id=LENA)
-    assert store.add_user(account)
+    assert store.host.add_user(account)
     scope = Scope.user(MIRA, account.id)
     add_fact(store, scope, "Lena keeps three herons.")
     add_reflection(store, scope, "Lena is patient.")
     consolidate(store, scope, "Has herons.", expected_version=0)
-    store.close()
+    store.database.close()
     return account.id
 
 

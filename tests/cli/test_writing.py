@@ -23,9 +23,9 @@ def audit(cli: Cli) -> list[Any]:
 
     store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
     try:
-        return list(store.audit())
+        return list(store.log.audit())
     finally:
-        store.close()
+        store.database.close()
 
 
 def content(cli: Cli, fact: str = FACT) -> str:

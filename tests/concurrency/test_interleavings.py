@@ -94,15 +94,15 @@ class Interleavings(RuleBasedStateMachine):
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.store = SqliteStore(Path(self.folder.name) / "memory.db")
-        self.store.initialise()
+        self.store.database.initialise()
         self.clock = FixedClock()
         self.model = Model()
         self.steps = 0
         self.agent, anna = make_agent("eve"), make_user("anna")
-        assert self.store.add_agent(self.agent)
-        assert self.store.add_user(anna)
+        assert self.store.host.add_agent(self.agent)
+        assert self.store.host.add_user(anna)
         self.session = make_session([self.agent], [anna])
-        assert self.store.put_session(self.session)
+        assert self.store.host.put_session(self.session)
         self.scope = Scope.user(self.agent.id, anna.id)
 
     def teardown(self) -> None:
@@ -111,7 +111,7 @@ class Interleavings(RuleBasedStateMachine):
         try:
             self._complete()
         finally:
-            self.store.close()
+            self.store.database.close()
             self.folder.cleanup()
 
     def _fresh(self, what: str) -> str:
@@ -137,8 +137,8 @@ class Interleavings(RuleBasedStateMachine):
         said = [
             make_message(self.session, self._fresh("word"), created_at=at) for _ in range(number)
         ]
-        assert self.store.add_messages(self.session.id, said) == number
-        assert self.store.add_messages(self.session.id, said[:1]) == 0
+        assert self.store.host.add_messages(self.session.id, said) == number
+        assert self.store.host.add_messages(self.session.id, said[:1]) == 0
         self.model.messages += said
 
     @rule(minutes=st.integers(1, 3))
@@ -149,7 +149,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(worker=workers, size=st.integers(1, 6))
     def claim(self, worker: str, size: int) -> None:
-        found = self.store.backlog(self.session.id, self.agent.id, limit=size)
+        found = self.store.formations.backlog(self.session.id, self.agent.id, limit=size)
         if found.messages:
             self._claim(worker, found.messages, free=self.model.unfinished is None)
 
@@ -172,7 +172,7 @@ class Interleavings(RuleBasedStateMachine):
             now=now,
             lease=LEASE,
         )
-        assert self.store.claim(formation) is free
+        assert self.store.formations.claim(formation) is free
         if free:
             self._put(formation)
 
@@ -184,7 +184,7 @@ class Interleavings(RuleBasedStateMachine):
         held = formation.status in (FormationStatus.CLAIMED, FormationStatus.RECORDED)
         mine = held and formation.worker == worker
         until = self.clock.now + LEASE
-        assert self.store.renew(formation.id, worker=worker, lease_until=until) is mine
+        assert self.store.formations.renew(formation.id, worker=worker, lease_until=until) is mine
         if mine:
             self._put(formation, lease_until=until)
 
@@ -204,7 +204,9 @@ class Interleavings(RuleBasedStateMachine):
                 free = formation.worker == worker or formation.lease_until <= now
             case _:
                 free = False
-        taken = self.store.reclaim(formation.id, worker=worker, now=now, lease_until=until)
+        taken = self.store.formations.reclaim(
+            formation.id, worker=worker, now=now, lease_until=until
+        )
         assert (taken is not None) is free
         if taken is not None:
             recorded = formation.status is FormationStatus.RECORDED
@@ -221,7 +223,7 @@ class Interleavings(RuleBasedStateMachine):
     def _record(self, worker: str, formation: Formation, target: int | None) -> None:
         changes = self._outcome(formation, target)
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
-        recorded = self.store.record(
+        recorded = self.store.formations.record(
             formation.id,
             worker=worker,
             changes=changes,
@@ -270,13 +272,13 @@ class Interleavings(RuleBasedStateMachine):
 
     def _apply(self, formation: Formation) -> None:
         if formation.status is FormationStatus.APPLIED:
-            assert self.store.apply_formation(formation.id, now=self.clock.now) == []
+            assert self.store.formations.apply_formation(formation.id, now=self.clock.now) == []
             return
         if formation.status is not FormationStatus.RECORDED or formation.changes is None:
             with pytest.raises(ConflictError):
-                self.store.apply_formation(formation.id, now=self.clock.now)
+                self.store.formations.apply_formation(formation.id, now=self.clock.now)
             return
-        results = self.store.apply_formation(formation.id, now=self.clock.now)
+        results = self.store.formations.apply_formation(formation.id, now=self.clock.now)
         for change, result in zip(formation.changes.changes, results, strict=True):
             match change:
                 case AddFact():
@@ -301,7 +303,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
         not_before = self.clock.now + timedelta(minutes=minutes) if minutes else None
-        released = self.store.release(
+        released = self.store.formations.release(
             formation.id, worker=worker, now=self.clock.now, not_before=not_before, count=count
         )
         assert released is mine
@@ -320,7 +322,9 @@ class Interleavings(RuleBasedStateMachine):
         if formation is None:
             return
         mine = formation.status is FormationStatus.CLAIMED and formation.worker == worker
-        failed = self.store.fail(formation.id, worker=worker, now=self.clock.now, error="no")
+        failed = self.store.formations.fail(
+            formation.id, worker=worker, now=self.clock.now, error="no"
+        )
         assert failed is mine
         if mine:
             attempts = formation.attempts + 1
@@ -334,7 +338,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def _retry(self, formation: Formation) -> None:
         free = formation.status is FormationStatus.FAILED and self.model.unfinished is None
-        assert self.store.retry(formation.id, now=self.clock.now) is free
+        assert self.store.formations.retry(formation.id, now=self.clock.now) is free
         if free:
             self._put(formation, status=FormationStatus.RELEASED, attempts=0, not_before=None)
 
@@ -353,7 +357,7 @@ class Interleavings(RuleBasedStateMachine):
             content=self._fresh("edit"),
             at=self.clock.now,
         )
-        (result,) = self.store.apply(change_set(change, at=self.clock.now))
+        (result,) = self.store.changes.apply(change_set(change, at=self.clock.now))
         assert result.status is (ChangeStatus.CONFLICT if behind else ChangeStatus.APPLIED)
         if not behind:
             known.content, known.version = change.content, known.version + 1
@@ -366,7 +370,7 @@ class Interleavings(RuleBasedStateMachine):
         change = RemoveFact(
             scope=self.scope, fact_id=fact_id, expected_version=version, at=self.clock.now
         )
-        results = [self.store.apply(change_set(change))[0].status for _ in range(2)]
+        results = [self.store.changes.apply(change_set(change))[0].status for _ in range(2)]
         assert results == [ChangeStatus.APPLIED, ChangeStatus.ALREADY]
 
     @rule(number=st.integers(0, 4), behind=st.booleans())
@@ -381,7 +385,7 @@ class Interleavings(RuleBasedStateMachine):
             at=self.clock.now,
             absorbed_ids=tuple(absorbed),
         )
-        (result,) = self.store.apply(change_set(change, at=self.clock.now))
+        (result,) = self.store.changes.apply(change_set(change, at=self.clock.now))
         assert result.status is (ChangeStatus.CONFLICT if behind else ChangeStatus.APPLIED)
         if not behind:
             self.model.text_version += 1
@@ -394,20 +398,20 @@ class Interleavings(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         waiting = self.model.backlog
-        found = self.store.backlog(self.session.id, self.agent.id, limit=3)
+        found = self.store.formations.backlog(self.session.id, self.agent.id, limit=3)
         assert found.total == len(waiting)
         assert [message.id for message in found.messages] == [m.id for m in waiting[:3]]
-        stored = {each.id: each for each in self.store.formations()}
+        stored = {each.id: each for each in self.store.formations.list_formations()}
         assert stored.keys() == self.model.formations.keys()
         for formation in self.model.formations.values():
             assert stored[formation.id].status is formation.status
             assert stored[formation.id].attempts == formation.attempts
             assert stored[formation.id].message_ids == formation.message_ids
         for fact_id, known in self.model.facts.items():
-            fact = self.store.fact(fact_id)
+            fact = self.store.memory.fact(fact_id)
             assert fact is not None
             assert (fact.content, fact.version) == (known.content, known.version)
-        pending = [reflection.id for reflection in self.store.pending(self.scope)]
+        pending = [reflection.id for reflection in self.store.memory.pending(self.scope)]
         assert sorted(pending) == sorted(self.model.pending)
         check_memory(self.store, (self.scope,))
 

@@ -91,29 +91,31 @@ def test_eight_processes_at_one_memory(address: Address, tmp_path: Path) -> None
 
     # Each edit that was reported as done is a version of its own in history.
     for fact_id in {fact_id for fact_id, _, _ in fact_edits}:
-        history = [entry for entry in store.history("fact", fact_id) if entry.action != "delete"]
+        history = [
+            entry for entry in store.history.versions("fact", fact_id) if entry.action != "delete"
+        ]
         assert [entry.version for entry in history] == list(range(1, len(history) + 1))
         kept = Counter((fact_id, entry.version, entry.content) for entry in history)
         done = [edit for edit in fact_edits if edit[0] == fact_id]
         assert all(kept[edit] == 1 for edit in done), (done, kept)
     for scope in SCOPES:
-        history = store.history("consolidation", "", scope=scope)
+        history = store.history.versions("consolidation", "", scope=scope)
         kept = Counter((scope.key, entry.version, entry.content) for entry in history)
         assert all(kept[edit] == 1 for edit in text_edits if edit[0] == scope.key)
 
     # A fact is removed once, whoever wanted it gone.
     assert all(count == 1 for count in deleted.values())
-    assert all(store.fact(fact_id) is None for fact_id in deleted)
+    assert all(store.memory.fact(fact_id) is None for fact_id in deleted)
 
     # Every reflection that was made is pending or was absorbed, once.
-    made = {entry.target_id for entry in store.audit() if entry.action == "add_reflection"}
+    made = {entry.target_id for entry in store.log.audit() if entry.action == "add_reflection"}
     assert made >= {id for account in accounts for id in account["thoughts"]}
-    pending = [each.id for scope in SCOPES for each in store.pending(scope)]
+    pending = [each.id for scope in SCOPES for each in store.memory.pending(scope)]
     absorbed = [
         reflection_id
         for scope in SCOPES
-        for entry in store.history("consolidation", "", scope=scope)
+        for entry in store.history.versions("consolidation", "", scope=scope)
         for reflection_id in entry.absorbed_ids
     ]
     assert Counter(pending + absorbed) == Counter(made)
-    store.close()
+    store.database.close()

@@ -64,13 +64,13 @@ def open_store(address: Address) -> Store:
 
 def prepare(store: Store) -> None:
     """Put in who takes part, and the beginnings of the conversations."""
-    store.initialise()
-    assert store.add_user(ANNA)
-    assert store.add_user(BRUNO)
-    assert store.add_agent(EVE)
+    store.database.initialise()
+    assert store.host.add_user(ANNA)
+    assert store.host.add_user(BRUNO)
+    assert store.host.add_agent(EVE)
     for session in SESSIONS:
-        assert store.put_session(session)
-        store.add_messages(session.id, [make_message(session, created_at=utc_now())])
+        assert store.host.put_session(session)
+        store.host.add_messages(session.id, [make_message(session, created_at=utc_now())])
 
 
 class Worker:
@@ -166,7 +166,7 @@ class Worker:
             make_message(session, self._text("word"), created_at=utc_now(), sender=ANNA.id)
             for _ in range(3)
         ]
-        await in_thread(self._store.add_messages, session.id, messages)
+        await in_thread(self._store.host.add_messages, session.id, messages)
 
     async def _form(self) -> None:
         reports = await self.service.form_memories(self._chance.choice(SESSIONS).id)
@@ -197,12 +197,12 @@ class Worker:
 
     async def _any_fact(self) -> Any:
         scope = self._chance.choice(FACT_SCOPES)
-        facts = await in_thread(lambda: list(self._store.facts(FactFilter(scopes=(scope,)))))
+        facts = await in_thread(lambda: list(self._store.memory.facts(FactFilter(scopes=(scope,)))))
         return self._chance.choice(facts) if facts else None
 
     async def _edit_text(self) -> None:
         scope = self._chance.choice(FACT_SCOPES)
-        text = (await in_thread(self._store.consolidations, [scope])).get(scope)
+        text = (await in_thread(self._store.memory.consolidations, [scope])).get(scope)
         version = text.version if text else 0
         report = await self._editor.edit_consolidation(
             scope, self._text("edited text"), expected_version=version
@@ -224,5 +224,5 @@ def main(address: Address, number: int, operations: int, result: str) -> None:
     store = open_store(address)
     worker = Worker(store, number)
     asyncio.run(worker.work(operations))
-    store.close()
+    store.database.close()
     Path(result).write_text(json.dumps(worker.account))

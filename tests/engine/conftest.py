@@ -34,13 +34,13 @@ class Cast:
     def add_session(self, *users: User, **fields: object) -> Session:
         """Another session of Eve."""
         session = make_session([self.eve], users, **fields)
-        assert self.store.put_session(session)
+        assert self.store.host.put_session(session)
         return session
 
     def add_agent(self, username: str, **fields: object) -> Agent:
         """Another agent."""
         agent = make_agent(username, **fields)
-        assert self.store.add_agent(agent)
+        assert self.store.host.add_agent(agent)
         return agent
 
     def add_shard(self, name: str, **fields: object) -> Scope:
@@ -51,7 +51,7 @@ class Cast:
 
     def policy(self, scope: Scope) -> Policy:
         """The stored policy of a scope."""
-        return self.store.policies((scope,))[scope]
+        return self.store.memory.policies((scope,))[scope]
 
     @property
     def agent_scope(self) -> Scope:
@@ -89,11 +89,11 @@ def make_cast(store: Store) -> Cast:
     olga, anna, bruno = make_user("olga"), make_user("anna"), make_user("bruno")
     discord = make_user("anna#1234", eden_user_id=anna.id)
     for user in (olga, anna, bruno, discord):
-        assert store.add_user(user)
+        assert store.host.add_user(user)
     eve = make_agent("eve", name="Eve", owner=olga.id)
-    assert store.add_agent(eve)
+    assert store.host.add_agent(eve)
     session = make_session([eve], [anna], name="monday-chat")
-    assert store.put_session(session)
+    assert store.host.put_session(session)
     return Cast(
         store=store,
         olga=olga,

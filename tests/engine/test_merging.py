@@ -50,7 +50,7 @@ def put(store: Store, embedder: FakeEmbedder, scope: Scope, *texts: str) -> list
         )
         for day, text in enumerate(texts)
     ]
-    store.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     return facts
 
 
@@ -61,7 +61,7 @@ def groups(
 
 
 def contents(store: Store, scope: Scope) -> list[str]:
-    return sorted(fact.content for fact in store.facts(FactFilter(scopes=(scope,))))
+    return sorted(fact.content for fact in store.memory.facts(FactFilter(scopes=(scope,))))
 
 
 def merger(cast: Cast, embedder: FakeEmbedder | None) -> FactMerger:
@@ -195,14 +195,14 @@ class TestMerging:
         text = "Lena drinks green tea every morning."
         report = await merger(cast, embedder).merge(merge_by_hand([new, old], text))
         assert (report.removed, report.stayed) == ((new.id,), ())
-        kept = cast.store.fact(old.id, with_vector=True)
+        kept = cast.store.memory.fact(old.id, with_vector=True)
         assert kept is not None
         assert (kept.content, kept.version, kept.previous_content) == (text, 2, TEA)
         assert kept.embedding == embedder.vector(text)  # Known failure 19
         assert set(kept.source_message_ids) >= {*old.source_message_ids, *new.source_message_ids}
-        tombstone = cast.store.history("fact", new.id)[-1]
+        tombstone = cast.store.history.versions("fact", new.id)[-1]
         assert (tombstone.action, tombstone.content) == ("delete", TEA_TOO)
-        (entry, *_) = cast.store.audit(target_id=new.id)
+        (entry, *_) = cast.store.log.audit(target_id=new.id)
         assert entry.reason == f"merged into {old.id}"
 
     async def test_one_that_says_it_already_is_kept_as_it_is(
@@ -211,7 +211,7 @@ class TestMerging:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         await merger(cast, embedder).merge(merge_by_hand([old, new], TEA_TOO))
         assert contents(cast.store, cast.anna_scope) == [TEA_TOO]
-        kept = cast.store.fact(new.id)
+        kept = cast.store.memory.fact(new.id)
         assert kept is not None
         assert kept.version == 1
 
@@ -248,7 +248,7 @@ class TestMerging:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        cast.store.apply(
+        cast.store.changes.apply(
             change_set(
                 SetPrivacy(
                     scope=cast.anna_scope,
@@ -270,7 +270,7 @@ class TestMerging:
 
 
 def _of(store: Store, fact: Fact) -> Fact:
-    found = store.fact(fact.id)
+    found = store.memory.fact(fact.id)
     assert found is not None
     return found
 
@@ -289,7 +289,7 @@ class TestProposing:
         (request,) = llm.requests
         assert request.key == f"user/eve/anna/{TEA}"
         assert not any(fact.id in request.user + request.system for fact in facts)
-        assert [total.calls for total in cast.store.usage(agent_id=cast.eve.id)] == [1]
+        assert [total.calls for total in cast.store.usage.sum_usage(agent_id=cast.eve.id)] == [1]
 
     @pytest.mark.parametrize("behaviour", [ADVERSARIAL, NONSENSE])
     async def test_an_answer_that_is_no_good_changes_nothing_and_is_told(

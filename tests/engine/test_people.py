@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 def add_deleted(cast: Cast, username: str, **fields: str) -> StoredUser:
     """A deleted account."""
     account = StoredUser(id=new_id(), username=username, deleted=True, **fields)
-    cast.store.load(RecordKind.USER, [account])
+    cast.store.walk.load(RecordKind.USER, [account])
     return account
 
 
 def add_account(cast: Cast, username: str, **fields: str) -> User:
     account = make_user(username, **fields)
-    assert cast.store.add_user(account)
+    assert cast.store.host.add_user(account)
     return account
 
 

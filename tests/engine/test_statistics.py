@@ -122,9 +122,9 @@ def test_the_page_runs_and_fetches_nothing_whatever_is_in_memory(cast: Cast) -> 
         cast.store,
         WriteConsolidation(scope=shard, expected_version=0, content=HOSTILE, word_limit=9, at=NOW),
     )
-    cast.store.track_access([fact.id], NOW)
+    cast.store.changes.track_access([fact.id], NOW)
     call = CallUsage(task="t", model=HOSTILE, input_tokens=10, output_tokens=1, cost=0.5)
-    cast.store.add_usage(
+    cast.store.usage.add_usage(
         UsageEntry(id=new_id(), at=NOW, agent_id=cast.eve.id, work="w", calls=(call,))
     )
     text = page(_statistics(cast), cast.store, place=HOSTILE)

@@ -40,7 +40,7 @@ class Mortal:
         self._left -= 1
         if self._left == 0 and not self._after:
             raise Killed
-        results = self._store.apply(changes)
+        results = self._store.changes.apply(changes)
         if self._left == 0:
             raise Killed
         return results
@@ -72,7 +72,7 @@ def told(store: Store) -> Cast:
     consolidate(
         store, cast.discord_scope, "[ANNA]\n- Is kind.", expected_version=0, absorbed_ids=[used.id]
     )
-    assert store.pending(cast.discord_scope) == [waits]
+    assert store.memory.pending(cast.discord_scope) == [waits]
     adam = cast.add_agent("adam")
     consolidate(store, Scope.user(adam.id, cast.anna.id), "[ANNA]\n- Sings.", expected_version=0)
     consolidate(
@@ -90,16 +90,16 @@ def merge(cast: Cast, store: Any = None, **options: Any) -> list[AccountMerge]:
 def state(cast: Cast, owner: str) -> dict[str, Any]:
     """What memory says of an account, without ids, versions and times of change."""
     found = {}
-    for agent in cast.store.agents():
+    for agent in cast.store.host.agents():
         scope = Scope.user(agent.id, owner)
-        text = cast.store.consolidations([scope]).get(scope)
+        text = cast.store.memory.consolidations([scope]).get(scope)
         found[agent.username] = (
             sorted(
                 (f.content, f.private, sorted(f.source_message_ids), f.embedding, f.formed_at)
                 for f in facts_of(cast.store, scope, with_vectors=True)
             ),
-            sorted((r.content, r.absorbed) for r in cast.store.reflections([scope])),
-            [each.content for each in cast.store.pending(scope)],
+            sorted((r.content, r.absorbed) for r in cast.store.memory.reflections([scope])),
+            [each.content for each in cast.store.memory.pending(scope)],
             text.consolidated_content if text else "",
         )
     return found

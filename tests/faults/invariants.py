@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def check_memory(store: Store, scopes: Sequence[Scope]) -> None:
     """Check everything that the store can be asked about ``scopes``, its only ones."""
-    entries = list(store.audit())
+    entries = list(store.log.audit())
     pending = [entry for entry in entries if entry.status != "done"]
     assert not pending, f"pending for ever: {pending}"
-    _check_formations(list(store.formations()))
+    _check_formations(list(store.formations.list_formations()))
     for scope in scopes:
         check_buffer(store, scope)
         _check_facts(store, scope)
@@ -33,10 +33,10 @@ def check_memory(store: Store, scopes: Sequence[Scope]) -> None:
 def check_all_formed(store: Store, session_id: str, agent_id: str) -> None:
     """Every message of the session is in exactly one applied formation of the agent, and nothing
     is left unfinished."""
-    formations = list(store.formations(session_id=session_id, agent_id=agent_id))
+    formations = list(store.formations.list_formations(session_id=session_id, agent_id=agent_id))
     assert {each.status for each in formations} <= {FormationStatus.APPLIED}, formations
     formed = Counter(chain.from_iterable(each.message_ids for each in formations))
-    said = Counter(message.id for message in store.messages(session_id))
+    said = Counter(message.id for message in store.host.messages(session_id))
     assert formed == said
 
 
@@ -58,10 +58,10 @@ def _check_formations(formations: list[Formation]) -> None:
 
 def check_buffer(store: Store, scope: Scope) -> None:
     """Buffer and flags agree; what is not pending was absorbed exactly once."""
-    pending = [each.id for each in store.pending(scope)]  # also mends what was cut off
-    reflections = {each.id: each for each in store.reflections([scope])}
+    pending = [each.id for each in store.memory.pending(scope)]  # also mends what was cut off
+    reflections = {each.id: each for each in store.memory.reflections([scope])}
     waiting = {id for id, each in reflections.items() if not each.absorbed}
-    text = store.consolidations([scope]).get(scope)
+    text = store.memory.consolidations([scope]).get(scope)
     assert len(pending) == len(set(pending))
     assert set(pending) == waiting
     assert set(pending) == set(text.unabsorbed_ids if text else ())
@@ -70,7 +70,7 @@ def check_buffer(store: Store, scope: Scope) -> None:
     doubled = [key for key, count in made.items() if key[0] is not None and count > 1]
     assert not doubled, f"formed twice: {doubled}"
 
-    history = store.history("consolidation", "", scope=scope)
+    history = store.history.versions("consolidation", "", scope=scope)
     absorbed = Counter(chain.from_iterable(entry.absorbed_ids for entry in history))
     assert all(count == 1 for count in absorbed.values()), "absorbed twice"
     gone = {id for id, each in reflections.items() if each.absorbed}
@@ -86,19 +86,21 @@ def check_buffer(store: Store, scope: Scope) -> None:
 
 
 def _check_facts(store: Store, scope: Scope) -> None:
-    facts = list(store.facts(FactFilter(scopes=(scope,)), with_vectors=True))
+    facts = list(store.memory.facts(FactFilter(scopes=(scope,)), with_vectors=True))
     contents = Counter(fact.content for fact in facts)
     assert all(count == 1 for count in contents.values()), "a fact is there twice"
     made = Counter((each.formation_id, each.content) for each in facts if each.formation_id)
     assert all(count == 1 for count in made.values())
     for fact in facts:
         assert fact.hash == content_hash(fact.content)
-        history = store.history("fact", fact.id)
+        history = store.history.versions("fact", fact.id)
         assert [entry.version for entry in history] == list(range(1, fact.version + 1)), fact
         assert history[-1].content == fact.content
         if fact.version > 1:
             assert fact.previous_content == history[-2].content
-        (found,) = store.text_candidates(FactFilter(scopes=(scope,)), [fact.content], limit=99)
+        (found,) = store.search.text_candidates(
+            FactFilter(scopes=(scope,)), [fact.content], limit=99
+        )
         assert fact.id in {each.fact_id for each in found}, "not to be found by its words"
 
 
@@ -114,13 +116,13 @@ def _check_audit(store: Store, entries: list[AuditEntry], scopes: Sequence[Scope
         entry.target_id for entry in entries if entry.status == "done" and entry.before is None
     )
     gone = {entry.target_id for entry in entries if entry.after is None}
-    texts: dict[Scope, Consolidation] = store.consolidations(tuple(scopes))
+    texts: dict[Scope, Consolidation] = store.memory.consolidations(tuple(scopes))
     for scope in scopes:
-        for fact in store.facts(FactFilter(scopes=(scope,))):
+        for fact in store.memory.facts(FactFilter(scopes=(scope,))):
             assert born[fact.id] == 1, fact
             assert done["revise_fact", fact.id] == fact.version - 1, fact
             assert fact.id not in gone
-        for reflection in store.reflections([scope]):
+        for reflection in store.memory.reflections([scope]):
             assert done["add_reflection", reflection.id] == 1
             assert done["revise_reflection", reflection.id] == reflection.version - 1
             assert reflection.id not in gone
@@ -129,7 +131,9 @@ def _check_audit(store: Store, entries: list[AuditEntry], scopes: Sequence[Scope
 
 
 def _check_counts(store: Store) -> None:
-    for summary in store.scopes():
+    for summary in store.memory.scopes():
         scope = summary.scope
-        assert summary.pending == len(store.pending(scope)), scope
-        assert summary.facts == sum(1 for _ in store.facts(FactFilter(scopes=(scope,)))), scope
+        assert summary.pending == len(store.memory.pending(scope)), scope
+        assert summary.facts == sum(1 for _ in store.memory.facts(FactFilter(scopes=(scope,)))), (
+            scope
+        )

@@ -107,9 +107,9 @@ NEW_TEXT = "Eve is patient and answers on Mondays."
 
 def prepare(store: Store) -> None:
     """Put in who takes part and what is known of them."""
-    store.initialise()
-    assert store.add_user(ANNA)
-    assert store.add_agent(EVE)
+    store.database.initialise()
+    assert store.host.add_user(ANNA)
+    assert store.host.add_agent(EVE)
     vector = FakeEmbedder().vector
     facts = [
         make_fact(
@@ -141,7 +141,7 @@ def prepare(store: Store) -> None:
     first_text = WriteConsolidation(
         scope=EVE_SCOPE, expected_version=0, content="Eve is patient.", word_limit=1200, at=NOW
     )
-    results = store.apply(
+    results = store.changes.apply(
         change_set(
             *(AddFact(fact=fact) for fact in facts),
             *(AddReflection(reflection=each, word_limit=300) for each in reflections),
@@ -249,10 +249,10 @@ async def _edit(store: Store, embedder: Embedder, clock: Callable[[], datetime])
         await editor.edit_fact(fact.id, CORRECTED, expected_version=fact.version)
     if STALE in facts:
         await editor.delete_fact(facts[STALE].id)
-    text = (await in_thread(store.consolidations, [EVE_SCOPE]))[EVE_SCOPE]
+    text = (await in_thread(store.memory.consolidations, [EVE_SCOPE]))[EVE_SCOPE]
     if text.consolidated_content != NEW_TEXT:
         await editor.edit_consolidation(EVE_SCOPE, NEW_TEXT, expected_version=text.version)
-    for reflection in await in_thread(store.pending, EVE_SCOPE):
+    for reflection in await in_thread(store.memory.pending, EVE_SCOPE):
         if reflection.content == "The community is growing.":
             await editor.edit_reflection(
                 reflection.id, "The community grows by the week.", expected_version=1
@@ -260,16 +260,16 @@ async def _edit(store: Store, embedder: Embedder, clock: Callable[[], datetime])
 
 
 def _facts(store: Store, scope: Scope) -> dict[str, Fact]:
-    return {fact.content: fact for fact in store.facts(FactFilter(scopes=(scope,)))}
+    return {fact.content: fact for fact in store.memory.facts(FactFilter(scopes=(scope,)))}
 
 
 def outcome(store: Store) -> dict[str, Any]:
     """Memory without ids and times: what two days that end alike have in common."""
-    texts = store.consolidations(SCOPES)
-    reflections = {each.id: each for each in store.reflections(SCOPES)}
-    facts = list(store.facts(FactFilter(scopes=SCOPES)))
+    texts = store.memory.consolidations(SCOPES)
+    reflections = {each.id: each for each in store.memory.reflections(SCOPES)}
+    facts = list(store.memory.facts(FactFilter(scopes=SCOPES)))
     fact_ids = {
-        entry.target_id for entry in store.audit(agent_id=EVE.id) if entry.target_type == "fact"
+        entry.target_id for entry in store.log.audit(agent_id=EVE.id) if entry.target_type == "fact"
     }
     return msgspec.to_builtins(
         {
@@ -293,17 +293,18 @@ def outcome(store: Store) -> dict[str, Any]:
             "histories": sorted(
                 [(entry.version, entry.content, entry.action) for entry in history]
                 for history in (
-                    *(store.history("fact", fact_id) for fact_id in fact_ids),
-                    *(store.history("consolidation", "", scope=scope) for scope in SCOPES),
+                    *(store.history.versions("fact", fact_id) for fact_id in fact_ids),
+                    *(store.history.versions("consolidation", "", scope=scope) for scope in SCOPES),
                 )
             ),
             "audit": sorted(
                 (entry.action, entry.target_type, entry.status)
-                for entry in store.audit(agent_id=EVE.id)
+                for entry in store.log.audit(agent_id=EVE.id)
             ),
-            "messages": [message.content for message in store.messages(SESSION_ID)],
+            "messages": [message.content for message in store.host.messages(SESSION_ID)],
             "formed": sorted(
-                (each.status, each.seq, len(each.message_ids)) for each in store.formations()
+                (each.status, each.seq, len(each.message_ids))
+                for each in store.formations.list_formations()
             ),
         }
     )

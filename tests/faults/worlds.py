@@ -45,7 +45,7 @@ class SqliteWorld:
         self._copies = 0
         store = SqliteStore(self._template)
         scenario.prepare(store)
-        store.close()
+        store.database.close()
         self._use(self._template)
 
     def _use(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class SqliteWorld:
         self._store = SqliteStore(path)
 
     def fresh(self) -> SqliteStore:
-        self._store.close()
+        self._store.database.close()
         self._copies += 1
         path = self._template.with_name(f"memory-{self._copies}.db")
         shutil.copyfile(self._template, path)
@@ -61,7 +61,7 @@ class SqliteWorld:
         return self._store
 
     def again(self) -> SqliteStore:
-        self._store.close()
+        self._store.database.close()
         return self._store
 
     def progress(self) -> str:
@@ -69,7 +69,7 @@ class SqliteWorld:
             return str(raw.execute("SELECT last_memory_message_id FROM sessions").fetchone()[0])
 
     def close(self) -> None:
-        self._store.close()
+        self._store.database.close()
 
 
 class MongoWorld:
@@ -106,7 +106,7 @@ class MongoWorld:
         return str(self._raw["sessions"].find_one()["memory_context"]["last_memory_message_id"])
 
     def close(self) -> None:
-        self._store.close()
+        self._store.database.close()
         self._client.drop_database(self.address.database)
         self._client.close()
 

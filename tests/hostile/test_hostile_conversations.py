@@ -72,7 +72,7 @@ def ruins(
 
     asyncio.run(all_of_it())
     yield left
-    town.store.close()
+    town.store.database.close()
 
 
 def test_the_set_is_as_large_as_is_said() -> None:

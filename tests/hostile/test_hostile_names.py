@@ -50,11 +50,11 @@ async def test_no_name_speaks_outside_of_a_fence(
     store = sqlite_store
     agent = make_agent("mira", name=f"Mira {NAME}")
     user = make_user(NAME)
-    assert store.add_agent(agent)
-    assert store.add_user(user)
+    assert store.host.add_agent(agent)
+    assert store.host.add_user(user)
     session = make_session([agent], [user], title=NAME, group_id=group)
-    store.put_session(session)
-    store.add_messages(session.id, make_messages(session, 6, sender=user.id, name=NAME))
+    store.host.put_session(session)
+    store.host.add_messages(session.id, make_messages(session, 6, sender=user.id, name=NAME))
     scopes = [
         Scope.agent(agent.id),
         Scope.user(agent.id, user.id),

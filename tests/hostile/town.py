@@ -128,12 +128,12 @@ class Town:
         self._settle()
 
     def _settle(self) -> None:
-        self.store.initialise()
+        self.store.database.initialise()
         for agent in (MIRA, OTTO):
-            assert self.store.add_agent(agent)
+            assert self.store.host.add_agent(agent)
         for user in (LENA, MALLORY):
-            assert self.store.add_user(user)
-        assert self.store.put_session(LENA_TALKS)
+            assert self.store.host.add_user(user)
+        assert self.store.host.put_session(LENA_TALKS)
         for scope in (SHARED[1], OTTOS[1]):
             set_policy(self.store, scope)
         changes: list[Change] = []
@@ -154,7 +154,7 @@ class Town:
                     at=self.clock(),
                 )
             )
-        assert all(result.ok for result in self.store.apply(change_set(*changes)))
+        assert all(result.ok for result in self.store.changes.apply(change_set(*changes)))
 
     async def suffer(self, line: dict[str, Any]) -> Aftermath:
         """Import a conversation, form and consolidate it, and read what there is then."""
@@ -167,7 +167,7 @@ class Town:
         again = import_sessions(self.store, data, clock=self.clock)
         session_id = derived_id("session", line["session"])
         reports = await self.service.form_memories(session_id)
-        session = self.store.session(session_id)
+        session = self.store.host.session(session_id)
         assert session is not None
         for scope in sorted(writable(session), key=lambda scope: scope.key):
             await self.service.consolidate(scope, force=True)
@@ -177,7 +177,7 @@ class Town:
         return Aftermath(
             line=line,
             session=session,
-            messages=list(self.store.messages(session_id)),
+            messages=list(self.store.host.messages(session_id)),
             reports=reports,
             requests=list(self.llm.requests),
             before=before,

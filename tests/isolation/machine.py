@@ -107,7 +107,7 @@ class Isolation(RuleBasedStateMachine):
     def begin(self, extraction: str, agents: int, shards: int) -> None:
         for name in AGENTS[:agents]:
             agent = make_agent(name)
-            assert self.store.add_agent(agent)
+            assert self.store.host.add_agent(agent)
             self.world.names[name] = agent.id
             self.world.user_memory[agent.id] = self.world.agent_memory[agent.id] = True
         for name in PEOPLE:
@@ -149,7 +149,7 @@ class Isolation(RuleBasedStateMachine):
                 changes.append(AddFact(fact=fact))
             reflection = make_reflection(scope, self._text(scope))
             changes.append(AddReflection(reflection=reflection, word_limit=1000))
-        self.store.apply(change_set(*changes))
+        self.store.changes.apply(change_set(*changes))
         self.documents = self.raw.documents()
 
     def _text(self, scope: Scope) -> str:
@@ -157,7 +157,7 @@ class Isolation(RuleBasedStateMachine):
 
     def _add_account(self, name: str, person: str | None) -> None:
         user = make_user(name, eden_user_id=person)
-        assert self.store.add_user(user)
+        assert self.store.host.add_user(user)
         self.world.names[name] = user.id
         self.world.person_of[user.id] = person or user.id
         self.world.living.add(user.id)
@@ -178,7 +178,7 @@ class Isolation(RuleBasedStateMachine):
         self._put(talk)
 
     def _put(self, talk: Talk) -> None:
-        self.store.put_session(
+        self.store.host.put_session(
             Session(
                 id=talk.id,
                 name=talk.name,
@@ -244,7 +244,7 @@ class Isolation(RuleBasedStateMachine):
         if sender is not None:
             place.spoke.add(sender)
         if by_host:
-            self.store.add_messages(place.id, messages)
+            self.store.host.add_messages(place.id, messages)
         else:
             place.users |= {sender} if sender else set()
             self._run(self.service.add_messages(place.id, messages))
@@ -375,7 +375,7 @@ class Isolation(RuleBasedStateMachine):
 
     async def _change(self, kind: str, target: Document, how: str, text: str) -> None:
         if kind == "consolidation":
-            stored = self.store.consolidations([target.scope])[target.scope]
+            stored = self.store.memory.consolidations([target.scope])[target.scope]
             await self.editor.edit_consolidation(
                 target.scope, text, expected_version=stored.version
             )

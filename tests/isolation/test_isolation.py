@@ -39,8 +39,8 @@ def budget(examples: int, steps: int) -> settings:
 def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
     template = tmp_path / "template.db"
     store = SqliteStore(template)
-    store.initialise()
-    store.close()
+    store.database.initialise()
+    store.database.close()
 
     class OnSqlite(Isolation):
         def __init__(self) -> None:
@@ -50,7 +50,7 @@ def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
 
         def teardown(self) -> None:
             super().teardown()
-            self.store.close()
+            self.store.database.close()
 
     run_state_machine_as_test(OnSqlite, settings=budget(10, 50))
 
@@ -64,7 +64,7 @@ def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: s
 
         def teardown(self) -> None:
             super().teardown()
-            self.store.close()
+            self.store.database.close()
             self.raw.close()
 
     run_state_machine_as_test(OnSecantus, settings=budget(2, 20))

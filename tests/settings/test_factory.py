@@ -100,7 +100,7 @@ def test_a_mongodb_is_not_connected_to_before_it_is_needed() -> None:
     uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
     store = factory.open_store(settings(store=StoreSettings(uri=uri)))
     assert type(store).__name__ == "MongoStore"
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(

@@ -64,34 +64,34 @@ def test_it_is_a_kind_of_read_only_store_and_the_request_is_what_is_wrong() -> N
 def test_a_database_on_a_server_is_read_and_not_written(secantus_uri: str) -> None:
     uri = f"{secantus_uri.rstrip('/')}/readonly"
     writer = MongoStore(uri, StoreSettings())
-    writer.initialise()
-    assert writer.add_agent(make_agent("mira"))
+    writer.database.initialise()
+    assert writer.host.add_agent(make_agent("mira"))
     reader = MongoStore(uri, StoreSettings(read_only=True))
     try:
-        assert [agent.username for agent in reader.agents()] == ["mira"]
+        assert [agent.username for agent in reader.host.agents()] == ["mira"]
         with pytest.raises(WriteRefused):
-            reader.add_agent(make_agent("otto"))
-        assert [agent.username for agent in writer.agents()] == ["mira"]
+            reader.host.add_agent(make_agent("otto"))
+        assert [agent.username for agent in writer.host.agents()] == ["mira"]
     finally:
-        reader.close()
-        writer.close()
+        reader.database.close()
+        writer.database.close()
 
 
 def test_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     writer = SqliteStore(path)
-    writer.initialise()
-    assert writer.add_agent(make_agent("mira"))
-    writer.close()
+    writer.database.initialise()
+    assert writer.host.add_agent(make_agent("mira"))
+    writer.database.close()
     reader = SqliteStore(path, read_only=True)
-    assert [agent.username for agent in reader.agents()] == ["mira"]
+    assert [agent.username for agent in reader.host.agents()] == ["mira"]
     with pytest.raises(WriteRefused):
-        reader.add_agent(make_agent("otto"))
+        reader.host.add_agent(make_agent("otto"))
     with pytest.raises(WriteRefused):
-        reader.initialise()
+        reader.database.initialise()
     with (
         reader._db.reading() as connection,
         pytest.raises(sqlite3.OperationalError, match="readonly"),
     ):
         connection.execute("DELETE FROM agents")
-    reader.close()
+    reader.database.close()

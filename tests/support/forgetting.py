@@ -73,15 +73,15 @@ def make_town(store: Store) -> Town:
     zenobia, bruno = make_user("zenobia"), make_user("bruno")
     discord = make_user("zen#1234", eden_user_id=zenobia.id)
     for agent in (eve, adam):
-        assert store.add_agent(agent)
+        assert store.host.add_agent(agent)
     for user in (zenobia, bruno, discord):
-        assert store.add_user(user)
+        assert store.host.add_user(user)
     own = make_session([eve], [zenobia], name="balcony")
     shared = make_session([eve], [discord, bruno], name="pier", group_id="harbour")
     lone = make_session([eve], [bruno], name="boat")
     for session, sender in ((own, zenobia), (shared, discord), (lone, bruno)):
-        assert store.put_session(session)
-        store.add_messages(
+        assert store.host.put_session(session)
+        store.host.add_messages(
             session.id, make_messages(session, 4, sender=sender.id, name=f"{sender.username} Q")
         )
     return Town(
@@ -131,7 +131,7 @@ def fill(town: Town) -> list[str]:
         add_fact(store, scope, text, formed_at=at)
         kept = add_reflection(store, scope, f"{text} Indeed.", formed_at=at)
         consolidate(store, scope, f"{text} So it is.", expected_version=0, absorbed_ids=[kept.id])
-    store.cache_context(
+    store.contexts.cache_context(
         town.own.id,
         town.eve.id,
         CachedContext(xml=f"<m>{hers('quince in the cache')}</m>", fingerprint="f", built_at=NOW),
@@ -181,41 +181,45 @@ def everything_but(store: Store, traces: ForgetPlan) -> dict[str, Any]:
     """
     whole = set(traces.traces.scopes)
     derived = set(traces.derived)
-    scopes = [one.scope for one in store.scopes() if one.scope not in whole]
-    texts = store.consolidations(scopes)
+    scopes = [one.scope for one in store.memory.scopes() if one.scope not in whole]
+    texts = store.memory.consolidations(scopes)
 
     def own(reflection: Reflection) -> bool:
         return reflection.id not in derived
 
     return {
-        "facts": list(store.facts(FactFilter(scopes=tuple(scopes)), with_vectors=True)),
-        "reflections": [one for one in store.reflections(scopes) if own(one)],
+        "facts": list(store.memory.facts(FactFilter(scopes=tuple(scopes)), with_vectors=True)),
+        "reflections": [one for one in store.memory.reflections(scopes) if own(one)],
         "pending": {
             scope.key: kept
             for scope in scopes
-            if (kept := [one.id for one in store.pending(scope) if own(one)])
+            if (kept := [one.id for one in store.memory.pending(scope) if own(one)])
         },
         "texts": {
             scope.key: (text.consolidated_content, text.version, text.absorbed_ids)
             for scope, text in texts.items()
             if text.version
         },
-        "policies": store.policies(scopes),
+        "policies": store.memory.policies(scopes),
         "history": {
             scope.key: kept
             for scope in scopes
-            if (kept := store.history("consolidation", "", scope=scope))
+            if (kept := store.history.versions("consolidation", "", scope=scope))
         },
         "audit": sorted(
             (
                 entry
-                for entry in store.audit()
+                for entry in store.log.audit()
                 if entry.scope not in whole
                 and entry.target_id not in derived
                 and entry.action != "forget"
             ),
             key=lambda entry: entry.id,
         ),
-        "people": (list(store.agents()), list(store.users()), list(store.sessions())),
-        "messages": [list(store.messages(session.id)) for session in store.sessions()],
+        "people": (
+            list(store.host.agents()),
+            list(store.host.users()),
+            list(store.host.sessions()),
+        ),
+        "messages": [list(store.host.messages(session.id)) for session in store.host.sessions()],
     }

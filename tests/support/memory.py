@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 def apply(store: Store, *changes: Change, at: datetime = NOW) -> list[ChangeResult]:
     """Apply the changes as one set; one result for each of them, in order."""
-    results = store.apply(change_set(*changes, at=at))
+    results = store.changes.apply(change_set(*changes, at=at))
     assert [result.change_id for result in results] == [change.id for change in changes]
     return results
 
@@ -97,12 +97,12 @@ def set_policy(
     """Write a policy that must not be in conflict; what is stored then."""
     policy = make_policy(scope, **fields)
     applied(store, WritePolicy(policy=policy, expected_version=expected_version, at=NOW))
-    return store.policies([scope])[scope]
+    return store.memory.policies([scope])[scope]
 
 
 def facts_of(store: Store, *scopes: Scope, with_vectors: bool = False) -> list[Fact]:
     """All facts of these scopes."""
-    return list(store.facts(FactFilter(scopes=scopes), with_vectors=with_vectors))
+    return list(store.memory.facts(FactFilter(scopes=scopes), with_vectors=with_vectors))
 
 
 def at_once(count: int, work: Callable[[int], ResultT]) -> list[ResultT]:

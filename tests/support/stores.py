@@ -37,7 +37,7 @@ def sqlite_store(folder: Path) -> Iterator[Store]:
     try:
         yield store
     finally:
-        store.close()
+        store.database.close()
 
 
 @cache
@@ -48,7 +48,7 @@ def _new_file() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         with closing(SqliteStore(path)) as store:
-            store.initialise()
+            store.database.initialise()
         return path.read_bytes()
 
 
@@ -61,10 +61,10 @@ def mongomock_store() -> Iterator[Store]:
     settings = StoreSettings(database=f"test_{new_id()}")
     store = MongoStore("mongodb://mongomock", settings, client=mongomock_client())
     try:
-        store.initialise()
+        store.database.initialise()
         yield store
     finally:
-        store.close()
+        store.database.close()
 
 
 @contextmanager
@@ -77,10 +77,10 @@ def secantus_store(uri: str) -> Iterator[MongoStore]:
     settings = StoreSettings(database=f"test_{new_id()}")
     store = MongoStore(uri, settings)
     try:
-        store.initialise()
+        store.database.initialise()
         yield store
     finally:
-        store.close()
+        store.database.close()
         with MongoClient(uri) as client:
             client.drop_database(settings.database)
 
@@ -92,14 +92,14 @@ def used_store(databases: Databases) -> Iterator[MongoStore]:
 
     def make(name: str) -> None:
         with closing(MongoStore(databases.uri, StoreSettings(database=name))) as store:
-            store.initialise()
+            store.database.initialise()
 
     name = databases.take(make)
     store = MongoStore(databases.uri, StoreSettings(database=name))
     try:
         yield store
     finally:
-        store.close()
+        store.database.close()
         databases.give_back(name)
 
 
@@ -112,7 +112,7 @@ def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoS
     wish = IndexWish(dimensions=dimensions, analyzer="lucene.english")
     with secantus_store(server.uri) as store:
         for name in (VECTOR_INDEX, TEXT_INDEX):
-            store.create_index(name, wish)
-        while not all(state.queryable for state in store.indexes(wish)):
+            store.indexes.create_index(name, wish)
+        while not all(state.queryable for state in store.indexes.list_indexes(wish)):
             pass  # each look is a step of the building
         yield store

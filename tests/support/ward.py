@@ -89,21 +89,21 @@ def admit(store: Store) -> Ids:
     eve, adam = make_agent("eve", name="Eve"), make_agent("adam")
     anna, bruno = make_user("anna"), make_user("bruno")
     for agent in (eve, adam):
-        store.add_agent(agent)
+        store.host.add_agent(agent)
     for user in (anna, bruno):
-        store.add_user(user)
+        store.host.add_user(user)
     chat = make_session([eve], [anna], name="chat")
     choir = make_session([eve], [anna, bruno], name="choir", group_id="choir")
     lost = make_session([eve], [bruno], name="lost")
     said = {}
     for session, sender in ((chat, anna), (choir, anna), (lost, bruno)):
-        store.put_session(session)
+        store.host.put_session(session)
         said[session.id] = make_messages(session, 4, start=ago(hours=2), sender=sender.id)
     said[choir.id][2] = make_messages(choir, ["I am Bruno."], start=ago(hours=1), sender=bruno.id)[
         0
     ]
     for session_id, messages in said.items():
-        store.add_messages(session_id, messages)
+        store.host.add_messages(session_id, messages)
     scope, text = Scope.user(eve.id, anna.id), "consolidation"
     facts = {
         "lives": make_fact(
@@ -150,7 +150,7 @@ def admit(store: Store) -> Ids:
             absorbed_ids=absorbed,
         )
 
-    store.apply(
+    store.changes.apply(
         change_set(
             *(
                 WritePolicy(policy=each, expected_version=0, at=NOW)
@@ -183,11 +183,11 @@ def admit(store: Store) -> Ids:
         for name, session in (("applied", chat), ("recorded", choir), ("claimed", lost))
     }
     for formation in formations.values():
-        assert store.claim(formation)
+        assert store.formations.claim(formation)
     for name in ("applied", "recorded"):
         new = make_fact(scope, f"Anna was there when it was {name}.")
         new = _with(new, embedding=EMBEDDER.vector(new.content), embedding_model=EMBEDDER.model)
-        assert store.record(
+        assert store.formations.record(
             formations[name].id,
             worker=name,
             changes=change_set(AddFact(fact=new)),
@@ -196,9 +196,11 @@ def admit(store: Store) -> Ids:
             counts={"facts": 1},
             now=NOW,
         )
-    store.apply_formation(formations["applied"].id, now=NOW)
-    store.cache_context(chat.id, eve.id, CachedContext(xml="<M/>", fingerprint="f", built_at=NOW))
-    texts = store.consolidations([scope, Scope.session(eve.id, lost.id)])
+    store.formations.apply_formation(formations["applied"].id, now=NOW)
+    store.contexts.cache_context(
+        chat.id, eve.id, CachedContext(xml="<M/>", fingerprint="f", built_at=NOW)
+    )
+    texts = store.memory.consolidations([scope, Scope.session(eve.id, lost.id)])
     assert text
     return Ids(
         eve=eve.id,
@@ -270,14 +272,14 @@ class SqliteWard:
         self._template = folder / "healthy.db"
         self._copies = 0
         store = SqliteStore(self._template)
-        store.initialise()
+        store.database.initialise()
         self.ids = admit(store)
-        store.close()
+        store.database.close()
         self.path = self._template
         self.store = store
 
     def fresh(self) -> None:
-        self.store.close()
+        self.store.database.close()
         self._copies += 1
         self.path = self._template.with_name(f"memory-{self._copies}.db")
         shutil.copyfile(self._template, self.path)
@@ -299,7 +301,7 @@ class SqliteWard:
         self.run(f"DELETE FROM {_PLACES[what][0]} WHERE id = ?", id)
 
     def close(self) -> None:
-        self.store.close()
+        self.store.database.close()
 
 
 class MongoWard:
@@ -317,7 +319,7 @@ class MongoWard:
         self.database = self._client[settings.database]
         self._dropped = False
         self.store: MongoStore = MongoStore(uri, settings, client=self._client)
-        self.store.initialise()
+        self.store.database.initialise()
         self.ids = admit(self.store)
         self._documents = {
             name: list(self.database[name].find()) for name in self.database.list_collection_names()
@@ -326,7 +328,7 @@ class MongoWard:
     def fresh(self) -> None:
         self._empty()
         if self._dropped:  # made of nothing, so that nothing is in their way
-            self.store.initialise()
+            self.store.database.initialise()
             self._empty()
             self._dropped = False
         for name, documents in self._documents.items():
@@ -354,7 +356,7 @@ class MongoWard:
 
     def close(self) -> None:
         self._client.drop_database(self.database.name)
-        self.store.close()
+        self.store.database.close()
         self._client.close()
 
 

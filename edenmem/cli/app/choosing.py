@@ -19,7 +19,7 @@ def choose_agent(run: Invocation, given: str | None) -> Agent:
     """The agent that was named; else the only one there is; else the one a person picks."""
     if given:
         return run.resolver.agent(given)
-    agents = list(itertools.islice(run.store.agents(), _OFFERED))
+    agents = list(itertools.islice(run.store.host.agents(), _OFFERED))
     if not agents:
         raise NotFoundError(
             "the store knows no agent", hint="add one with 'edenmem agent add NAME'"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
-    from edenmem.store.protocol.store import ReferenceKind
+    from edenmem.store.protocol.host import ReferenceKind
 
 #: More than a screen of candidates helps nobody.
 LIMIT = 50
@@ -54,7 +54,7 @@ def _items(values: Iterable[str], incomplete: str) -> list[Any]:
 
 def _complete_ids(kind: ReferenceKind) -> Completer:
     def completer(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-        for found in run.store.beginning_with(kind, incomplete, limit=LIMIT):
+        for found in run.store.host.beginning_with(kind, incomplete, limit=LIMIT):
             if incomplete and found.id.startswith(incomplete.lower()):
                 yield found.id
             else:
@@ -66,16 +66,16 @@ def _complete_ids(kind: ReferenceKind) -> Completer:
 def _shards(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     """The shards of the agent that was named before, or of every agent."""
     agent = ctx.params.get("agent")
-    ids = [run.resolver.agent(agent).id] if agent else [each.id for each in run.store.agents()]
+    ids = [run.resolver.agent(agent).id] if agent else [each.id for each in run.store.host.agents()]
     for agent_id in ids[:LIMIT]:
-        for policy in run.store.shards(agent_id):
+        for policy in run.store.memory.shards(agent_id):
             yield policy.shard or ""
 
 
 def _groups(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     agent = ctx.params.get("agent")
     agent_id = run.resolver.agent(agent).id if agent else None
-    for session in run.store.sessions(agent_id=agent_id, limit=20 * LIMIT):
+    for session in run.store.host.sessions(agent_id=agent_id, limit=20 * LIMIT):
         yield session.group_id or ""
 
 

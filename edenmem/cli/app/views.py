@@ -102,7 +102,7 @@ def scope_status(run: Invocation, scope: Scope) -> ScopeStatus:
         user_ids=[scope.user_id] if scope.user_id else None,
         details=True,
     )
-    policy = run.store.policies([scope]).get(scope)
+    policy = run.store.memory.policies([scope]).get(scope)
     return next((status for status in stored if status.scope == scope), None) or ScopeStatus(
         scope=scope,
         facts=0,

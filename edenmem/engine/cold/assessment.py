@@ -105,13 +105,13 @@ class Looker:
             only: Look at this one of its agents; None: at all that exist.
             before: Who spoke at or after this moment is still active.
         """
-        session = self._store.session(session_id)
+        session = self._store.host.session(session_id)
         if session is None:
             return None
-        newest = next(iter(self._store.messages(session_id, newest=1)), None)
+        newest = next(iter(self._store.host.messages(session_id, newest=1)), None)
         spoken = newest.created_at if newest else None
         wanted = [each for each in session.agents if only is None or each == only]
-        agents = [agent for agent in map(self._store.agent, wanted) if agent is not None]
+        agents = [agent for agent in map(self._store.host.agent, wanted) if agent is not None]
         active = spoken is not None and spoken >= before
         idle = session.incognito or active
         return Sight(
@@ -124,7 +124,7 @@ class Looker:
 
     def look(self, session: Session, agent: Agent) -> Prospect:
         """What may be done of a session for one of its agents."""
-        found = self._store.formations(
+        found = self._store.formations.list_formations(
             session_id=session.id, agent_id=agent.id, statuses=UNFINISHED, limit=1
         )
         for unfinished in found:
@@ -138,11 +138,15 @@ class Looker:
             tokens = self._tokens_of(session, unfinished) if self._estimates else 0
             return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
         limit = self._settings.max_messages
-        backlog = self._store.backlog(session.id, agent.id, limit=limit, reach=self._reach)
+        backlog = self._store.formations.backlog(
+            session.id, agent.id, limit=limit, reach=self._reach
+        )
         by_platform = 0 if self._reach.platform else backlog.by_platform
         due = is_backlog_due(backlog, agent, Trigger.COLD, self._settings)
         if not due:
-            past = self._store.formations(session_id=session.id, agent_id=agent.id, limit=1)
+            past = self._store.formations.list_formations(
+                session_id=session.id, agent_id=agent.id, limit=1
+            )
             formed = next(iter(past), None) is not None
             return Prospect(
                 agent=agent,
@@ -165,17 +169,17 @@ class Looker:
 
     def not_looked_at(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:
         """The sessions that are not among those ``seen``, and how many messages wait in them."""
-        for session in self._store.sessions(agent_id=only):
+        for session in self._store.host.sessions(agent_id=only):
             if session.id not in seen:
                 agents = session.agents if only is None else (only,)
                 backlogs = (
-                    self._store.backlog(session.id, agent, limit=0, reach=self._reach)
+                    self._store.formations.backlog(session.id, agent, limit=0, reach=self._reach)
                     for agent in agents
                 )
                 yield session, sum(backlog.total for backlog in backlogs)
 
     def _tokens_of(self, session: Session, unfinished: Formation) -> int:
-        messages = self._store.messages(session.id, ids=unfinished.message_ids)
+        messages = self._store.host.messages(session.id, ids=unfinished.message_ids)
         return self._tokens(tuple(messages))
 
     def _tokens(self, messages: Sequence[Message]) -> int:

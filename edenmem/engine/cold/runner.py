@@ -49,7 +49,8 @@ from edenmem.models.formation import FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.models.ids import utc_now
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import QuietSession, Store
+from edenmem.store.protocol.formations import QuietSession
+from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -246,7 +247,7 @@ class _Run:
         )
         self._seen: set[str] = set()
         self._before = clock() - timedelta(minutes=settings.cold.quiet_minutes)
-        self._sessions = store.quiet_sessions(
+        self._sessions = store.cold.quiet_sessions(
             before=self._before, rules=None if options.dry_run else self._rules
         )
         self._exhausted = False
@@ -284,7 +285,9 @@ class _Run:
             if session.incognito or messages:
                 self.tally.leave_out("incognito" if session.incognito else "not_quiet", messages)
         failed: dict[str, int] = {}
-        for formation in self._store.formations(agent_id=only, statuses=(FormationStatus.FAILED,)):
+        for formation in self._store.formations.list_formations(
+            agent_id=only, statuses=(FormationStatus.FAILED,)
+        ):
             failed.setdefault(formation.session_id, 0)
             failed[formation.session_id] += len(formation.message_ids)
         for count in failed.values():
@@ -363,7 +366,7 @@ class _Run:
             and all(look.work in ("nothing", "form") for look in looks)
             and await self._finish(session, [look.agent.id for look in looks if look.formed])
         ):
-            await in_thread(self._store.settle, session.id, seen=quiet.seen, rules=self._rules)
+            await in_thread(self._store.cold.settle, session.id, seen=quiet.seen, rules=self._rules)
 
     @property
     def _may_settle(self) -> bool:
@@ -486,7 +489,7 @@ class _Run:
                 self._ending.fail(session, agent_id, f"consolidation: {text.error}")
 
     async def _failure(self, report: FormationReport, session: Session) -> ColdFailure:
-        formation = await in_thread(self._store.formation, report.formation_id or "")
+        formation = await in_thread(self._store.formations.formation, report.formation_id or "")
         return ColdFailure(
             session_id=session.id,
             session=session.label,

@@ -208,9 +208,9 @@ class Consolidator:
     # -- the store's side, in a thread ---------------------------------------------------------
 
     def _due(self, scopes: tuple[Scope, ...]) -> list[Scope]:
-        documents = self._store.consolidations(scopes)
+        documents = self._store.memory.consolidations(scopes)
         waiting = [scope for scope in scopes if scope in documents]
-        policies = self._store.policies(waiting)
+        policies = self._store.memory.policies(waiting)
         return [
             scope
             for scope in waiting
@@ -221,15 +221,15 @@ class Consolidator:
         ]
 
     def _load(self, scope: Scope) -> _State:
-        agent = self._store.agent(scope.agent_id)
+        agent = self._store.host.agent(scope.agent_id)
         if agent is None:
             raise NotFoundError(f"there is no agent {scope.agent_id}")
         # The version is read before the buffer: a reflection that another writer absorbs in
         # between makes the version stale and the write a conflict, never the other way round.
         others = other_scopes(self._store, scope)
-        documents = self._store.consolidations((scope, *others))
+        documents = self._store.memory.consolidations((scope, *others))
         document = documents.get(scope)
-        policy = self._store.policies((scope,)).get(scope)
+        policy = self._store.memory.policies((scope,)).get(scope)
         return _State(
             scope=scope,
             agent=agent,
@@ -245,22 +245,22 @@ class Consolidator:
                 if each in documents and (text := documents[each].consolidated_content.strip())
             ),
             version=document.version if document else 0,
-            pending=tuple(self._store.pending(scope)),
+            pending=tuple(self._store.memory.pending(scope)),
             propagates=wants_propagation(self._settings, scope, policy),
             unpropagated=document.unpropagated_versions if document else (),
         )
 
     def _tier_model(self, agent: Agent) -> str:
-        owner = self._store.user(agent.owner) if agent.owner else None
+        owner = self._store.host.user(agent.owner) if agent.owner else None
         llm = self._settings.llm
         return llm.premium_model if owner is not None and owner.is_premium else llm.slow_model
 
     def _owner_name(self, scope: Scope) -> str:
         if scope.kind is ScopeKind.USER:
-            user = self._store.users_by_ids((scope.owner,)).get(scope.owner)
+            user = self._store.host.users_by_ids((scope.owner,)).get(scope.owner)
             return user.username if user else scope.owner
         if scope.kind is ScopeKind.SESSION:
-            session = self._store.session(scope.owner)
+            session = self._store.host.session(scope.owner)
             return session.label if session else scope.owner
         return scope.owner
 
@@ -280,7 +280,9 @@ class Consolidator:
             propagate=state.propagates,
             reason=f"consolidated by {self._author(state)}",
         )
-        (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
+        (result,) = self._store.changes.apply(
+            ChangeSet(actor=self._actor, at=now, changes=(change,))
+        )
         return result
 
     # -- the model's side ----------------------------------------------------------------------

@@ -76,8 +76,8 @@ def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -
 
 def batches(store: Store, settings: Settings, scope: Scope, version: int) -> list[Batch]:
     """What there is to be proposed from a version; nothing where it is off or private by now."""
-    text = store.consolidations((scope,)).get(scope)
-    agent = store.agent(scope.agent_id)
+    text = store.memory.consolidations((scope,)).get(scope)
+    agent = store.host.agent(scope.agent_id)
     if text is None or agent is None:
         return []
     absorbed = _read_absorbed_ids(store, text, version)
@@ -86,7 +86,7 @@ def batches(store: Store, settings: Settings, scope: Scope, version: int) -> lis
         target = _above(store, agent, scope, reflection)
         if target is not None:
             by_target.setdefault(target, []).append(reflection)
-    policies = store.policies(tuple(by_target))
+    policies = store.memory.policies(tuple(by_target))
     return [
         Batch(
             source=scope,
@@ -109,7 +109,9 @@ def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
     sessions = _sessions(store, batch.reflections)
     everybody = batch.target.kind is ScopeKind.AGENT
     return Bounds(
-        movable=movable if _is_open(store.policies((batch.target,)).get(batch.target)) else _NONE,
+        movable=movable
+        if _is_open(store.memory.policies((batch.target,)).get(batch.target))
+        else _NONE,
         confidences=Confidences(_private_texts(store, batch.source, sessions)),
         people=tuple(_people(store, batch, sessions)) if everybody else (),
         said=frozenset(map(normal, _memory(store, batch.target))),
@@ -126,7 +128,7 @@ def _is_open(policy: Policy | None) -> bool:
 def _read_absorbed_ids(store: Store, text: Consolidation, version: int) -> tuple[str, ...]:
     if text.version == version:
         return text.absorbed_ids
-    history = store.history("consolidation", text.id, scope=text.home)
+    history = store.history.versions("consolidation", text.id, scope=text.home)
     return next((entry.absorbed_ids for entry in history if entry.version == version), ())
 
 
@@ -134,10 +136,10 @@ def _movable(
     store: Store, settings: Settings, scope: Scope, ids: Iterable[str]
 ) -> Iterator[Reflection]:
     """Those of the scope's reflections that are not private, nor came from one that is by now."""
-    if not wants_propagation(settings, scope, store.policies((scope,)).get(scope)):
+    if not wants_propagation(settings, scope, store.memory.policies((scope,)).get(scope)):
         return
     for reflection_id in ids:
-        reflection = store.reflection(reflection_id)
+        reflection = store.memory.reflection(reflection_id)
         if reflection is None or reflection.private or reflection.home != scope:
             continue
         if not any(_is_confidential(store, parent) for parent in reflection.propagated_from):
@@ -145,10 +147,10 @@ def _movable(
 
 
 def _is_confidential(store: Store, reflection_id: str) -> bool:
-    parent = store.reflection(reflection_id)
+    parent = store.memory.reflection(reflection_id)
     if parent is None:
         return False
-    policy = store.policies((parent.home,)).get(parent.home)
+    policy = store.memory.policies((parent.home,)).get(parent.home)
     return parent.private or (policy is not None and policy.private)
 
 
@@ -159,7 +161,7 @@ def _above(store: Store, agent: Agent, scope: Scope, reflection: Reflection) -> 
     everybody. Where nobody can tell, because the session is gone, it stays.
     """
     if scope.kind is ScopeKind.USER and reflection.session_id is not None:
-        session = store.session(reflection.session_id)
+        session = store.host.session(reflection.session_id)
         if session is None or session.incognito:
             return None
         if session.group_id:
@@ -168,24 +170,24 @@ def _above(store: Store, agent: Agent, scope: Scope, reflection: Reflection) -> 
 
 
 def _memory(store: Store, target: Scope) -> tuple[str, ...]:
-    text = store.consolidations((target,)).get(target)
+    text = store.memory.consolidations((target,)).get(target)
     lines = text.consolidated_content.splitlines() if text is not None else []
-    pending = (reflection.content for reflection in store.pending(target))
+    pending = (reflection.content for reflection in store.memory.pending(target))
     return tuple(line for line in (*lines, *pending) if line.strip())
 
 
 def _sessions(store: Store, reflections: Sequence[Reflection]) -> list[Session]:
     ids = dict.fromkeys(r.session_id for r in reflections if r.session_id is not None)
-    return [session for session in map(store.session, ids) if session is not None]
+    return [session for session in map(store.host.session, ids) if session is not None]
 
 
 def _private_texts(store: Store, source: Scope, sessions: Sequence[Session]) -> Iterator[str]:
     """All that is private in the scope, and in the conversations that the reflections are from."""
     talks = [Scope.session(source.agent_id, session.id) for session in sessions]
-    for reflection in store.reflections((source, *talks)):
+    for reflection in store.memory.reflections((source, *talks)):
         if reflection.private:
             yield reflection.content
-    for fact in store.facts(FactFilter(scopes=(source,))):
+    for fact in store.memory.facts(FactFilter(scopes=(source,))):
         if fact.private:
             yield fact.content
 
@@ -194,15 +196,15 @@ def _people(store: Store, batch: Batch, sessions: Sequence[Session]) -> Iterator
     """The names of all who took part: of their accounts, and as the conversations show them."""
     accounts = {batch.source.owner} if batch.source.kind is ScopeKind.USER else set[str]()
     for session in sessions:
-        accounts.update(session.users, store.senders(session.id))
+        accounts.update(session.users, store.host.senders(session.id))
         own = (r for r in batch.reflections if r.session_id == session.id)
-        messages = store.messages(
+        messages = store.host.messages(
             session.id, ids=sorted({id for r in own for id in r.source_message_ids})
         )
         for message in messages:
             if message.name and human_senders(session, (message,)):
                 yield message.name
-    for user in store.users_by_ids(sorted(accounts)).values():
+    for user in store.host.users_by_ids(sorted(accounts)).values():
         yield user.username
 
 
@@ -263,13 +265,13 @@ class Propagator:
                     done = await self._propose(batch, done)
                     if done.error is not None:
                         return done
-                await in_thread(self._store.settle_propagation, scope, version)
+                await in_thread(self._store.propagation.settle_propagation, scope, version)
         except EdenmemError as error:
             return msgspec.structs.replace(done, error=error.message)
         return done
 
     def _waiting(self, scope: Scope) -> tuple[int, ...]:
-        text = self._store.consolidations((scope,)).get(scope)
+        text = self._store.memory.consolidations((scope,)).get(scope)
         return text.unpropagated_versions if text is not None else ()
 
     async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
@@ -300,10 +302,10 @@ class Propagator:
 
     def _key(self, batch: Batch) -> str:
         """What names the request in a replay file."""
-        agent = self._store.agent(batch.source.agent_id)
+        agent = self._store.host.agent(batch.source.agent_id)
         owner = batch.source.owner
         if batch.source.kind is ScopeKind.USER:
-            user = self._store.users_by_ids((owner,)).get(owner)
+            user = self._store.host.users_by_ids((owner,)).get(owner)
             owner = user.username if user else owner
         above = "/".join(part for part in (batch.target.kind, batch.target.owner) if part)
         name = agent.username if agent else batch.source.agent_id
@@ -365,7 +367,7 @@ class Propagator:
                     reason=f"for the {batch.target.kind} scope",
                 )
             )
-        results = self._store.apply(
+        results = self._store.changes.apply(
             ChangeSet(actor=self._actor, at=now, changes=tuple(changes.values()))
         )
         added = sum(1 for result in results if result.status is ChangeStatus.APPLIED)

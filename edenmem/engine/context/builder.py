@@ -171,7 +171,7 @@ class ContextBuilder:
         # Before anything else is read: what changes from here on makes the fingerprint stale.
         state = self._state(view.reads)
         if not force_refresh:
-            cached = self._store.find_context(session.id, agent.id)
+            cached = self._store.contexts.find_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
                 return _StandingPart(
                     xml=cached.xml, view=view, built_at=cached.built_at, cached=True
@@ -181,7 +181,7 @@ class ContextBuilder:
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):  # then it is built anew each time
-                self._store.cache_context(
+                self._store.contexts.cache_context(
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
         return _StandingPart(xml=xml, view=view, built_at=now, cached=False)
@@ -193,7 +193,7 @@ class ContextBuilder:
 
     def _state(self, scopes: Sequence[Scope]) -> str:
         """What a context of these scopes depends on, as one text."""
-        revisions = self._store.revisions(scopes)
+        revisions = self._store.memory.revisions(scopes)
         limits = self._settings.context
         return "\n".join(
             [
@@ -204,7 +204,7 @@ class ContextBuilder:
         )
 
     def _memories(self, scopes: Sequence[Scope]) -> dict[Scope, _Memory]:
-        documents = self._store.consolidations(scopes)
+        documents = self._store.memory.consolidations(scopes)
         pending = self._newest_pending(documents)
         return {
             scope: _Memory(
@@ -239,7 +239,7 @@ class ContextBuilder:
             scope = next(iter(texts), newest_first[0])
             alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
             return others | {scope: alone}
-        policy = self._store.policies(texts[:1]).get(texts[0])
+        policy = self._store.memory.policies(texts[:1]).get(texts[0])
         room = word_limit_of(self._settings, texts[0], policy)
         shown: dict[Scope, ScopeMemory] = {}
         for scope in texts:
@@ -270,10 +270,12 @@ class ContextBuilder:
         long = [s for s, document in documents.items() if len(document.unabsorbed_ids) > limit]
         found: dict[Scope, list[Reflection]] = {}
         if short:
-            for reflection in self._store.reflections(short, absorbed=False):
+            for reflection in self._store.memory.reflections(short, absorbed=False):
                 found.setdefault(reflection.home, []).append(reflection)
         for scope in long:
-            found[scope] = list(self._store.reflections((scope,), absorbed=False, limit=limit))
+            found[scope] = list(
+                self._store.memory.reflections((scope,), absorbed=False, limit=limit)
+            )
         return {
             scope: _in_buffer_order(reflections, documents[scope])
             for scope, reflections in found.items()
@@ -283,7 +285,7 @@ class ContextBuilder:
         limit = self._settings.context.facts_limit
         if not limit:
             return []
-        return self._store.recent_facts(scopes, since=self._facts_since(now), limit=limit)
+        return self._store.memory.recent_facts(scopes, since=self._facts_since(now), limit=limit)
 
     def _facts_since(self, now: datetime) -> datetime:
         return now - timedelta(hours=self._settings.context.facts_max_age_hours)
@@ -295,7 +297,7 @@ class ContextBuilder:
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
         memories = self._merge_accounts(past, view)
         limit = self._settings.context.facts_limit
-        facts = self._store.facts_at(view.reads, moment, limit=limit) if limit else []
+        facts = self._store.history.facts_at(view.reads, moment, limit=limit) if limit else []
         since = self._facts_since(moment)
         recent = [fact for fact in facts if fact.recent_at >= since]
         xml = render_context(memories, recent, now=moment)
@@ -309,9 +311,9 @@ class ContextBuilder:
         )
 
     def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
-        version = self._store.consolidation_at(scope, moment)
+        version = self._store.history.consolidation_at(scope, moment)
         limit = self._settings.context.reflections_limit
-        pending = self._store.pending_at(scope, moment)[-limit:] if limit else []
+        pending = self._store.history.pending_at(scope, moment)[-limit:] if limit else []
         return _Memory(
             text=version.content if version else "",
             version=version.version if version else 0,

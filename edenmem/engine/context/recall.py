@@ -231,7 +231,9 @@ class Recaller:
 
     def _newest_message(self, session: Session) -> str | None:
         """What a person said last, if it is among the messages that recall looks at."""
-        newest = self._store.messages(session.id, newest=self._settings.context.recall_messages)
+        newest = self._store.host.messages(
+            session.id, newest=self._settings.context.recall_messages
+        )
         spoken = [m.content for m in newest if m.role == "user" and not m.trigger]
         return spoken[-1] if spoken else None
 
@@ -266,15 +268,15 @@ class Recaller:
         from edenmem.engine.formation.transcript import Cast, transcribe
 
         wanted = self._settings.context.recall_messages
-        messages = list(self._store.messages(session.id, newest=wanted))
+        messages = list(self._store.host.messages(session.id, newest=wanted))
         if not any(m.role == "user" and m.content == message for m in messages[-1:]):
             messages.append(self._unsaid(message, session, messages))
-        agents = [self._store.agent(other) for other in session.agents if other != agent.id]
+        agents = [self._store.host.agent(other) for other in session.agents if other != agent.id]
         senders = [m.sender for m in messages if m.sender]
         cast = Cast(
             agent_id=agent.id,
             agents={each.id: each for each in (*agents, agent) if each is not None},
-            users=self._store.users_by_ids((*session.users, *senders)),
+            users=self._store.host.users_by_ids((*session.users, *senders)),
             only_user=view.user,
         )
         return transcribe(messages[-wanted:], cast, self._settings.formation).text

@@ -13,7 +13,8 @@ from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store, StoreInfo, batched
+from edenmem.store.protocol.database import StoreInfo
+from edenmem.store.protocol.store import Store, batched
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -52,7 +53,7 @@ class Cache:
         shelf = self._present.setdefault(kind, _Shelf())
         answers = {key: shelf.held[key] for key in ids if key in shelf.held}
         for part in batched(shelf.lacks(ids), _ASKED):
-            there = self._store.present(kind, part)
+            there = self._store.walk.present(kind, part)
             answers |= {key: key in there for key in part}
         shelf.held |= answers
         return {key for key in ids if not answers[key]}
@@ -62,7 +63,7 @@ class Cache:
         held = self._person_ids.held
         answers = {key: held[key] for key in account_ids if key in held}
         for part in batched(self._person_ids.lacks(account_ids), _ASKED):
-            found = self._store.users_by_ids(part)
+            found = self._store.host.users_by_ids(part)
             answers |= {key: found[key].person_id if key in found else key for key in part}
         held |= answers
         return answers
@@ -71,7 +72,7 @@ class Cache:
         """Session → its people; None for a session that is not there."""
         answers = {key: self._people.held[key] for key in session_ids if key in self._people.held}
         for part in batched(self._people.lacks(session_ids), _ASKED):
-            found = self._store.people_of(part)
+            found = self._store.host.people_of(part)
             answers |= {key: found.get(key) for key in part}
         self._people.held |= answers
         return answers
@@ -81,7 +82,7 @@ class Cache:
         held = self._policies.held
         answers = {scope: held[scope] for scope in scopes if scope in held}
         for part in batched(self._policies.lacks(scopes), _ASKED):
-            found = self._store.policies(part)
+            found = self._store.memory.policies(part)
             answers |= {scope: found.get(scope) for scope in part}
         held |= answers
         return answers

@@ -62,10 +62,10 @@ def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
 def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[CheckFinding]:
     """What the buffers say, against what the flags on the reflections say."""
     waiting: dict[Scope, dict[str, Reflection]] = {text.home: {} for text in batch}
-    for reflection in context.store.reflections(tuple(waiting), absorbed=False):
+    for reflection in context.store.memory.reflections(tuple(waiting), absorbed=False):
         waiting[reflection.home][reflection.id] = reflection
     # Asked for after the flags: what was added in between is in both by now.
-    buffers = context.store.buffers(tuple(waiting))
+    buffers = context.store.memory.buffers(tuple(waiting))
     listed = {each for text in batch for each in text.unabsorbed_ids}
     gone = context.cache.missing("reflection", listed)
     for text in batch:
@@ -98,22 +98,27 @@ def _find_misplaced(
 def _not_waiting(
     context: DoctorContext, text: Consolidation, reflection_id: str
 ) -> Iterator[CheckFinding]:
-    reflection = context.store.reflection(reflection_id)
+    reflection = context.store.memory.reflection(reflection_id)
     if reflection is None:
         return  # it went in this very moment
     if reflection.home != text.home:
         detail = f"its buffer has {reflection_id}, which is of another scope"
         yield CheckFinding("buffers", about(text, detail, related=(reflection_id,)))
-    elif reflection.absorbed and reflection_id in context.store.buffers([text.home])[text.home]:
+    elif (
+        reflection.absorbed
+        and reflection_id in context.store.memory.buffers([text.home])[text.home]
+    ):
         yield CheckFinding("buffers", about(reflection, "is in the buffer, and marked as absorbed"))
 
 
 def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
     """A second look: somebody may have been at work between the first two."""
-    current = context.store.reflection(reflection.id)
+    current = context.store.memory.reflection(reflection.id)
     if current is None or current.absorbed:
         return False
-    return reflection.id not in context.store.buffers([reflection.home]).get(reflection.home, ())
+    return reflection.id not in context.store.memory.buffers([reflection.home]).get(
+        reflection.home, ()
+    )
 
 
 # -- policies ----------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ def _is_whole(value: object) -> bool:
 def formations(context: DoctorContext) -> Iterator[CheckFinding]:
     """All formations."""
     count = 0
-    for batch in batched(context.store.records("formation", agent_id=context.agent_id), BATCH):
+    for batch in batched(context.store.walk.records("formation", agent_id=context.agent_id), BATCH):
         count += len(batch)
         context.tell("formations", count)
         yield from unreadable(batch)
@@ -188,13 +193,13 @@ def _about(formation: Formation, detail: str) -> Finding:
 
 def find_shared_messages(context: DoctorContext) -> Iterator[CheckFinding]:
     """Messages in two formations."""
-    for finding in context.store.find_shared_messages(agent_id=context.agent_id):
+    for finding in context.store.formations.find_shared_messages(agent_id=context.agent_id):
         yield CheckFinding("messages-once", finding)
 
 
 def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield sessions whose platform progress is before what was formed."""
-    for finding in context.store.find_lost_progress(agent_id=context.agent_id):
+    for finding in context.store.host.find_lost_progress(agent_id=context.agent_id):
         yield CheckFinding("progress", finding)
 
 
@@ -202,7 +207,7 @@ def records(context: DoctorContext) -> Iterator[CheckFinding]:
     """History and audit entries, which are tried to be read."""
     for kind in ("history", "audit"):
         count = 0
-        for batch in batched(context.store.records(kind, agent_id=context.agent_id), BATCH):
+        for batch in batched(context.store.walk.records(kind, agent_id=context.agent_id), BATCH):
             count += len(batch)
             context.tell(f"{kind} entries", count)
             yield from unreadable(batch)
@@ -220,7 +225,7 @@ def walk(
     """The records of a kind, a batch at a time: those that can be read, and what is to be said of
     the others and of their stored form."""
     count = 0
-    for records in batched(context.store.records(kind, agent_id=context.agent_id), BATCH):
+    for records in batched(context.store.walk.records(kind, agent_id=context.agent_id), BATCH):
         count += len(records)
         context.tell(_SEVERAL.get(kind, f"{kind}s"), count)
         values = [record.value for record in records if isinstance(record.value, decoded)]
@@ -323,9 +328,9 @@ def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterato
 
 def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
     """The memory of people with several accounts, and of an account that does not exist."""
-    scopes = context.store.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
+    scopes = context.store.memory.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
     for batch in batched((summary.scope for summary in scopes), BATCH):
-        accounts = context.store.users_by_ids([scope.owner for scope in batch])
+        accounts = context.store.host.users_by_ids([scope.owner for scope in batch])
         persons = context.cache.missing("person", {scope.owner for scope in batch})
         for scope in batch:
             account = accounts.get(scope.owner)
@@ -400,7 +405,7 @@ def _people(count: int) -> str:
 
 def _who_said(context: DoctorContext, session_id: str, item: _Memory) -> set[str]:
     """The people who wrote the messages that a memory is of."""
-    messages = context.store.messages(session_id, ids=item.source_message_ids)
+    messages = context.store.host.messages(session_id, ids=item.source_message_ids)
     senders = {m.sender for m in messages if m.role == "user" and not m.trigger and m.sender}
     return set(context.cache.person_ids(senders).values())
 
@@ -422,9 +427,9 @@ def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iter
     """Reflections that wait although their scope has no buffer at all."""
     waiting = [item for item in items if not item.absorbed]
     homes: tuple[Scope, ...] = tuple({item.home for item in waiting})
-    buffers = context.store.buffers(homes) if homes else {}
+    buffers = context.store.memory.buffers(homes) if homes else {}
     for item in waiting:
-        if item.home not in buffers and context.store.reflection(item.id) is not None:
+        if item.home not in buffers and context.store.memory.reflection(item.id) is not None:
             yield CheckFinding("buffers", about(item, "waits, and its scope has no buffer"))
 
 
@@ -456,7 +461,7 @@ def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
     yield CheckFinding(
         "hashes", about(fact, f"its hash is {fact.hash[:8]}…, its text's {right[:8]}…")
     )
-    twin = context.store.facts_by_hashes(fact.home, [right]).get(right)
+    twin = context.store.memory.facts_by_hashes(fact.home, [right]).get(right)
     if twin is not None and twin.id != fact.id and twin.content == fact.content:
         old, young = sorted((fact, twin), key=lambda each: (each.formed_at, each.id))
         detail = f"says the same as {old.id}, which is older"
@@ -472,7 +477,7 @@ def versions(
     version has the number that it had in v1, where not every number has a text.
     """
     several = {item.id: (item, number) for item, number in numbers.items() if number > 1}
-    kept = context.store.list_versions(target_type, list(several)) if several else {}
+    kept = context.store.history.list_versions(target_type, list(several)) if several else {}
     for target_id, found in kept.items():
         item, current = several[target_id]
         gaps = find_gaps(found, current)
@@ -499,5 +504,5 @@ def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
 
 def twins(context: DoctorContext) -> Iterator[CheckFinding]:
     """Known failure 47: without the unique key, the same fact comes into a scope twice."""
-    for finding in context.store.twins(agent_id=context.agent_id):
+    for finding in context.store.memory.twins(agent_id=context.agent_id):
         yield CheckFinding("duplicates", finding)

@@ -117,7 +117,7 @@ class Repairs:
 
     def _apply(self, changes: Iterable[Change]) -> Outcome:
         made = tuple(changes)
-        results = self._store.apply(
+        results = self._store.changes.apply(
             ChangeSet(actor=self._actor, at=self._context.now, changes=made)
         )
         return Outcome(
@@ -131,7 +131,9 @@ class Repairs:
         removals: list[Change] = []
         refused: list[str] = []
         for finding in findings:
-            fact, kept = (self._store.fact(each) for each in (finding.target_id, *finding.related))
+            fact, kept = (
+                self._store.memory.fact(each) for each in (finding.target_id, *finding.related)
+            )
             if fact is None or kept is None or _sentence(fact) != _sentence(kept):
                 refused.append(f"{finding.target_id}: its twin is gone, or says something else now")
                 continue
@@ -151,7 +153,7 @@ class Repairs:
         facts = [
             fact
             for finding in findings
-            if (fact := self._store.fact(finding.target_id)) is not None
+            if (fact := self._store.memory.fact(finding.target_id)) is not None
             and fact.hash != content_hash(fact.content)
         ]
         # The index has the words of the old text, and would be asked to forget those of the new.
@@ -159,7 +161,7 @@ class Repairs:
         embedder = self._context.providers.embedder
         texts = [fact.content for fact in facts]
         made: Sequence[bytes | None] = [None] * len(texts)
-        if embedder is not None and not self._store.platform_model(embedder.model):
+        if embedder is not None and not self._store.switches.platform_model(embedder.model):
             made = self._context.providers.vectors(texts)
         return self._apply(
             ReviseFact(
@@ -178,7 +180,7 @@ class Repairs:
     def _buffers(self, findings: Sequence[Finding]) -> Outcome:
         repairs: list[Change] = []
         for scope in _scopes(findings):
-            self._store.finish_absorbing(scope)
+            self._store.changes.finish_absorbing(scope)
             repairs.append(
                 RepairBuffer(
                     scope=scope,
@@ -193,13 +195,13 @@ class Repairs:
 
     def _finish_recorded(self, findings: Sequence[Finding]) -> Outcome:
         return self._take_over(
-            findings, lambda id: self._store.apply_formation(id, now=self._context.now)
+            findings, lambda id: self._store.formations.apply_formation(id, now=self._context.now)
         )
 
     def _claims(self, findings: Sequence[Finding]) -> Outcome:
         return self._take_over(
             findings,
-            lambda id: self._store.release(
+            lambda id: self._store.formations.release(
                 id, worker=self._worker, now=self._context.now, count=False
             ),
         )
@@ -210,7 +212,7 @@ class Repairs:
             seconds=self._context.settings.formation.lease_seconds
         )
         for finding in findings:
-            mine = self._store.reclaim(
+            mine = self._store.formations.reclaim(
                 finding.target_id, worker=self._worker, now=self._context.now, lease_until=lease
             )
             if mine is None:
@@ -224,22 +226,24 @@ class Repairs:
     def _triggers(self, findings: Sequence[Finding]) -> Outcome:
         lost = [finding for finding in findings if finding.target_type != "trigger"]
         told = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
-        return Outcome(self._store.mend_schema(), told)
+        return Outcome(self._store.database.mend_schema(), told)
 
     def _counters(self, findings: Sequence[Finding]) -> Outcome:
         outcome = self._apply(
             RepairBuffer(scope=scope, at=self._context.now, reason="doctor: a count was wrong")
             for scope in _scopes(findings)
         )
-        self._store.recount()
+        self._store.statistics.recount()
         return Outcome(len(findings) if not outcome.refused else 0, outcome.refused)
 
     def _vectors(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(self._store.drop_vectors([finding.target_id for finding in findings]))
+        return Outcome(
+            self._store.vectors.drop_vectors([finding.target_id for finding in findings])
+        )
 
     def _contexts(self, findings: Sequence[Finding]) -> Outcome:
         pairs = [(finding.target_id, agent) for finding in findings for agent in finding.related]
-        return Outcome(self._store.drop_contexts(pairs))
+        return Outcome(self._store.contexts.drop_contexts(pairs))
 
     def _indexes(self, findings: Sequence[Finding]) -> Outcome:
         wish = surroundings.wish_of(self._context)
@@ -252,7 +256,7 @@ class Repairs:
                 refused.append(f"{finding.target_id}: edenmem index update {finding.target_id}")
                 continue
             try:
-                self._store.create_index(finding.target_id, wish)
+                self._store.indexes.create_index(finding.target_id, wish)
                 mended += 1
             except StoreError as error:
                 refused.append(f"{finding.target_id}: {error.message}")
@@ -266,7 +270,7 @@ class Repairs:
         wish = surroundings.wish_of(self._context)
         named = [finding for finding in findings if finding.target_type == "index"]
         for finding in named:
-            self._store.update_index(finding.target_id, wish)
+            self._store.indexes.update_index(finding.target_id, wish)
         if not named:  # a search failed, and no index says why
             self._rebuild("text")
         return Outcome(len(findings))
@@ -276,9 +280,9 @@ class Repairs:
         info = self._context.info
         if info is not None and info.kind == "sqlite":
             wish = surroundings.wish_of(self._context)
-            for state in self._store.indexes(wish):
+            for state in self._store.indexes.list_indexes(wish):
                 if state.kind == kind:
-                    self._store.update_index(state.name, wish)
+                    self._store.indexes.update_index(state.name, wish)
 
 
 def _sentence(fact: Fact) -> tuple[Scope, str]:

@@ -30,7 +30,7 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         StoreError: it does not.
     """
     begun = time.perf_counter()
-    context.info = info = context.store.info()
+    context.info = info = context.store.database.info()
     milliseconds = (time.perf_counter() - begun) * 1000
     if info.write_obstacle:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
@@ -44,7 +44,7 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
 
 def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """That every step of the schema was taken."""
-    steps = context.store.schema()
+    steps = context.store.migrations.schema()
     for step in steps:
         if step.applied_at is None:
             finding = Finding(
@@ -80,20 +80,20 @@ def database(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """What the database itself finds damaged."""
     if context.info is not None and context.info.kind == "mongodb":
         yield Remark("file", "MongoDB looks after its own files; they were not looked at from here")
-    for finding in context.store.file_faults():
+    for finding in context.store.database.file_faults():
         yield CheckFinding("file", finding)
 
 
 def counters(context: DoctorContext) -> Iterator[CheckFinding]:
     """Counts that differ from what they count."""
-    for finding in context.store.miscounts():
+    for finding in context.store.statistics.miscounts():
         if context.agent_id in (None, finding.agent_id):
             yield CheckFinding("counters", finding)
 
 
 def contexts(context: DoctorContext) -> Iterator[CheckFinding]:
     """Cached contexts that nobody will ask for."""
-    for finding in context.store.stray_contexts():
+    for finding in context.store.contexts.stray_contexts():
         if context.agent_id in (None, finding.agent_id):
             yield CheckFinding("contexts", finding)
 
@@ -110,7 +110,7 @@ def wish_of(context: DoctorContext) -> IndexWish:
 
 def indexes(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Ordinary indexes and those for search."""
-    states = context.store.indexes(wish_of(context))
+    states = context.store.indexes.list_indexes(wish_of(context))
     for state in states:
         if state.kind == "ordinary":
             yield from _ordinary(state)
@@ -181,13 +181,13 @@ def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
 
 def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     """A search, to see that it is answered: what an index says of itself is not enough."""
-    records = context.store.records("fact", agent_id=context.agent_id)
+    records = context.store.walk.records("fact", agent_id=context.agent_id)
     fact = next((each.value for each in records if isinstance(each.value, Fact)), None)
     if fact is None:
         return
     filter = FactFilter(scopes=(fact.home,))
     try:
-        context.store.text_candidates(filter, ["memory"], limit=1)
+        context.store.search.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
         yield CheckFinding("search-indexes", _place("text search", error.message))
 
@@ -211,7 +211,7 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     if embedder is None:
         yield Remark("vectors", "no embedding model is set up")
         return
-    stale = context.store.stale_facts(
+    stale = context.store.vectors.stale_facts(
         embedder.model, dimensions=dimensions, agent_id=context.agent_id
     )
     others = set[str]()
@@ -234,7 +234,7 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
 
 def vector_damage(context: DoctorContext) -> Iterator[CheckFinding]:
     """Known failure 27: zeros are stored where an embedding failed, and count as a vector."""
-    for finding in context.store.vector_faults(agent_id=context.agent_id):
+    for finding in context.store.vectors.vector_faults(agent_id=context.agent_id):
         yield CheckFinding("vector-damage", finding)
 
 

@@ -23,10 +23,10 @@ def add_account(store: Store, account: Agent | User, *, actor: Actor, at: dateti
     Raises:
         UsageError: the store cannot have such an account.
     """
-    if reason := store.refusal(account):
+    if reason := store.host.refusal(account):
         raise UsageError(reason, hint="name the user who owns it: --owner USER")
     change = AddAgent(agent=account) if isinstance(account, Agent) else AddUser(user=account)
-    (result,) = store.apply(ChangeSet(actor=actor, at=at, changes=(change,)))
+    (result,) = store.changes.apply(ChangeSet(actor=actor, at=at, changes=(change,)))
     return result.ok
 
 
@@ -59,7 +59,7 @@ def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) ->
         NotFoundError: it does not; the hint is the command that adds what is missing.
     """
     check_agent_known(store, scope.agent_id)
-    policy = store.policies([scope]).get(scope)
+    policy = store.memory.policies([scope]).get(scope)
     if scope.user_id is not None and not _has_account(store, scope.user_id):
         raise NotFoundError(
             f"there is no user {scope.user_id}",
@@ -82,7 +82,7 @@ def check_agent_known(store: Store, agent_id: str) -> None:
     Raises:
         NotFoundError: there is not.
     """
-    if store.agent(agent_id) is None:
+    if store.host.agent(agent_id) is None:
         raise NotFoundError(
             f"there is no agent {agent_id}", hint=f"edenmem agent add NAME --id {agent_id}"
         )
@@ -94,7 +94,7 @@ def check_session_known(store: Store, session_id: str) -> None:
     Raises:
         NotFoundError: there is not.
     """
-    if store.session(session_id) is None:
+    if store.host.session(session_id) is None:
         raise NotFoundError(
             f"there is no session {session_id}", hint="edenmem session import FILE adds sessions"
         )
@@ -102,7 +102,7 @@ def check_session_known(store: Store, session_id: str) -> None:
 
 def _has_account(store: Store, user_id: str) -> bool:
     """Whether there is such an account, or one that is linked to this id."""
-    return any(not account.deleted for account in store.accounts_of(user_id))
+    return any(not account.deleted for account in store.host.accounts_of(user_id))
 
 
 def check_open(policy: Policy | None, scope: Scope) -> None:

@@ -79,7 +79,7 @@ class EditRoad:
             was = "would be" if dry_run else "was"
             gone = f", and {before['id']} {was} removed in its favour" if before else ""
             notices = (f"the scope has this fact already: {result.target_id}{gone}",)
-            after = plain(await in_thread(self._store.fact, result.target_id))
+            after = plain(await in_thread(self._store.memory.fact, result.target_id))
         return EditReport(
             action=str(type(change).__struct_config__.tag),
             target_type=target_type,
@@ -92,11 +92,11 @@ class EditRoad:
         )
 
     def _write(self, changes: ChangeSet) -> _Outcome:
-        (result,) = self._store.apply(changes)
-        return result, self._store.audit_entry(result.change_id)
+        (result,) = self._store.changes.apply(changes)
+        return result, self._store.log.audit_entry(result.change_id)
 
     def _preview(self, changes: ChangeSet) -> _Outcome:
-        (effect,) = preview(changes, self._store.load_state)
+        (effect,) = preview(changes, self._store.changes.load_state)
         return effect.result, effect.entry
 
 
@@ -198,7 +198,7 @@ class ScopeEdits(EditRoad):
         if user_memory is None and agent_memory is None:
             raise UsageError("nothing to change: name user memory, agent memory, or both")
         await in_thread(checks.check_agent_known, self._store, agent_id)
-        before = await in_thread(self._store.agent, agent_id)
+        before = await in_thread(self._store.host.agent, agent_id)
         assert before is not None
         change = SetAgentToggles(
             agent_id=agent_id,
@@ -230,7 +230,7 @@ class TextEdits(EditRoad):
     ) -> EditReport:
         """Write the scope's text as its next version; pending reflections stay pending."""
         policy = await in_thread(checks.check_scope_known, self._store, scope)
-        before = (await in_thread(self._store.consolidations, [scope])).get(scope)
+        before = (await in_thread(self._store.memory.consolidations, [scope])).get(scope)
         checks.check_version("text", before.version if before else 0, expected_version)
         limit = word_limit_of(self._settings, scope, policy)
         text = checks.text_of(
@@ -245,9 +245,9 @@ class TextEdits(EditRoad):
     ) -> EditReport:
         """Write an earlier version's text as a new version; pending reflections stay pending."""
         policy = await in_thread(checks.check_scope_known, self._store, scope)
-        history = await in_thread(self._store.history, "consolidation", "", scope=scope)
+        history = await in_thread(self._store.history.versions, "consolidation", "", scope=scope)
         text = version_of(history, version, "text").content
-        before = (await in_thread(self._store.consolidations, [scope])).get(scope)
+        before = (await in_thread(self._store.memory.consolidations, [scope])).get(scope)
         if before is not None and text == before.consolidated_content:
             return report_unchanged("consolidation", before, dry_run)
         limit = word_limit_of(self._settings, scope, policy)
@@ -360,7 +360,7 @@ class ReflectionEdits(EditRoad):
         return await self._apply(change, "reflection", dry_run)
 
     async def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
-        reflection = await in_thread(self._store.reflection, reflection_id)
+        reflection = await in_thread(self._store.memory.reflection, reflection_id)
         if reflection is None:
             raise NotFoundError(f"there is no reflection {reflection_id}")
         checks.check_version("reflection", reflection.version, expected_version)
@@ -410,7 +410,9 @@ class FactEdits(EditRoad):
             formed_at=self._clock(),
             private=private,
         )
-        there = (await in_thread(self._store.facts_by_hashes, scope, [fact.hash])).get(fact.hash)
+        there = (await in_thread(self._store.memory.facts_by_hashes, scope, [fact.hash])).get(
+            fact.hash
+        )
         if there is not None:
             return report_unchanged("fact", there, dry_run)
         notices: tuple[str, ...] = ()
@@ -474,8 +476,8 @@ class FactEdits(EditRoad):
             UsageError: the fact is not deleted, and no version is named.
             NotFoundError: there never was such a fact or version.
         """
-        history = await in_thread(self._store.history, "fact", fact_id)
-        fact = await in_thread(self._store.fact, fact_id)
+        history = await in_thread(self._store.history.versions, "fact", fact_id)
+        fact = await in_thread(self._store.memory.fact, fact_id)
         if fact is None:
             deleted = next((entry for entry in reversed(history) if entry.snapshot), None)
             if deleted is None or deleted.snapshot is None:
@@ -534,7 +536,7 @@ class FactEdits(EditRoad):
         return await self._apply(change, "fact", dry_run, notices)
 
     async def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
-        fact = await in_thread(self._store.fact, fact_id)
+        fact = await in_thread(self._store.memory.fact, fact_id)
         if fact is None:
             raise NotFoundError(
                 f"there is no fact {fact_id}",

@@ -87,7 +87,7 @@ def find_groups(
     """
     seen: dict[str, _Seen] = {}
     words: dict[str, list[str]] = {}
-    facts = store.facts(FactFilter(scopes=(scope,)), with_vectors=model is not None)
+    facts = store.memory.facts(FactFilter(scopes=(scope,)), with_vectors=model is not None)
     for batch in batched(facts, BATCH):
         near = _near(store, scope, batch, model, floor)
         for fact in batch:
@@ -95,7 +95,7 @@ def find_groups(
             words.setdefault(normal(fact.content), []).append(fact.id)
         tell(len(seen))
     for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
-        found = store.facts_by_ids((scope,), list(ids))
+        found = store.memory.facts_by_ids((scope,), list(ids))
         there = [found[fact_id] for fact_id in ids if fact_id in found]  # the rest is gone by now
         if len(there) > 1:
             yield FactGroup(
@@ -109,7 +109,7 @@ def _near(
     having = [fact for fact in facts if fact.embedding and fact.embedding_model == model]
     if model is None or not having:
         return {}
-    lists = store.semantic_candidates(
+    lists = store.search.semantic_candidates(
         FactFilter(scopes=(scope,)),
         [fact.embedding for fact in having if fact.embedding],
         model=model,
@@ -264,12 +264,12 @@ class FactMerger(FactEdits):
         other models only, words alone are compared.
         """
         model = self._embedder.model if self._embedder is not None else None
-        summaries = self._store.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
+        summaries = self._store.memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
         for summary in summaries:
             if summary.facts < 2:
                 continue
             scope = summary.scope
-            has_vectors = model in self._store.vector_model_names((scope,))
+            has_vectors = model in self._store.vectors.vector_model_names((scope,))
             yield from find_groups(
                 self._store,
                 scope,
@@ -306,7 +306,7 @@ class FactMerger(FactEdits):
         return "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
 
     async def _propose(self, asker: Asker, group: FactGroup) -> tuple[list[Merge], list[str]]:
-        policy = (await in_thread(self._store.policies, (group.scope,))).get(group.scope)
+        policy = (await in_thread(self._store.memory.policies, (group.scope,))).get(group.scope)
         own = policy.fast_model if policy is not None else None
         answer = await asker.ask(
             "merge",
@@ -348,7 +348,7 @@ class FactMerger(FactEdits):
     async def _first(self, merge: Merge, text: str) -> list[Change]:
         """What makes the kept fact hold all that the others say."""
         kept, now = merge.kept, self._clock()
-        stored = await in_thread(self._store.fact, kept.id)
+        stored = await in_thread(self._store.memory.fact, kept.id)
         if stored is None or stored.version != kept.version:
             raise ConflictError(
                 f"fact {kept.id} was changed meanwhile", hint="look for duplicates again"
@@ -396,4 +396,4 @@ class FactMerger(FactEdits):
 
     async def _apply_all(self, changes: Sequence[Change]) -> list[ChangeResult]:
         changed = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
-        return await in_thread(self._store.apply, changed)
+        return await in_thread(self._store.changes.apply, changed)

@@ -108,7 +108,9 @@ class UserMerger:
         if source_id == target_id:
             raise UsageError("an account cannot be merged into itself", hint="name two accounts")
         summaries = list(
-            self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[source_id])
+            self._store.memory.scopes(
+                agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[source_id]
+            )
         )
         pairs = [(s.scope, Scope.user(s.scope.agent_id, target_id)) for s in summaries]
         for _, target in pairs:
@@ -121,16 +123,16 @@ class UserMerger:
 
     def _count(self, source: Scope, target: Scope) -> AccountMerge:
         facts = twins = 0
-        for batch in batched(self._store.facts(FactFilter(scopes=(source,))), BATCH):
-            known = self._store.facts_by_hashes(target, [fact.hash for fact in batch])
+        for batch in batched(self._store.memory.facts(FactFilter(scopes=(source,))), BATCH):
+            known = self._store.memory.facts_by_hashes(target, [fact.hash for fact in batch])
             twins += sum(fact.hash in known for fact in batch)
             facts += sum(fact.hash not in known for fact in batch)
-        texts = self._store.consolidations((source, target))
+        texts = self._store.memory.consolidations((source, target))
         return AccountMerge(
             agent_id=source.agent_id,
             facts=facts,
             twins=twins,
-            reflections=sum(1 for _ in self._store.reflections((source,))),
+            reflections=sum(1 for _ in self._store.memory.reflections((source,))),
             text=_text_move(texts.get(source), texts.get(target)),
         )
 
@@ -140,10 +142,10 @@ class UserMerger:
         reason = reason or f"merged from account {source.owner}"
         for _ in range(_PASSES):
             for batch in batched(
-                self._store.facts(FactFilter(scopes=(source,)), with_vectors=True), BATCH
+                self._store.memory.facts(FactFilter(scopes=(source,)), with_vectors=True), BATCH
             ):
                 self._move_facts(batch, target, reason)
-            for batch in batched(list(self._store.reflections((source,)))[::-1], BATCH):
+            for batch in batched(list(self._store.memory.reflections((source,)))[::-1], BATCH):
                 self._move_reflections(batch, target, reason)
             self._move_text(source, target, reason)
             rest = self._count(source, target)
@@ -155,7 +157,7 @@ class UserMerger:
     # -- facts -------------------------------------------------------------------------------
 
     def _move_facts(self, facts: Sequence[Fact], target: Scope, reason: str) -> None:
-        known = self._store.facts_by_hashes(target, [fact.hash for fact in facts])
+        known = self._store.memory.facts_by_hashes(target, [fact.hash for fact in facts])
         arrivals: dict[str, list[Change]] = {}
         for fact in facts:
             twin = known.get(fact.hash)
@@ -232,7 +234,7 @@ class UserMerger:
         )
 
     def _move_text(self, source: Scope, target: Scope, reason: str) -> None:
-        texts = self._store.consolidations((source, target))
+        texts = self._store.memory.consolidations((source, target))
         old, new = texts.get(source), texts.get(target)
         if old is None or _text_move(old, new) == "none":
             return
@@ -257,7 +259,7 @@ class UserMerger:
     def _has_had(self, scope: Scope, text: str) -> bool:
         """Whether the scope's text was this one, and came to what it is without being taken back:
         then a merge that was cut off has brought it there."""
-        for entry in reversed(self._store.history("consolidation", "", scope=scope)):
+        for entry in reversed(self._store.history.versions("consolidation", "", scope=scope)):
             if entry.content == text:
                 return True
             if entry.action == "restore":
@@ -301,7 +303,7 @@ class UserMerger:
         """Make these changes; the keys of those that are all in force, or were before."""
         changes = [change for each in arrivals.values() for change in each]
         copies = [each.reflection.id for each in changes if isinstance(each, AddReflection)]
-        before = self._store.reflections_by_ids(copies) if copies else {}
+        before = self._store.memory.reflections_by_ids(copies) if copies else {}
         wanted = [
             each
             for each in changes
@@ -317,12 +319,14 @@ class UserMerger:
         change_set = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
         return {
             result.change_id
-            for result in self._store.apply(change_set)
+            for result in self._store.changes.apply(change_set)
             if result.status not in (ChangeStatus.APPLIED, ChangeStatus.ALREADY)
         }
 
     def _word_limit(self, scope: Scope) -> int:
-        return word_limit_of(self._settings, scope, self._store.policies((scope,)).get(scope))
+        return word_limit_of(
+            self._settings, scope, self._store.memory.policies((scope,)).get(scope)
+        )
 
 
 def pieces(text: str, words: int) -> list[str]:

@@ -203,7 +203,7 @@ class Backfiller:
         return work.report(seconds=time.monotonic() - began)
 
     def _stale(self, agent_id: str | None) -> Iterator[Fact]:
-        return self._store.stale_facts(
+        return self._store.vectors.stale_facts(
             self._embedder.model, dimensions=self._dimensions(), agent_id=agent_id
         )
 
@@ -271,7 +271,10 @@ class _Run:
             fact.id: (fact.hash, vector) for fact, vector in zip(facts, answer.vectors, strict=True)
         }
         written = await in_thread(
-            self._store.set_vectors, vectors, model=self._embedder.model, staged=self._staged
+            self._store.vectors.set_vectors,
+            vectors,
+            model=self._embedder.model,
+            staged=self._staged,
         )
         self._embedded += written
         self._changed += len(facts) - written

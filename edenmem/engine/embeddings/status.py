@@ -11,7 +11,8 @@ from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.scope import Scope
 from edenmem.models.switch import check_in_force
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store, VectorCount
+from edenmem.store.protocol.store import Store
+from edenmem.store.protocol.vectors import VectorCount
 
 #: What to do about facts without vectors, if nothing speaks against the configured model.
 BACKFILL = "'edenmem embed backfill' makes their vectors"
@@ -58,7 +59,7 @@ def vector_status(
     Raises:
         StoreError: the database cannot be used.
     """
-    counts = store.vector_counts(model, dimensions=dimensions, agent_id=agent_id)
+    counts = store.vectors.vector_counts(model, dimensions=dimensions, agent_id=agent_id)
     agents = tuple(
         _state(list(of_agent), model, agent)
         for agent, of_agent in itertools.groupby(counts, key=lambda count: count.agent_id)
@@ -99,7 +100,7 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     Raises:
         StoreError: the database cannot be used.
     """
-    platform = store.platform_model(model)
+    platform = store.switches.platform_model(model)
     names = sorted({*others, platform} - {"", model})
     listed = ", ".join(names)
     embedding = settings.embedding
@@ -130,7 +131,7 @@ def demand_own_database(store: Store, settings: Settings, model: str) -> None:
         ConflictError: it does.
         StoreError: the database cannot be used.
     """
-    platform = store.platform_model(model)
+    platform = store.switches.platform_model(model)
     if platform:
         raise ConflictError(
             f"vectors of {model!r} are not searchable by the platform, which uses this database "
@@ -147,7 +148,7 @@ def misfit_notice(store: Store, settings: Settings, model: str) -> str:
     Raises:
         StoreError: the database cannot be used.
     """
-    if not store.platform_model(model):
+    if not store.switches.platform_model(model):
         return ""
     advice = vector_advice(store, settings, model)
     return f"stored without a vector, so it is found by its words only; {advice}"
@@ -163,17 +164,17 @@ def demand_comparable(
         EmbeddingModelMismatch: they cannot.
         StoreError: the database cannot be used.
     """
-    platform = store.platform_model(model)
+    platform = store.switches.platform_model(model)
     if platform:
         advice = vector_advice(store, settings, model)
         raise EmbeddingModelMismatch(stored=platform, current=model, hint=advice, everywhere=True)
     try:
-        switch = store.vector_switch()
+        switch = store.switches.vector_switch()
         check_in_force(switch, model)
         if switch is not None and switch.is_staged(model):
             return
         for scopes in places:
-            stored = store.vector_model_names(scopes)
+            stored = store.vectors.vector_model_names(scopes)
             if stored and model not in stored:
                 raise EmbeddingModelMismatch(stored=stored[0], current=model)
     except EmbeddingModelMismatch as error:

@@ -87,7 +87,7 @@ class ModelSwitcher:
             StoreError: the database cannot be used.
         """
         model = self._embedder.model
-        under_way = await in_thread(self._store.vector_switch)
+        under_way = await in_thread(self._store.switches.vector_switch)
         dimensions = await self._dimensions(under_way)
         backfill = await in_thread(self._backfiller.plan)
         if under_way is None:
@@ -131,7 +131,7 @@ class ModelSwitcher:
             StoreError: the database cannot be used.
         """
         if plan.switch.phase == "filling":
-            await in_thread(self._store.begin_switch, plan.switch)
+            await in_thread(self._store.switches.begin_switch, plan.switch)
         reports: list[BackfillReport] = []
         for _ in range(_PASSES):
             before = sum(report.embedded + report.changed for report in reports)
@@ -164,7 +164,7 @@ class ModelSwitcher:
 
         def ready() -> bool:
             nonlocal why
-            state = self._store.switch_index()
+            state = self._store.switches.switch_index()
             if state is not None and state.status in ("failed", "missing"):
                 raise StoreError(
                     f"the search index {state.name} is {state.status}"
@@ -173,7 +173,7 @@ class ModelSwitcher:
                 )
             if state is not None and not state.queryable:
                 why = f"the search index {state.name} is being built"
-            elif not self._store.finds_vectors(self._embedder.model):
+            elif not self._store.switches.finds_vectors(self._embedder.model):
                 why = "search has not taken up the latest vectors yet"
             else:
                 return True
@@ -210,7 +210,7 @@ class ModelSwitcher:
             )
         await self.wait(patience=patience)
         moved = await in_thread(
-            self._store.move_switch,
+            self._store.switches.move_switch,
             first.model,
             before="filling",
             after="switched",
@@ -271,7 +271,7 @@ def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
     Raises:
         StoreError: the database cannot be used.
     """
-    switch = store.vector_switch()
+    switch = store.switches.vector_switch()
     if switch is None:
         return None
     return switch, vector_status(store, switch.model, dimensions=switch.dimensions)
@@ -304,7 +304,7 @@ class SwitchEnder:
             NotFoundError: no switch is under way.
             ConflictError: it is in another phase.
         """
-        switch = self._store.vector_switch()
+        switch = self._store.switches.vector_switch()
         if switch is None:
             raise NotFoundError(
                 "no switch of the embedding model is under way",
@@ -356,10 +356,10 @@ class SwitchEnder:
             self._move(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
-            facts += self._repeat(self._store.settle_vectors, "settling", tell)
+            facts += self._repeat(self._store.switches.settle_vectors, "settling", tell)
             self._index_settled(switch, tell)
             self._move(switch, "settling", "clearing")
-        facts += self._repeat(self._store.settle_vectors, "settling", tell)
+        facts += self._repeat(self._store.switches.settle_vectors, "settling", tell)
         self._clear(switch, tell)
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
 
@@ -380,7 +380,9 @@ class SwitchEnder:
     # -- steps -------------------------------------------------------------------------------
 
     def _move(self, switch: VectorSwitch, before: SwitchPhase, after: SwitchPhase) -> None:
-        if not self._store.move_switch(switch.model, before=before, after=after, at=self._clock()):
+        if not self._store.switches.move_switch(
+            switch.model, before=before, after=after, at=self._clock()
+        ):
             raise ConflictError(
                 f"somebody else moved the switch to {switch.model!r} on meanwhile",
                 hint="'edenmem embed status' tells where it stands",
@@ -388,7 +390,7 @@ class SwitchEnder:
 
     def _refuse_to_lose(self, switch: VectorSwitch) -> None:
         """See that every fact which meaning finds by the old model is found by the new one."""
-        stale = self._store.stale_facts(switch.model, dimensions=switch.dimensions)
+        stale = self._store.vectors.stale_facts(switch.model, dimensions=switch.dimensions)
         if any(fact.content.strip() for fact in stale):
             raise ConflictError(
                 f"some facts have no vector of {switch.model!r} yet, and would lose what they have",
@@ -412,13 +414,15 @@ class SwitchEnder:
         wish = IndexWish(dimensions=switch.dimensions, analyzer=self._settings.search.analyzer)
 
         def states() -> list[IndexState]:
-            return [state for state in self._store.indexes(wish) if state.kind == "vector"]
+            return [
+                state for state in self._store.indexes.list_indexes(wish) if state.kind == "vector"
+            ]
 
         for state in states():
             if state.status == "different":
-                self._store.update_index(state.name, wish)
+                self._store.indexes.update_index(state.name, wish)
             elif state.status == "missing":
-                self._store.create_index(state.name, wish)
+                self._store.indexes.create_index(state.name, wish)
         seen = wait_for_indexes(
             states,
             tell=lambda seen: tell("building the search index", 0) if _building(seen) else None,
@@ -434,13 +438,16 @@ class SwitchEnder:
                 hint="run the same command again; until it is ready the other index is searched",
             )
         self._until(
-            lambda: self._store.finds_vectors(switch.model), "search has not taken up the vectors"
+            lambda: self._store.switches.finds_vectors(switch.model),
+            "search has not taken up the vectors",
         )
 
     def _clear(self, switch: VectorSwitch, tell: Tell) -> int:
-        self._until(self._store.drop_switch_index, "the index of the new vectors is still there")
-        done = self._repeat(self._store.clear_staged, "clearing", tell)
-        self._store.end_switch(switch.model)
+        self._until(
+            self._store.switches.drop_switch_index, "the index of the new vectors is still there"
+        )
+        done = self._repeat(self._store.switches.clear_staged, "clearing", tell)
+        self._store.switches.end_switch(switch.model)
         return done
 
     def _until(self, done: Callable[[], bool], why: str) -> None:

@@ -262,7 +262,7 @@ class Forgetter:
         begun = await in_thread(self._begin, plan)
         at = self._clock()
         removed: Counter[str] = Counter()
-        settled = await in_thread(self._store.settle_formations, plan.traces, at=at)
+        settled = await in_thread(self._store.erasure.settle_formations, plan.traces, at=at)
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
         if any(one.mention.removed for one in decisions):
@@ -271,12 +271,12 @@ class Forgetter:
                 self._empty_copies, plan, decisions
             )
         unfinished += await self._write(decisions, "remove")
-        removed.update(await in_thread(self._store.erase, plan.traces, plan.derived, at=at))
+        removed.update(await in_thread(self._store.erasure.erase, plan.traces, plan.derived, at=at))
         removed["copies of texts of others (emptied)"] += await in_thread(
             self._empty_copies, plan, decisions
         )
         if messages:
-            removed.update(await in_thread(self._store.erase_messages, plan.traces))
+            removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         if self._shelf is not None:
             await in_thread(self._shelf.clear)
         kept = {mention.key for mention in _find_kept(plan, decisions) if mention.mentioned}
@@ -289,7 +289,7 @@ class Forgetter:
         }
         finished = self._clock()
         await in_thread(self._close, plan.subject, begun, finished, counts)
-        compaction = await in_thread(self._store.compact)
+        compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
         return ForgetReport(
@@ -310,7 +310,7 @@ class Forgetter:
     def _begin(self, plan: ForgetPlan) -> Forgetting:
         survey = Survey(self._store, self._settings, plan.subject)
         called = (block("called", name.casefold()) for name in plan.subject.names)
-        return self._store.begin_forgetting(
+        return self._store.erasure.begin_forgetting(
             Forgetting(
                 id=plan.subject.id,
                 kind=plan.subject.kind,
@@ -343,7 +343,7 @@ class Forgetter:
         kept = {mention.key for mention in _find_kept(plan, decisions)}
 
         def find_copies() -> Iterator[Passage]:
-            for passage in self._store.passages():
+            for passage in self._store.walk.passages():
                 key = (passage.target_type, passage.target_id)
                 if passage.place not in _COPIES or key in kept:
                     continue
@@ -354,7 +354,7 @@ class Forgetter:
                 ):
                     yield passage
 
-        return sum(self._store.redact(part) for part in batched(find_copies(), _AT_ONCE))
+        return sum(self._store.erasure.redact(part) for part in batched(find_copies(), _AT_ONCE))
 
     def _close(
         self, subject: Subject, begun: Forgetting, at: datetime, counts: dict[str, int]
@@ -369,7 +369,7 @@ class Forgetter:
             target_id=subject.id,
             agent_id=subject.agent_id or "",
         )
-        self._store.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
+        self._store.erasure.close_forgetting(subject.id, at=at, counts=counts, entry=entry)
 
 
 def _find_kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:

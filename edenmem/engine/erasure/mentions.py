@@ -111,7 +111,7 @@ class MentionSurvey:
         by_source = frozenset(traces.sources)
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
-        for passage in self._store.passages() if names or origins else ():
+        for passage in self._store.walk.passages() if names or origins else ():
             if passage.scope in whole or passage.target_id in gone or passage.place == "context":
                 continue
             contexts = names.contexts(passage.text)
@@ -159,7 +159,7 @@ class MentionSurvey:
         }
         seen = {*parents, *gone}
         while parents:
-            children = self._store.find_derived(list(parents))
+            children = self._store.memory.find_derived(list(parents))
             above, parents = parents, {}
             for one in children:
                 known = found.get(("reflection", one.id))
@@ -188,10 +188,10 @@ class MentionSurvey:
         if not sources or mention.text is None:
             return False
         if mention.target_type == "fact":
-            fact = self._store.fact(mention.target_id)
+            fact = self._store.memory.fact(mention.target_id)
             return fact is not None and fact.session_id in sources
         if mention.target_type == "reflection":
-            reflection = self._store.reflection(mention.target_id)
+            reflection = self._store.memory.reflection(mention.target_id)
             return reflection is not None and reflection.session_id in sources
         return False
 
@@ -199,7 +199,7 @@ class MentionSurvey:
         """Whether it is the record of a formation that is emptied in any case."""
         if mention.target_type != "formation":
             return False
-        formation = self._store.formation(mention.target_id)
+        formation = self._store.formations.formation(mention.target_id)
         if formation is None:
             return False
         if formation.session_id in traces.own:
@@ -207,19 +207,19 @@ class MentionSurvey:
         if formation.session_id not in traces.shared:
             return False
         ids = (*formation.message_ids, *formation.superseded_message_ids)
-        said = self._store.messages(formation.session_id, ids=ids)
+        said = self._store.host.messages(formation.session_id, ids=ids)
         return any(message.sender in traces.accounts for message in said)
 
     def _current(self, mention: Mention) -> Mention | None:
         """The mention with what its target says and may be changed by now."""
         scope = mention.scope
         if mention.target_type == "fact":
-            fact = self._store.fact(mention.target_id)
+            fact = self._store.memory.fact(mention.target_id)
             if fact is not None and mention.text is not None:
                 limit = self._settings.formation.fact_words
                 return msgspec.structs.replace(mention, version=fact.version, word_limit=limit)
         elif mention.target_type == "reflection":
-            reflection = self._store.reflection(mention.target_id)
+            reflection = self._store.memory.reflection(mention.target_id)
             if reflection is not None and mention.text is not None:
                 return msgspec.structs.replace(
                     mention,
@@ -228,7 +228,7 @@ class MentionSurvey:
                     fixed=reflection.absorbed,
                 )
         elif mention.target_type == "consolidation" and scope is not None:
-            text = self._store.consolidations((scope,)).get(scope)
+            text = self._store.memory.consolidations((scope,)).get(scope)
             if text is not None and mention.text is not None:
                 limit = word_limit_of(self._settings, scope, None)
                 return msgspec.structs.replace(mention, version=text.version, word_limit=limit)
@@ -241,7 +241,9 @@ class MentionSurvey:
     ) -> Iterator[Mention]:
         """The texts of other scopes that absorbed what goes, or what was learned."""
         whole = frozenset(traces.scopes)
-        elsewhere = (one for one in self._store.trace_reflections(traces) if one.home not in whole)
+        elsewhere = (
+            one for one in self._store.erasure.trace_reflections(traces) if one.home not in whole
+        )
         said: dict[Scope, list[str]] = {}
         goes: set[Scope] = set()
         learned: dict[Scope, set[Learned]] = {}
@@ -254,7 +256,7 @@ class MentionSurvey:
             if mention.learned and is_absorbed and mention.scope and mention.text:
                 said.setdefault(mention.scope, []).append(mention.text)
                 learned.setdefault(mention.scope, set()).add(mention.learned)
-        texts = self._store.consolidations(tuple(said))
+        texts = self._store.memory.consolidations(tuple(said))
         for scope, removed in said.items():
             text = texts.get(scope)
             if text is not None and text.consolidated_content:
@@ -285,7 +287,7 @@ class _Origins:
         self._agent_id = traces.agent_id
         self._own = frozenset(traces.own) if self._accounts else frozenset[str]()
         self._sessions = self._own | (frozenset(traces.shared) if self._accounts else frozenset())
-        self._said = frozenset(store.find_message_ids(traces.accounts, sorted(self._sessions)))
+        self._said = frozenset(store.host.find_message_ids(traces.accounts, sorted(self._sessions)))
         self._found: dict[tuple[str, str], Passage] = {}
 
     def __bool__(self) -> bool:
@@ -309,7 +311,7 @@ class _Origins:
     def find_learned(self) -> dict[tuple[str, str], Learned]:
         """From whose messages each was learned; what came from others alone is left out."""
         sources = {id for passage in self._found.values() for id in passage.source_message_ids}
-        authors = self._store.authors(sorted(sources))
+        authors = self._store.host.authors(sorted(sources))
         judged = {key: self._judge(passage, authors) for key, passage in self._found.items()}
         return {key: learned for key, learned in judged.items() if learned}
 

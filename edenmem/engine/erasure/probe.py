@@ -63,7 +63,9 @@ class Prober:
     async def probe(self, plan: ForgetPlan, kept: Collection[tuple[str, str]]) -> Probe:
         """Look for all that the plan removed, and for names outside of what was ``kept``."""
         self._by_words = ""
-        found: Counter[str] = Counter(await in_thread(self._store.count_traces, plan.traces))
+        found: Counter[str] = Counter(
+            await in_thread(self._store.erasure.count_traces, plan.traces)
+        )
         for kind in _ALIVE:
             del found[kind]
         names = Names(plan.subject.names)
@@ -94,7 +96,7 @@ class Prober:
         former, alive = frozenset(plan.former), set[str]()
         derived = frozenset(plan.derived)
         count = 0
-        for passage in self._store.passages():
+        for passage in self._store.walk.passages():
             count += 1
             if passage.text in former and passage.scope not in plan.traces.scopes:
                 alive.add(passage.text)
@@ -136,7 +138,7 @@ class Prober:
         return searches
 
     def _readable(self, agent_id: str, plan: ForgetPlan) -> tuple[Scope, ...]:
-        agent = self._store.agent(agent_id)
+        agent = self._store.host.agent(agent_id)
         own = [one for one in plan.traces.scopes if one.agent_id == agent_id]
         seen = reader_scopes(self._store, agent) if agent is not None else ()
         return tuple(dict.fromkeys((*seen, *own[:100])))
@@ -174,9 +176,9 @@ class Prober:
 
     def _pairs(self, plan: ForgetPlan) -> Iterator[tuple[Session, Agent]]:
         for session_id in (*plan.traces.own, *plan.traces.shared):
-            session = self._store.session(session_id)
+            session = self._store.host.session(session_id)
             for agent_id in session.agents if session is not None else ():
-                agent = self._store.agent(agent_id)
+                agent = self._store.host.agent(agent_id)
                 if session is not None and agent is not None:
                     yield session, agent
 

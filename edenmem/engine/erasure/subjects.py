@@ -82,8 +82,8 @@ def _user(
     person = person_of(store, resolver.user_id(text, agent_id=agent_id))
     accounts = accounts_ever_of(store, person)
     ids = _once((*person.ids, *(account.id for account in accounts)))
-    sessions = [session.id for session in store.sessions_of(accounts=ids)]
-    shown = store.names_shown(ids, sessions)
+    sessions = [session.id for session in store.host.sessions_of(accounts=ids)]
+    shown = store.host.names_shown(ids, sessions)
     return Subject(
         kind="user",
         owner=person.id,
@@ -108,14 +108,14 @@ def _has_memory_left(store: Store, session_id: str) -> bool:
     """Whether a session that is gone left memory of its own."""
     if not is_id(session_id):
         return False
-    scopes = [Scope.session(agent_id, session_id) for agent_id in store.find_agent_ids()]
-    reflections = store.reflections(scopes, limit=1)
-    return next(iter(reflections), None) is not None or bool(store.consolidations(scopes))
+    scopes = [Scope.session(agent_id, session_id) for agent_id in store.host.find_agent_ids()]
+    reflections = store.memory.reflections(scopes, limit=1)
+    return next(iter(reflections), None) is not None or bool(store.memory.consolidations(scopes))
 
 
 def _find_forgotten(store: Store, text: str, names: Sequence[str]) -> Subject | None:
     called = block("called", text.strip().casefold())
-    for forgetting in store.forgettings():
+    for forgetting in store.erasure.forgettings():
         if called in forgetting.blocks:
             return Subject(
                 kind=forgetting.kind, known_id=forgetting.id, names=_once((text.strip(), *names))

@@ -35,18 +35,20 @@ class Survey:
     def plan(self) -> ForgetPlan:
         """All that there is to be said before anything is done."""
         subject, traces = self._subject, self.traces()
-        conversations = self._store.count_conversations(traces)
-        texts = islice(self._store.trace_texts(traces), MOST_FORMER)
+        conversations = self._store.erasure.count_conversations(traces)
+        texts = islice(self._store.erasure.trace_texts(traces), MOST_FORMER)
         former = [passage.text for passage in texts]
         derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
-        counts = self._store.count_traces(traces)
+        counts = self._store.erasure.count_traces(traces)
         if derived:
             counts["derived reflections"] = len(derived)
         names = Names(subject.names)
         mentions = MentionSurvey(self._store, self._settings).mentions(traces, names, derived)
-        known = next((one for one in self._store.forgettings() if one.id == subject.id), None)
+        known = next(
+            (one for one in self._store.erasure.forgettings() if one.id == subject.id), None
+        )
         return ForgetPlan(
             subject=subject,
             traces=traces,
@@ -63,7 +65,7 @@ class Survey:
         """What nothing may bring back: the scopes, what comes from the subject's own sessions, and
         what is derived from its reflections."""
         traces = plan.traces
-        parents = (one.id for one in self._store.trace_reflections(traces))
+        parents = (one.id for one in self._store.erasure.trace_reflections(traces))
         return (
             *(block("scope", scope.key) for scope in traces.scopes),
             *(block("session", id) for id in dict.fromkeys((*traces.own, *traces.sources))),
@@ -91,10 +93,10 @@ class Survey:
         accounts = _accounts(subject)
         own: list[Session] = []
         shared: list[Session] = []
-        for session in store.sessions_of(accounts=accounts):
+        for session in store.host.sessions_of(accounts=accounts):
             if subject.agent_id in (None, *session.agents):
                 (own if self._is_alone(session) else shared).append(session)
-        agents = store.find_agent_ids() if subject.agent_id is None else [subject.agent_id]
+        agents = store.host.find_agent_ids() if subject.agent_id is None else [subject.agent_id]
         whole = [Scope.user(agent, id) for agent in agents for id in accounts]
         with_them = {agent for session in (*own, *shared) for agent in session.agents}
         with_them.update(summary.scope.agent_id for summary in self._summaries(accounts))
@@ -108,12 +110,12 @@ class Survey:
         )
 
     def _summaries(self, accounts: Sequence[str]) -> Iterator[ScopeSummary]:
-        yield from self._store.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
+        yield from self._store.memory.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
 
     def _is_alone(self, session: Session) -> bool:
         """Whether nobody but the user, whatever the account, takes part in the session."""
         accounts = {*_accounts(self._subject)}
-        people = {*session.users, *self._store.senders(session.id)} - {*session.agents}
+        people = {*session.users, *self._store.host.senders(session.id)} - {*session.agents}
         return people <= accounts
 
     def _talks(self, sessions: Iterable[Session]) -> Iterator[Scope]:
@@ -124,8 +126,8 @@ class Survey:
 
     def _of_session(self) -> Traces:
         session_id = self._subject.owner
-        agents = self._store.find_agent_ids()
-        session = self._store.session(session_id)
+        agents = self._store.host.find_agent_ids()
+        session = self._store.host.session(session_id)
         return Traces(
             scopes=tuple(Scope.session(agent, session_id) for agent in agents),
             sources=(session_id,),
@@ -139,7 +141,7 @@ class Survey:
             raise ScopeError("a group is forgotten by one agent")
         sessions = [
             session
-            for session in self._store.sessions_of(group_id=self._subject.owner)
+            for session in self._store.host.sessions_of(group_id=self._subject.owner)
             if agent_id in session.agents
         ]
         return Traces(
@@ -154,8 +156,8 @@ class Survey:
         if agent_id is None:
             raise ScopeError("no agent is named")
         return Traces(
-            scopes=tuple(self._store.scopes_of(agent_id)),
-            own=_ids(self._store.sessions_of(agent_id=agent_id)),
+            scopes=tuple(self._store.memory.scopes_of(agent_id)),
+            own=_ids(self._store.host.sessions_of(agent_id=agent_id)),
             agent_id=agent_id,
             agents=(agent_id,),
         )
@@ -163,11 +165,11 @@ class Survey:
     def find_derived(self, traces: Traces) -> list[Reflection]:
         """Reflections outside of the traces that were derived from what is in them, through
         however many scopes, the farthest first."""
-        inside = {one.id for one in self._store.trace_reflections(traces)}
+        inside = {one.id for one in self._store.erasure.trace_reflections(traces)}
         found: dict[str, Reflection] = {}
         parents = list(inside)
         while parents:
-            children = self._store.find_derived(parents)
+            children = self._store.memory.find_derived(parents)
             new = [one for one in children if one.id not in inside and one.id not in found]
             found.update((one.id, one) for one in new)
             parents = [one.id for one in new]

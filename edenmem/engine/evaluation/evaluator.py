@@ -170,7 +170,7 @@ class Evaluator:
         """
         if not queries:
             raise UsageError("there is no query to measure with")
-        ability = await in_thread(self._store.search_ability)
+        ability = await in_thread(self._store.search.search_ability)
         names = dict.fromkeys(name for plan in plans for name in plan.lists)
         vectors = await self._vectors(queries) if "semantic" in names else []
         groups: dict[tuple[Scope, ...], list[int]] = {}
@@ -229,10 +229,10 @@ class Evaluator:
         depth: int,
     ) -> list[list[Candidate]]:
         if name == "text":
-            return await in_thread(self._store.text_candidates, filter, texts, limit=depth)
+            return await in_thread(self._store.search.text_candidates, filter, texts, limit=depth)
         assert self._embedder is not None
         return await in_thread(
-            self._store.semantic_candidates,
+            self._store.search.semantic_candidates,
             filter,
             vectors,
             model=self._embedder.model,

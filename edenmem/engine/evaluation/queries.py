@@ -175,14 +175,14 @@ class _Labels:
     def _find_facts(self, label: str, scopes: Sequence[Scope]) -> set[str]:
         """The visible facts with this id, or with this text."""
         if is_id(label.lower()):
-            return set(self._store.facts_by_ids(scopes, [label.lower()]))
+            return set(self._store.memory.facts_by_ids(scopes, [label.lower()]))
         digest = content_hash(clean(label).strip())
-        found = (self._store.facts_by_hashes(scope, [digest]) for scope in scopes)
+        found = (self._store.memory.facts_by_hashes(scope, [digest]) for scope in scopes)
         return {fact.id for facts in found for fact in facts.values()}
 
     def _why_not(self, label: str) -> str:
         if not is_id(label.lower()):
             return f"no fact that is searched here has the text {one_line(label, 60)!r}"
-        if self._store.fact(label.lower()) is None:
+        if self._store.memory.fact(label.lower()) is None:
             return f"there is no fact {label}"
         return f"fact {label} is not among those that are searched for this line"

@@ -154,22 +154,24 @@ class _Planner:
             case "text":
                 self._text(file)
             case "facts":
-                facts = {f.id: f for f in self._store.facts(FactFilter(scopes=(file.scope,)))}
+                facts = {
+                    f.id: f for f in self._store.memory.facts(FactFilter(scopes=(file.scope,)))
+                }
                 self._list(file, "fact", facts)
             case _:
-                pending = {one.id: one for one in self._store.pending(file.scope)}
+                pending = {one.id: one for one in self._store.memory.pending(file.scope)}
                 self._list(file, "reflection", pending)
 
     # -- texts -------------------------------------------------------------------------------
 
     def _text(self, file: FolderFile) -> None:
-        stored = self._store.consolidations([file.scope]).get(file.scope)
+        stored = self._store.memory.consolidations([file.scope]).get(file.scope)
         version, now = (stored.version, stored.consolidated_content) if stored else (0, "")
         known, text = int(file.page.head.get("version", 0)), _tidy(file.page.text)
         if text == _tidy(now):
             return
         if version != known:
-            history = self._store.history("consolidation", "", scope=file.scope)
+            history = self._store.history.versions("consolidation", "", scope=file.scope)
             then = [entry.content for entry in history if entry.version == known]
             if not then or _tidy(then[-1]) != text:
                 self._conflict(file, f"the text is at version {version} by now, not {known}")
@@ -259,7 +261,7 @@ class _Planner:
         """An item of something that is not in the scope, or not any more."""
         if _tidy(item.content) in self._versions(target, item):
             return  # it was deleted or consolidated meanwhile, and the file was not touched
-        if target == "fact" and self._store.fact(str(item.id)) is not None:
+        if target == "fact" and self._store.memory.fact(str(item.id)) is not None:
             self._problem(file, f"the fact {item.id} is of another scope", item.line)
             return
         self._conflict(file, f"the {target} {item.id} is not there any more", item.line)
@@ -267,11 +269,11 @@ class _Planner:
     def _versions(self, target: Target, item: Item) -> set[str]:
         """What the thing said in the version that the file has of it."""
         if target == "fact":
-            history = self._store.history("fact", str(item.id))
+            history = self._store.history.versions("fact", str(item.id))
             return {_tidy(entry.content) for entry in history if entry.version == item.version}
-        known = self._store.reflection(str(item.id))
+        known = self._store.memory.reflection(str(item.id))
         texts = {_tidy(known.content)} if known and known.version == item.version else set()
-        for entry in self._store.audit(target_id=str(item.id)):
+        for entry in self._store.log.audit(target_id=str(item.id)):
             if entry.before and entry.before.get("version") == item.version:
                 texts.add(_tidy(str(entry.before.get("content", ""))))
         return texts

@@ -84,7 +84,7 @@ class Exporter:
 
         file.write(self._header(request, kinds) + b"\n")
         selection = self._selection(request, kinds)
-        for kind, record in self._store.dump(kinds, selection, with_vectors=request.vectors):
+        for kind, record in self._store.walk.dump(kinds, selection, with_vectors=request.vectors):
             if isinstance(record, Unreadable):
                 problems.append((f"{kind} {record.id}", record.reason))
                 continue
@@ -120,7 +120,7 @@ class Exporter:
             lines.HEADER,
             format=lines.FORMAT,
             edenmem=__version__,
-            store=self._store.info().kind,
+            store=self._store.database.info().kind,
             created_at=self._clock(),
             types=list(kinds),
             filters={name: value for name, value in filters.items() if value},
@@ -146,9 +146,9 @@ class Exporter:
         """Everybody whom these agents have a memory of, or a conversation with."""
         found: dict[str, None] = {}
         for agent_id in agent_ids:
-            for summary in self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER]):
+            for summary in self._store.memory.scopes(agent_id=agent_id, kinds=[ScopeKind.USER]):
                 found[summary.scope.owner] = None
-            for session in self._store.sessions(agent_id=agent_id):
+            for session in self._store.host.sessions(agent_id=agent_id):
                 found |= dict.fromkeys(session.users)
         return tuple(sorted(found))
 

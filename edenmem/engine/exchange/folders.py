@@ -153,14 +153,14 @@ class FolderExporter:
     def _places(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
         """The scopes that are wanted, with their folders and what their files say of them."""
         agent_ids = request.agent_ids or tuple(
-            dict.fromkeys(summary.scope.agent_id for summary in self._store.scopes())
+            dict.fromkeys(summary.scope.agent_id for summary in self._store.memory.scopes())
         )
         agents = file_names(_labels(self._store, agent_ids))
         known = load_labels(self._store, agent_ids)
         for agent_id in sorted(agent_ids):
             scopes = [
                 summary.scope
-                for summary in self._store.scopes(
+                for summary in self._store.memory.scopes(
                     agent_id=agent_id, kinds=request.scopes, user_ids=request.user_ids
                 )
             ]
@@ -176,14 +176,14 @@ class FolderExporter:
                     yield scope, place, _head(scope, known.get(agent_id), people.get(owner))
 
     def _pages(self, scope: Scope, head: dict[str, Any]) -> Iterator[tuple[Content, Page]]:
-        text = self._store.consolidations([scope]).get(scope)
+        text = self._store.memory.consolidations([scope]).get(scope)
         if text is not None and text.version:
             own = {"id": text.id, "version": text.version, "updated_at": text.updated_at}
             yield "text", Page(head=_of("text", head, own), text=text.consolidated_content)
-        pending = self._store.pending(scope)
+        pending = self._store.memory.pending(scope)
         if pending:
             yield "reflections", _build_page("reflections", head, pending)
-        facts = list(self._store.facts(FactFilter(scopes=(scope,))))
+        facts = list(self._store.memory.facts(FactFilter(scopes=(scope,))))
         if facts:
             yield "facts", _build_page("facts", head, facts)
 

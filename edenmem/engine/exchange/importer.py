@@ -69,7 +69,7 @@ class Forgotten:
         made = _time_of(header)
         self._blocks = {
             key: forgetting.closed_at
-            for forgetting in store.forgettings()
+            for forgetting in store.erasure.forgettings()
             if forgetting.closed_at is None or (made is not None and made <= forgetting.closed_at)
             for key in forgetting.blocks
         }
@@ -410,7 +410,7 @@ class _Work:
             return record
         model = record.embedding_model
         if model not in self._misfits:
-            self._misfits[model] = bool(self._store.platform_model(model))
+            self._misfits[model] = bool(self._store.switches.platform_model(model))
         if not self._misfits[model]:
             return record
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
@@ -421,10 +421,12 @@ class _Work:
         """The store's answers, in order; it only looks at what may not be brought back."""
         reasons = [self._forgotten.why(record) for record in records]
         if not any(reasons):
-            return self._store.load(kind, records, dry_run=dry_run)
+            return self._store.walk.load(kind, records, dry_run=dry_run)
         pairs = list(zip(records, reasons, strict=True))
-        free = iter(self._store.load(kind, [r for r, why in pairs if not why], dry_run=dry_run))
-        kept = iter(self._store.load(kind, [r for r, why in pairs if why], dry_run=True))
+        free = iter(
+            self._store.walk.load(kind, [r for r, why in pairs if not why], dry_run=dry_run)
+        )
+        kept = iter(self._store.walk.load(kind, [r for r, why in pairs if why], dry_run=True))
         answers: list[LoadResult] = []
         for why in reasons:
             answer = next(kept if why else free)
@@ -503,7 +505,9 @@ class _Work:
         if not made:
             return []
         self._changed = True
-        return self._store.apply(ChangeSet(actor=self._actor, at=self._clock(), changes=made))
+        return self._store.changes.apply(
+            ChangeSet(actor=self._actor, at=self._clock(), changes=made)
+        )
 
     # -- what differs ------------------------------------------------------------------------
 

@@ -208,14 +208,14 @@ class Parser:
         Raises:
             InputError: the store cannot have it.
         """
-        reason = self._store.refusal(record)
+        reason = self._store.host.refusal(record)
         if reason and isinstance(record, StoredAgent | StoredSession):
             owner = record.owner or self._owner_id
             if isinstance(record, StoredSession):
                 agents = [self._agents[id] for id in record.agents if id in self._agents]
                 owner = owner_of(record, agents) or self._owner_id
             record = msgspec.structs.replace(record, owner=owner)
-            reason = self._store.refusal(record)
+            reason = self._store.host.refusal(record)
         if reason:
             needs_owner = isinstance(record, StoredAgent | StoredSession) and record.owner is None
             name = f"message {record.id}: " if isinstance(record, Message) else ""
@@ -242,7 +242,7 @@ class Parser:
         if not isinstance(given, str) or not given:
             raise InputError(f"{name!r} is no name")
         if name == "session":
-            found = self._store.find("session", given)
+            found = self._store.host.find("session", given)
             if len(found) != 1:
                 raise InputError(f"there is no session {given!r}")
             return found[0].id

@@ -71,7 +71,7 @@ class Claims:
         """The formation that stands in the way of a new one, without its changes."""
 
         def newest() -> Formation | None:
-            found = self._store.formations(
+            found = self._store.formations.list_formations(
                 session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
             )
             return next(iter(found), None)
@@ -84,7 +84,9 @@ class Claims:
         """A formation of these messages with the next number, as yet claimed by nobody."""
 
         def last_seq() -> int:
-            found = self._store.formations(session_id=session_id, agent_id=agent_id, limit=1)
+            found = self._store.formations.list_formations(
+                session_id=session_id, agent_id=agent_id, limit=1
+            )
             return next((formation.seq for formation in found), 0)
 
         now = self._clock()
@@ -107,7 +109,7 @@ class Claims:
     async def claim(self, formation: Formation) -> bool:
         """Make a draft this worker's; False if another worker was first."""
         try:
-            return await in_thread(self._store.claim, formation)
+            return await in_thread(self._store.formations.claim, formation)
         except asyncio.CancelledError:
             await self.give_back(formation)
             raise
@@ -118,7 +120,7 @@ class Claims:
         now = self._clock()
         try:
             return await in_thread(
-                self._store.reclaim,
+                self._store.formations.reclaim,
                 formation.id,
                 worker=self.worker,
                 now=now,
@@ -153,7 +155,7 @@ class Claims:
     ) -> None:
         """Let the range be taken again at once; no try is counted."""
         await in_thread(
-            self._store.release,
+            self._store.formations.release,
             formation.id,
             worker=self.worker,
             now=self._clock(),
@@ -169,7 +171,7 @@ class Claims:
         now = self._clock()
         if formation.attempts + 1 >= self._settings.attempts:
             await in_thread(
-                self._store.fail,
+                self._store.formations.fail,
                 formation.id,
                 worker=self.worker,
                 now=now,
@@ -179,7 +181,7 @@ class Claims:
             return None
         not_before = as_utc(now + self._pause(formation.attempts))
         await in_thread(
-            self._store.release,
+            self._store.formations.release,
             formation.id,
             worker=self.worker,
             now=now,
@@ -203,6 +205,9 @@ class Claims:
             await asyncio.sleep(self._settings.lease_seconds / 3)
             lease_until = self._lease(self._clock())
             if not await in_thread(
-                self._store.renew, formation_id, worker=self.worker, lease_until=lease_until
+                self._store.formations.renew,
+                formation_id,
+                worker=self.worker,
+                lease_until=lease_until,
             ):
                 return

@@ -160,7 +160,7 @@ class Deduplicator:
         with suppress(ConfigError):  # no answer of the model has told them yet
             dimensions = embedder.dimensions if embedder else None
         await in_thread(
-            self._store.demand_formable,
+            self._store.search.demand_formable,
             scopes,
             model=embedder.model if embedder else None,
             dimensions=dimensions,
@@ -201,7 +201,7 @@ class Deduplicator:
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
             for place in (scope, *quotas.of(scope).others):
-                found = await in_thread(self._store.facts_by_hashes, place, tuple(hashes))
+                found = await in_thread(self._store.memory.facts_by_hashes, place, tuple(hashes))
                 for digest, existing in found.items():
                     known[hashes.pop(digest)] = existing
         return known
@@ -248,7 +248,7 @@ class Deduplicator:
         def search(scope: Scope, group: Sequence[NewFact]) -> dict[NewFact, list[Fact]]:
             queries = [vector for fact in group if (vector := vector_of[fact]) is not None]
             places = quotas.of(scope).changeable
-            lists = self._store.semantic_candidates(
+            lists = self._store.search.semantic_candidates(
                 FactFilter(scopes=places),
                 queries,
                 model=model,
@@ -257,7 +257,7 @@ class Deduplicator:
             )
             near = [[one.fact_id for one in found] for found in lists]
             ids = tuple({fact_id for found in near for fact_id in found})
-            existing = self._store.facts_by_ids(places, ids) if ids else {}
+            existing = self._store.memory.facts_by_ids(places, ids) if ids else {}
             return {
                 fact: [existing[fact_id] for fact_id in found if fact_id in existing]
                 for fact, found in zip(group, near, strict=True)

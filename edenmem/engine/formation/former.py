@@ -57,7 +57,8 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings
-from edenmem.store.protocol.store import Backlog, Store
+from edenmem.store.protocol.formations import Backlog
+from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -247,7 +248,7 @@ class Former:
     ) -> Backlog:
         limit = self._settings.formation.max_messages
         backlog = await in_thread(
-            self._store.backlog,
+            self._store.formations.backlog,
             session.id,
             agent.id,
             limit=sys.maxsize if reach.own else limit,
@@ -261,21 +262,23 @@ class Former:
         return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
 
     async def _count_backlog(self, session: Session, agent: Agent, reach: Reach) -> int:
-        backlog = await in_thread(self._store.backlog, session.id, agent.id, limit=1, reach=reach)
+        backlog = await in_thread(
+            self._store.formations.backlog, session.id, agent.id, limit=1, reach=reach
+        )
         return backlog.total
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
         """Free the messages of all finished formations but those of this run. Blocks."""
-        finished = self._store.formations(
+        finished = self._store.formations.list_formations(
             session_id=session.id,
             agent_id=agent.id,
             statuses=(FormationStatus.APPLIED, FormationStatus.FAILED),
         )
         for formation in list(finished):
             if formation.id not in but:
-                said = tuple(self._store.messages(session.id, ids=formation.message_ids))
+                said = tuple(self._store.host.messages(session.id, ids=formation.message_ids))
                 keep = _find_forgotten(self._store, agent.id, said)
-                self._store.supersede(formation.id, keep=tuple(keep), now=self._clock())
+                self._store.formations.supersede(formation.id, keep=tuple(keep), now=self._clock())
 
     # -- one range ---------------------------------------------------------------------------
 
@@ -315,12 +318,14 @@ class Former:
         self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
     ) -> FormationReport:
         """Apply what was recorded. Safe beside the worker that recorded it."""
-        whole = await in_thread(self._store.formation, recorded.id) or recorded
+        whole = await in_thread(self._store.formations.formation, recorded.id) or recorded
         if dry_run:
             return self._report(
                 session, agent, "dry_run", whole, decisions=whole.decisions, changes=whole.changes
             )
-        results = await in_thread(self._store.apply_formation, recorded.id, now=self._clock())
+        results = await in_thread(
+            self._store.formations.apply_formation, recorded.id, now=self._clock()
+        )
         changes = whole.changes.changes if whole.changes else ()
         report = self._report(
             session, agent, "resumed", whole, decisions=whole.decisions, usage=whole.usage
@@ -368,7 +373,7 @@ class Former:
         try:
             outcome = await self._claims.keep(formation, work)
             recorded = await in_thread(
-                self._store.record,
+                self._store.formations.record,
                 formation.id,
                 worker=self._claims.worker,
                 changes=outcome.changes,
@@ -399,7 +404,9 @@ class Former:
             # The record is another worker's by now, and what was paid here is not its cost.
             await keep_usage(self._store, agent.id, "formation", asker.spent, at=self._clock())
             return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
-        results = await in_thread(self._store.apply_formation, formation.id, now=self._clock())
+        results = await in_thread(
+            self._store.formations.apply_formation, formation.id, now=self._clock()
+        )
         report = self._report(
             session,
             agent,
@@ -418,7 +425,7 @@ class Former:
         would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
 
         def count_superseded() -> int:
-            found = self._store.formations(
+            found = self._store.formations.list_formations(
                 session_id=formation.session_id,
                 agent_id=formation.agent_id,
                 statuses=(FormationStatus.SUPERSEDED, *would_be),
@@ -446,7 +453,7 @@ class Former:
 def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
     """Those of the messages that were said before their sender or session was forgotten."""
     until: dict[str, datetime | None] = {}
-    for forgetting in store.forgettings():
+    for forgetting in store.erasure.forgettings():
         for key in forgetting.blocks:
             known = until.get(key, forgetting.closed_at)
             ends = (known, forgetting.closed_at)

@@ -73,7 +73,7 @@ def retention_changes(
             1 for each in changes if isinstance(each, ReviseFact) and each.fact_id in touched
         )
         room = max(quota.fact_buffer_max - added - revised, 0)
-        newest_first = store.facts(FactFilter(scopes=quota.changeable))
+        newest_first = store.memory.facts(FactFilter(scopes=quota.changeable))
         untouched = (fact for fact in newest_first if fact.id not in touched)
         oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
         removals.extend(
@@ -211,15 +211,15 @@ class Pipeline:
     ) -> Material:
         """Read all that a formation needs. Blocks."""
         if messages is None:
-            messages = list(self._store.messages(session.id, ids=formation.message_ids))
+            messages = list(self._store.host.messages(session.id, ids=formation.message_ids))
         senders = people_who_wrote(self._store, session)
-        users = self._store.users_by_ids((*session.users, *senders))
+        users = self._store.host.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
         view = view.narrow_to_writer(messages)
         canonical = {user.person_id for user in users.values()} - users.keys()
         if canonical:
-            users = users | self._store.users_by_ids(tuple(canonical))
-        others = (self._store.agent(each) for each in session.agents if each != agent.id)
+            users = users | self._store.host.users_by_ids(tuple(canonical))
+        others = (self._store.host.agent(each) for each in session.agents if each != agent.id)
         cast = Cast(
             agent_id=agent.id,
             agents={each.id: each for each in (agent, *others) if each is not None},

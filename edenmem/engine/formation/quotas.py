@@ -110,8 +110,8 @@ def gather_quotas(
     """The quotas of a session for a conversation of this length. Blocks."""
     scopes = tuple(dict.fromkeys((*view.writes_reflections, *view.writes_facts)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
-    policies = store.policies((*scopes, *owned))
-    texts = store.consolidations((*scopes, *owned))
+    policies = store.memory.policies((*scopes, *owned))
+    texts = store.memory.consolidations((*scopes, *owned))
     facts = item_limit(settings.formation.facts_per_scope, characters, settings.formation)
     thoughts = item_limit(settings.formation.reflections_per_scope, characters, settings.formation)
     items = tuple(
@@ -121,7 +121,7 @@ def gather_quotas(
             policy=policies.get(scope),
             defaults=getattr(settings.scopes, scope.kind),
             text=texts.get(scope),
-            pending=store.pending(scope),
+            pending=store.memory.pending(scope),
             max_facts=facts if scope in view.writes_facts else 0,
             max_reflections=thoughts if scope in view.writes_reflections else 0,
             others=others,
@@ -185,7 +185,9 @@ def _elsewhere(
 ) -> tuple[str, ...]:
     """What is remembered of a user in the scopes of their other accounts."""
     found = (
-        _format_memory(text.consolidated_content, [each.content for each in store.pending(scope)])
+        _format_memory(
+            text.consolidated_content, [each.content for each in store.memory.pending(scope)]
+        )
         for scope in others
         if (text := texts.get(scope)) is not None
     )
@@ -206,7 +208,7 @@ def _heading(scope: Scope, view: SessionView) -> str:
 
 
 def _is_premium(store: Store, agent: Agent) -> bool:
-    owner = store.user(agent.owner) if agent.owner else None
+    owner = store.host.user(agent.owner) if agent.owner else None
     return owner is not None and owner.is_premium
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edenmem.errors import AmbiguousReference, NotFoundError
-from edenmem.store.protocol.store import AuditKey, Store
+from edenmem.store.protocol.log import AuditKey
+from edenmem.store.protocol.store import Store
 
 _WHAT: dict[AuditKey, str] = {
     "entry": "entry in the log",
@@ -20,7 +21,7 @@ def find_logged_id(store: Store, key: AuditKey, text: str) -> str:
         AmbiguousReference: several do.
     """
     wanted = text.strip().lower()
-    found = store.find_audited(key, wanted)
+    found = store.log.find_audited(key, wanted)
     if wanted in found or len(found) == 1:
         return wanted if wanted in found else found[0]
     if not found:
@@ -35,8 +36,8 @@ def find_logged_id(store: Store, key: AuditKey, text: str) -> str:
 
 def _run_of_entry(store: Store, key: AuditKey, wanted: str) -> str | None:
     """What to say to somebody who took an entry for a run."""
-    entries = store.find_audited("entry", wanted) if key == "run" else ()
-    entry = store.audit_entry(entries[0]) if len(entries) == 1 else None
+    entries = store.log.find_audited("entry", wanted) if key == "run" else ()
+    entry = store.log.audit_entry(entries[0]) if len(entries) == 1 else None
     if entry is None or not entry.actor.run_id:
         return None
     return f"it is an entry in the log, of the run {entry.actor.run_id}"

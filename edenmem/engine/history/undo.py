@@ -145,7 +145,7 @@ class MissingVectors:
                 fact_id: (content_hash(content), vector)
                 for (fact_id, content), vector in zip(facts, embedding.vectors, strict=True)
             }
-            await in_thread(store.set_vectors, vectors, model=embedder.model)
+            await in_thread(store.vectors.set_vectors, vectors, model=embedder.model)
         return ""
 
 
@@ -195,7 +195,7 @@ class UndoState:
         if self._keep:
             self.state.take(_part(self._folded, left))
             left = self.state.missing(left)
-        loaded = self._store.load_state(left, at=at)
+        loaded = self._store.changes.load_state(left, at=at)
         for (scope, digest), fact_id in loaded.owners.items():
             folded = self._folded.facts.get(fact_id or "", _MISSING)
             if folded is None or (
@@ -226,7 +226,7 @@ class UndoState:
         wanted = past_needs(entries)
         for entry in wanted.snapshots:
             assert entry.scope is not None
-            history = self._store.history("fact", entry.target_id, scope=entry.scope)
+            history = self._store.history.versions("fact", entry.target_id, scope=entry.scope)
             snapshots = [each for each in history if each.snapshot is not None]
             own = [each for each in snapshots if each.change_id == entry.id] or snapshots
             if own and own[-1].snapshot is not None:
@@ -239,19 +239,19 @@ class UndoState:
 
     def _load_versions(self, scopes: set[Scope]) -> None:
         for scope in scopes - self.past.versions.keys():
-            history = self._store.history("consolidation", "", scope=scope)
+            history = self._store.history.versions("consolidation", "", scope=scope)
             self.past.versions[scope] = (*history, *self._versions.get(scope, ()))
 
     def _reverts(self, scope: Scope, since: datetime) -> tuple[tuple[datetime, int], ...]:
         """When versions of a scope's text were taken back, and which."""
         reverts = [
             entry
-            for entry in self._store.audit(
+            for entry in self._store.log.audit(
                 scope=scope, actions=["revert_consolidation"], since=since
             )
             if entry.undoes
         ]
-        undone = self._store.audit_entries([each.undoes for each in reverts if each.undoes])
+        undone = self._store.log.audit_entries([each.undoes for each in reverts if each.undoes])
         return tuple(
             (each.at, int((undone[each.undoes].after or {}).get("version", 0)))
             for each in reverts
@@ -260,8 +260,8 @@ class UndoState:
 
     def _count(self, scope: Scope) -> int:
         """How many facts and reflections a scope has."""
-        facts = self._store.facts(FactFilter(scopes=(scope,)))
-        return sum(1 for _ in facts) + sum(1 for _ in self._store.reflections([scope]))
+        facts = self._store.memory.facts(FactFilter(scopes=(scope,)))
+        return sum(1 for _ in facts) + sum(1 for _ in self._store.memory.reflections([scope]))
 
 
 def _part(state: State, wanted: Needs) -> State:
@@ -348,7 +348,7 @@ class Undoer:
             reason=reason,
             run_id=run_id,
         )
-        pages: Iterable[list[AuditEntry]] = _whole_sets(self._store.audit(run_id=run_id))
+        pages: Iterable[list[AuditEntry]] = _whole_sets(self._store.log.audit(run_id=run_id))
         refused: list[str] = []
         while True:
             left: list[str] = []
@@ -368,7 +368,7 @@ class Undoer:
             yield from work.take_back(page, explain=True)
 
     def _entry(self, entry_id: str) -> AuditEntry:
-        entry = self._store.audit_entry(entry_id)
+        entry = self._store.log.audit_entry(entry_id)
         if entry is None:
             raise NotFoundError(
                 f"there is no entry {entry_id} in the log", hint="'edenmem log' lists them"
@@ -377,7 +377,7 @@ class Undoer:
 
     def _pages(self, entry_ids: Sequence[str]) -> Iterator[list[AuditEntry]]:
         for ids in batched(entry_ids, PAGE):
-            found = self._store.audit_entries(ids)
+            found = self._store.log.audit_entries(ids)
             yield [found[each] for each in ids if each in found]
 
     def _time(self) -> datetime:
@@ -448,7 +448,7 @@ class _Work:
             steps.append(step)
         if changes and not self._dry_run:
             context = msgspec.structs.replace(context, changes=tuple(changes.values()))
-            results = self._store.apply(context)
+            results = self._store.changes.apply(context)
             for (place, change), result in zip(changes.items(), results, strict=True):
                 steps[place] = _settle(steps[place], change, result, UndoOutcome.DONE)
         yield from steps
@@ -503,9 +503,9 @@ class _Work:
     def _later(self, of: AuditEntry, inverse: Inverse) -> tuple[tuple[AuditEntry, ...], int]:
         """The entries that are in the way, newest first, and how many more there are. Of those
         that were taken back neither they nor their undo are in it."""
-        others = list(self._store.audit_entries(inverse.by).values())
+        others = list(self._store.log.audit_entries(inverse.by).values())
         if inverse.rival:
-            others += self._store.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
+            others += self._store.log.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
         since = list(islice(self._since(of), _READ))
         away = {entry.undoes for entry in since}
         gone = {
@@ -528,9 +528,9 @@ class _Work:
         """The entries of the same target after this one, newest first. A policy that is made anew
         has an id of its own, and the scope is the same."""
         if of.scope is not None and of.action in _OF_POLICIES:
-            entries = self._store.audit(scope=of.scope, since=of.at, actions=_OF_POLICIES)
+            entries = self._store.log.audit(scope=of.scope, since=of.at, actions=_OF_POLICIES)
         else:
-            entries = self._store.audit(target_id=of.target_id, since=of.at)
+            entries = self._store.log.audit(target_id=of.target_id, since=of.at)
         return takewhile(lambda entry: entry.id != of.id, entries)
 
 
@@ -553,7 +553,7 @@ def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[Aud
     chains = {entry.id: [entry] for entry in entries}
     growing = list(chains.values())
     while growing:
-        undone = store.audit_entries([undo_id(chain[-1].id) for chain in growing])
+        undone = store.log.audit_entries([undo_id(chain[-1].id) for chain in growing])
         by_entry = {entry.undoes: entry for entry in undone.values()}
         growing = [chain for chain in growing if chain[-1].id in by_entry]
         for chain in growing:
@@ -583,7 +583,7 @@ def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     marks = [entry for entry in entries if entry.action == _PRIVACY]
     steps = sorted((entry for entry in entries if entry.action != _PRIVACY), key=_age)
     if _is_of_lives(steps):
-        history = store.history("fact", steps[0].target_id, scope=steps[0].scope)
+        history = store.history.versions("fact", steps[0].target_id, scope=steps[0].scope)
         places = {version.change_id: place for place, version in enumerate(history)}
         # History begins with the first version that was replaced: what is not in it came before.
         steps.sort(key=lambda entry: places.get(entry.id, -1))

@@ -77,13 +77,13 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
     Raises:
         NotFoundError: there never was such a fact.
     """
-    versions = store.history("fact", fact_id)
-    entries = list(store.audit(target_id=fact_id, limit=_ENTRIES))[::-1]
-    current = store.fact(fact_id)
+    versions = store.history.versions("fact", fact_id)
+    entries = list(store.log.audit(target_id=fact_id, limit=_ENTRIES))[::-1]
+    current = store.memory.fact(fact_id)
     fact = current or _last_known(versions, entries)
     if fact is None:
         raise NotFoundError(f"there is no fact {fact_id}, and none was removed")
-    formation = store.formation(fact.formation_id) if fact.formation_id else None
+    formation = store.formations.formation(fact.formation_id) if fact.formation_id else None
     said = {entry.content for entry in versions} | {fact.content}
     decisions = tuple(
         decision
@@ -124,7 +124,7 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
     """
     from edenmem.memory.inverse import undo_id
 
-    history = store.history("consolidation", "", scope=scope)
+    history = store.history.versions("consolidation", "", scope=scope)
     if not history:
         raise NotFoundError("the scope has no text yet")
     chosen = [each for each in history if version in (None, each.version)]
@@ -132,8 +132,8 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
         there = ", ".join(str(each.version) for each in history)
         raise NotFoundError(f"there is no version {version}", hint=f"there are {there}")
     ids = [each.change_id for each in chosen if each.change_id]
-    entries = store.audit_entries([*ids, *map(undo_id, ids)])
-    found = store.reflections_by_ids([r for each in chosen for r in each.absorbed_ids])
+    entries = store.log.audit_entries([*ids, *map(undo_id, ids)])
+    found = store.memory.reflections_by_ids([r for each in chosen for r in each.absorbed_ids])
     return [
         TextWhy(
             scope=scope,
@@ -155,8 +155,8 @@ def _ingredient(store: Store, reflection_id: str, found: Reflection | None) -> I
 
 def source_of(store: Store, session_id: str | None, message_ids: Sequence[str]) -> Source:
     """The session and messages that a memory was formed from."""
-    session = store.session(session_id) if session_id else None
-    messages = tuple(store.messages(session_id, ids=message_ids)) if session_id else ()
+    session = store.host.session(session_id) if session_id else None
+    messages = tuple(store.host.messages(session_id, ids=message_ids)) if session_id else ()
     there = {message.id for message in messages}
     return Source(
         session_id=session_id,

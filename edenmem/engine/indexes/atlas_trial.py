@@ -22,7 +22,8 @@ from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
-from edenmem.store.protocol.store import SearchTrial, Store
+from edenmem.store.protocol.indexes import SearchTrial
+from edenmem.store.protocol.store import Store
 
 MODEL = "edenmem-trial"
 
@@ -152,8 +153,8 @@ class AtlasCheck:
         Raises:
             StoreError: the database cannot be reached, or has no search commands.
         """
-        info = self._store.info()
-        trial = self._store.search_trial()
+        info = self._store.database.info()
+        trial = self._store.indexes.search_trial()
         removed = False
         try:
             self._try_all(trial)

@@ -134,7 +134,7 @@ class IndexKeeper:
         Raises:
             NotFoundError: there is none of a name.
         """
-        every = self._store.indexes(self.wish)
+        every = self._store.indexes.list_indexes(self.wish)
         if not named:
             return every
         wanted: set[str] = set()
@@ -189,7 +189,7 @@ class IndexKeeper:
             return IndexAction(name=state.name, outcome=outcome, state=state)
         if dry_run:
             return IndexAction(name=state.name, outcome="would_make", state=state)
-        self._store.create_index(state.name, self.wish)
+        self._store.indexes.create_index(state.name, self.wish)
         return self._after(state.name, "made")
 
     def to_replace(self) -> list[IndexState]:
@@ -211,7 +211,7 @@ class IndexKeeper:
                     name=state.name, outcome="would_replace", state=state, note=note
                 )
             else:
-                self._store.replace_index(state.name)
+                self._store.indexes.replace_index(state.name)
                 action = self._after(state.name, "replaced", note=note)
             actions.append(action)
         return actions
@@ -233,7 +233,7 @@ class IndexKeeper:
             elif dry_run:
                 action = IndexAction(name=state.name, outcome="would_update", state=state)
             else:
-                self._store.update_index(state.name, self.wish)
+                self._store.indexes.update_index(state.name, self.wish)
                 action = self._after(state.name, "updated", note=_of_old_vectors(state))
             actions.append(action)
         return actions
@@ -251,7 +251,7 @@ class IndexKeeper:
         refused: list[ConflictError | NotFoundError | StoreError] = []
         for state in self.states(named):
             try:
-                self._store.drop_index(state.name, dry_run=True)
+                self._store.indexes.drop_index(state.name, dry_run=True)
             except (ConflictError, NotFoundError, StoreError) as error:
                 if state.name in named or isinstance(error, StoreUnreachable):
                     raise
@@ -269,7 +269,7 @@ class IndexKeeper:
     def _drop(self, planned: IndexAction) -> IndexAction:
         if planned.outcome != "would_drop":
             return planned
-        self._store.drop_index(planned.name)
+        self._store.indexes.drop_index(planned.name)
         # A foreign one is not listed any more.
         left = [state for state in self.states() if state.name == planned.name]
         state = left[0] if left else planned.state

@@ -79,7 +79,7 @@ class Condenser:
             self._keep(size)
         elif len(text.content) > self._settings.formation.max_characters:
             self._keep(f"{size}; too long for one prompt")
-        elif not await in_thread(self._store.audit_entry, own):
+        elif not await in_thread(self._store.log.audit_entry, own):
             await self._ask(self._llm, item, text, own, size)
 
     def _keep(self, why: str) -> None:
@@ -132,7 +132,7 @@ class Condenser:
         return content
 
     def _write(self, text: V1Text, content: str, own: str) -> bool:
-        current = self._store.consolidations([text.scope]).get(text.scope)
+        current = self._store.memory.consolidations([text.scope]).get(text.scope)
         if current is None or current.consolidated_content != text.content:
             return False
         now = self._clock()
@@ -145,5 +145,7 @@ class Condenser:
             word_limit=text.word_limit,
             at=now,
         )
-        (result,) = self._store.apply(ChangeSet(actor=self._actor, at=now, changes=(change,)))
+        (result,) = self._store.changes.apply(
+            ChangeSet(actor=self._actor, at=now, changes=(change,))
+        )
         return result.ok

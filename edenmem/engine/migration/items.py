@@ -106,7 +106,9 @@ class Rounds:
             for item in items
             if item.target is not None and self.most(item)
         }
-        entries = store.audit_entries([each for own in ids.values() for each in own]) if ids else {}
+        entries = (
+            store.log.audit_entries([each for own in ids.values() for each in own]) if ids else {}
+        )
         undone = self._undone(store, entries)
         self._of = {}
         for key, own in ids.items():

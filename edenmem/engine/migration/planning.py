@@ -74,11 +74,11 @@ def make_plan(
     Raises:
         StoreError: the database cannot be used.
     """
-    info = store.info()
+    info = store.database.info()
     there = store if info.initialised else None
     sums = _Sums()
-    rounds = Rounds(there.migration_runs() if there else ())
-    forgotten = Forgotten(there.forgettings() if there else ())
+    rounds = Rounds(there.migrations.migration_runs() if there else ())
+    forgotten = Forgotten(there.erasure.forgettings() if there else ())
     total, looked = plan.item_total(), 0
     for items in batched(plan.items(), _BATCH):
         already = _already(there, items, rounds)
@@ -123,7 +123,7 @@ def _already(store: Store | None, items: Sequence[V1Item], rounds: Rounds) -> se
         return set()
     rounds.look(store, items)
     ids = {change_id(item, rounds.of(item)): item.key for item in items if item.target}
-    return {ids[found] for found in store.audit_entries(list(ids))} if ids else set()
+    return {ids[found] for found in store.log.audit_entries(list(ids))} if ids else set()
 
 
 def _count(sums: _Sums, plan: V1Plan, item: V1Item, already: bool, standing: set[Scope]) -> None:
@@ -199,7 +199,7 @@ def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums)
         strangers = [
             person.id
             for person in plan.agents()
-            if store.agent(person.id) is None and not (own and is_addable(person))
+            if store.host.agent(person.id) is None and not (own and is_addable(person))
         ]
         if strangers:
             notices.append(strangers_notice(strangers))

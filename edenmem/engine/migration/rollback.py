@@ -65,14 +65,14 @@ def undo_run(
         else:
             state = _state_in_log(store, begun)
         now = clock()
-        store.put_migration_run(
+        store.migrations.put_migration_run(
             msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
         )
 
 
 def migration_of(store: Store, run_id: str) -> MigrationRun | None:
     """Return the migration that a run is, took back, or made again."""
-    runs = store.migration_runs()
+    runs = store.migrations.migration_runs()
     return next((run for run in runs if run_id in (run.id, *run.undo_runs)), None)
 
 
@@ -127,7 +127,7 @@ def roll_back(
 
 
 def _run(store: Store, run_id: str) -> MigrationRun:
-    run = store.migration_run(run_id)
+    run = store.migrations.migration_run(run_id)
     if run is None:
         raise NotFoundError(f"there is no run {run_id}", hint="'edenmem migrate status' lists them")
     return run
@@ -138,7 +138,7 @@ def _begin(store: Store, run: MigrationRun, actor: Actor, now: datetime) -> Migr
     assert actor.run_id is not None
     by = tuple(dict.fromkeys((*run.undo_runs, actor.run_id)))
     run = msgspec.structs.replace(run, state=RunState.PARTLY, undo_runs=by, updated_at=now)
-    store.put_migration_run(run)
+    store.migrations.put_migration_run(run)
     return run
 
 
@@ -152,7 +152,7 @@ def _state_after(outcomes: Counter[UndoOutcome], before: RunState) -> RunState:
 def _state_in_log(store: Store, run: MigrationRun) -> RunState:
     """Return the state of a run by how many of its changes are in force."""
     in_force = undone = 0
-    for entries in batched(store.audit(run_id=run.id), PAGE):
+    for entries in batched(store.log.audit(run_id=run.id), PAGE):
         for chain in chains_of(store, entries).values():
             in_force += len(chain) % 2
             undone += 1 - len(chain) % 2

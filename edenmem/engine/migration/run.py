@@ -68,7 +68,7 @@ def hold_lease(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Ite
 
     def take() -> None:
         now = clock()
-        other = store.take_migration_lease(holder, now=now, until=now + LEASE)
+        other = store.migrations.take_migration_lease(holder, now=now, until=now + LEASE)
         if other is not None:
             raise ConflictError(
                 f"another migration is at work on this store: {other}",
@@ -92,7 +92,7 @@ def hold_lease(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Ite
         over.set()
         keeper.join()
         with suppress(StoreError):  # it ends by itself
-            store.end_migration_lease(holder)
+            store.migrations.end_migration_lease(holder)
 
 
 _BATCH = 500
@@ -103,7 +103,7 @@ def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -
     """What to tell of the scopes that have, or will have, more ``facts`` than they keep."""
     full = []
     for scopes in batched(facts, _BATCH):
-        policies = store.policies(scopes)
+        policies = store.memory.policies(scopes)
         for scope in scopes:
             policy = policies.get(scope)
             own = policy.fact_buffer_max if policy is not None else None
@@ -125,7 +125,7 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
     return {
         summary.scope: summary.facts
         for agent_id in agent_ids
-        for summary in store.scopes(agent_id=agent_id)
+        for summary in store.memory.scopes(agent_id=agent_id)
         if summary.facts
     }
 
@@ -155,7 +155,7 @@ class Applier:
         self._store = store
         self._actor = actor
         self._rounds = rounds
-        self._forgotten = Forgotten(store.forgettings())
+        self._forgotten = Forgotten(store.erasure.forgettings())
         self._on_conflict = on_conflict
         self._clock = clock
         # A run that goes on may have applied some items without having noted it.
@@ -189,14 +189,14 @@ class Applier:
     def _apply_all(self, changes: list[Change]) -> dict[str, ChangeResult]:
         """All at once; one by one if there is one among them that the store cannot hold."""
         try:
-            results = self._store.apply(self._set(changes))
+            results = self._store.changes.apply(self._set(changes))
         except InputError:
             results = [found for change in changes for found in self._apply_one(change)]
         return {each.change_id: each for each in results}
 
     def _apply_one(self, change: Change) -> list[ChangeResult]:
         try:
-            return self._store.apply(self._set([change]))
+            return self._store.changes.apply(self._set([change]))
         except InputError as error:
             refused = ChangeStatus.CONFLICT
             return [
@@ -214,7 +214,7 @@ class Applier:
             return set()
         already = [r.change_id for r in results.values() if r.status is ChangeStatus.ALREADY]
         self._maybe_mine = len(already) == len(results)
-        entries = self._store.audit_entries(already)
+        entries = self._store.log.audit_entries(already)
         return {id for id, entry in entries.items() if entry.actor.run_id == self._actor.run_id}
 
     # -- judging -----------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Applier:
 
     def _memory(self, item: V1Item, new: Fact | Reflection, result: ChangeResult) -> Done:
         """Something else has its id: the same memory as somebody changed it, or a stranger."""
-        read = self._store.fact if isinstance(new, Fact) else self._store.reflection
+        read = self._store.memory.fact if isinstance(new, Fact) else self._store.memory.reflection
         found = read(new.id)
         if found is None or found.home != new.home:
             return Done(item, Outcome.FAILED, result.detail)
@@ -247,7 +247,7 @@ class Applier:
 
     def _text(self, item: V1Item, text: V1Text) -> Done:
         """The scope has a text, or had one. What live traffic begins, a buffer, is none."""
-        current = self._store.consolidations([text.scope]).get(text.scope)
+        current = self._store.memory.consolidations([text.scope]).get(text.scope)
         standing = current.consolidated_content if current else ""
         if standing.strip() == text.content.strip() and standing.strip():
             return Done(item, Outcome.ALREADY)
@@ -273,7 +273,7 @@ def stands_in_the_way(store: Store, items: Sequence[V1Item]) -> set[Scope]:
     scopes = [item.target.scope for item in items if isinstance(item.target, V1Text)]
     if not scopes:
         return set()
-    found = store.consolidations(scopes)
+    found = store.memory.consolidations(scopes)
     return {scope for scope, text in found.items() if text.consolidated_content.strip()}
 
 
@@ -285,7 +285,7 @@ Tell = Callable[[str, int, int], None]
 
 def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
     """The run of the same source with the same options that was not finished, if there is one."""
-    for run in store.migration_runs():
+    for run in store.migrations.migration_runs():
         unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
         if unfinished and run.source == source and run.options == options.to_ledger():
             return run
@@ -366,7 +366,7 @@ class V1Runner:
                 documents=dict(self._plan.totals),
             )
         run = msgspec.structs.replace(run, total=self._plan.item_total(), error="")
-        self._store.put_migration_run(run)
+        self._store.migrations.put_migration_run(run)
         return run
 
 
@@ -382,7 +382,7 @@ class _Run:
         self._began = time.monotonic()
         self._before = run.seconds
         self._notices: list[str] = []
-        rounds = Rounds(self._store.migration_runs())
+        rounds = Rounds(self._store.migrations.migration_runs())
         self._applier = Applier(
             self._store,
             actor=run.actor,
@@ -440,7 +440,7 @@ class _Run:
             self._notices.append("there is no embedding model: facts have no vectors yet")
             return None
         model = runner._embedder.model
-        if await in_thread(self._store.platform_model, model):
+        if await in_thread(self._store.switches.platform_model, model):
             advice = await in_thread(vector_advice, self._store, runner._settings, model)
             self._notices.append(f"facts have no vectors yet: {advice}")
             return None
@@ -484,7 +484,7 @@ class _Run:
         self._run = msgspec.structs.replace(
             self._run, updated_at=self._clock(), seconds=seconds, **changes
         )
-        self._store.put_migration_run(self._run)
+        self._store.migrations.put_migration_run(self._run)
 
 
 #: Outcomes that a person should hear of, item by item.

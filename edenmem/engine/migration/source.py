@@ -34,7 +34,7 @@ _NAMED = 5
 
 def has_own_accounts(store: Store) -> bool:
     """Whether accounts are the store's own, and not a platform's."""
-    return store.info().kind == "sqlite"
+    return store.database.info().kind == "sqlite"
 
 
 def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> list[str]:
@@ -43,12 +43,12 @@ def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> lis
     Raises:
         StoreError: the database cannot be used.
     """
-    unknown = [person for person in plan.agents() if store.agent(person.id) is None]
+    unknown = [person for person in plan.agents() if store.host.agent(person.id) is None]
     added = [person for person in unknown if is_addable(person)] if has_own_accounts(store) else []
     refused = _apply(store, [_agent(person) for person in added], actor, at)
     if has_own_accounts(store):
         for people in batched(plan.users(), _BATCH):
-            known = store.users_by_ids([person.id for person in people])
+            known = store.host.users_by_ids([person.id for person in people])
             new = [p for p in people if p.id not in known and is_addable(p)]
             refused += _apply(store, [_user(person) for person in new], actor, at)
     notices = [f"not added: {reason}" for reason in refused]
@@ -77,7 +77,7 @@ def is_addable(person: V1Person) -> bool:
 
 def namesakes_notice(store: Store, plan: V1Plan) -> list[str]:
     """That agents have the names of others that are here, if some do, before anything is done."""
-    here = {agent.username: agent.id for agent in store.agents()}
+    here = {agent.username: agent.id for agent in store.host.agents()}
     names = [p.username for p in plan.agents() if here.get(p.username or "", p.id) != p.id]
     if not names:
         return []
@@ -117,7 +117,7 @@ def _user(person: V1Person) -> Change:
 def _apply(store: Store, changes: list[Change], actor: Actor, at: datetime) -> list[str]:
     if not changes:
         return []
-    results = store.apply(ChangeSet(actor=actor, at=at, changes=tuple(changes)))
+    results = store.changes.apply(ChangeSet(actor=actor, at=at, changes=tuple(changes)))
     return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
 
 

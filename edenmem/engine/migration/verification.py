@@ -65,10 +65,12 @@ class _Found:
                 case V1Policy(policy=policy):
                     policies.append(policy.home)
         self.store = store
-        self.facts = {scope: store.facts_by_hashes(scope, all) for scope, all in facts.items()}
-        self.reflections = store.reflections_by_ids(reflections) if reflections else {}
-        self.texts = store.consolidations(texts) if texts else {}
-        self.policies = store.policies(policies) if policies else {}
+        self.facts = {
+            scope: store.memory.facts_by_hashes(scope, all) for scope, all in facts.items()
+        }
+        self.reflections = store.memory.reflections_by_ids(reflections) if reflections else {}
+        self.texts = store.memory.consolidations(texts) if texts else {}
+        self.policies = store.memory.policies(policies) if policies else {}
 
     def has(self, item: V1Item) -> bool:
         """Whether the item's target is in the store as it was migrated."""
@@ -83,7 +85,7 @@ class _Found:
             case V1Policy(policy=policy):
                 return policy.home in self.policies
             case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
-                agent = self.store.agent(agent_id)
+                agent = self.store.host.agent(agent_id)
                 return agent is not None and agent.agent_memory_enabled is enabled
         return True
 
@@ -92,7 +94,9 @@ class _Found:
         somebody whom the log knows."""
         match item.target:
             case V1Fact(fact=fact):
-                there = entry.target_id in self.store.facts_by_ids([fact.home], [entry.target_id])
+                there = entry.target_id in self.store.memory.facts_by_ids(
+                    [fact.home], [entry.target_id]
+                )
             case V1Reflection(reflection=reflection):
                 found = self.reflections.get(entry.target_id)
                 there = found is not None and found.home == reflection.home
@@ -102,7 +106,7 @@ class _Found:
                 there = self.stands_for_itself(item)
         if there:
             return True
-        since = self.store.audit(target_id=entry.target_id, since=entry.at)
+        since = self.store.log.audit(target_id=entry.target_id, since=entry.at)
         return any(each.actor.run_id != entry.actor.run_id for each in since)
 
     def stands_for_itself(self, item: V1Item) -> bool:
@@ -112,7 +116,7 @@ class _Found:
                 text = self.texts.get(scope)
                 return text is not None and bool(text.consolidated_content.strip())
             case V1Toggles(agent_id=agent_id):
-                return self.store.agent(agent_id) is None
+                return self.store.host.agent(agent_id) is None
         return False
 
 
@@ -139,8 +143,8 @@ def verify(
     """
     if run.state is RunState.ROLLED_BACK:
         raise ConflictError(f"the run {run.id} was rolled back: there is nothing to verify")
-    rounds = Rounds(store.migration_runs())
-    forgotten = Forgotten(store.forgettings())
+    rounds = Rounds(store.migrations.migration_runs())
+    forgotten = Forgotten(store.erasure.forgettings())
     seen = array("Q")
     missing: list[Unaccounted] = []
     changed = kept = looked = 0
@@ -197,7 +201,7 @@ def _find_logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[
     ids = {
         change_id(item, round): item.key for item in items for round in range(rounds.most(item) + 1)
     }
-    entries = store.audit_entries(list(ids)) if ids else {}
+    entries = store.log.audit_entries(list(ids)) if ids else {}
     return {key: entries[id] for id, key in ids.items() if id in entries}
 
 

@@ -138,4 +138,4 @@ async def keep_usage(
     """
     if calls:
         entry = UsageEntry(id=new_id(at), at=at, agent_id=agent_id, work=work, calls=tuple(calls))
-        await in_thread(store.add_usage, entry)
+        await in_thread(store.usage.add_usage, entry)

@@ -48,13 +48,13 @@ def load_labels(store: Store, items: Iterable[Scope | str]) -> Labels:
         elif item.owner:
             labels[item.owner] = item.owner
     if accounts:
-        labels.update((one.id, one.username) for one in store.agents() if one.id in accounts)
+        labels.update((one.id, one.username) for one in store.host.agents() if one.id in accounts)
         people = [account for account in accounts if account not in labels]
         if people:
-            users = store.users_by_ids(people)
+            users = store.host.users_by_ids(people)
             labels.update((id, user.username) for id, user in users.items())
     for session_id in list(sessions)[:SESSION_LABELS]:
-        session = store.session(session_id)
+        session = store.host.session(session_id)
         if session is not None:
             labels[session_id] = session.label
     return labels

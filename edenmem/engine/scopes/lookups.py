@@ -23,7 +23,7 @@ def existing_session(store: Store, session_id: str) -> Session:
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    session = store.session(session_id)
+    session = store.host.session(session_id)
     if session is None:
         raise NotFoundError(f"there is no session {session_id}", hint="see 'edenmem session list'")
     return session
@@ -35,7 +35,7 @@ def existing_agent(store: Store, agent_id: str) -> Agent:
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    agent = store.agent(agent_id)
+    agent = store.host.agent(agent_id)
     if agent is None:
         raise NotFoundError(f"there is no agent {agent_id}", hint="see 'edenmem agent list'")
     return agent
@@ -51,11 +51,11 @@ def session_and_agents(
     """
     session = existing_session(store, session_id)
     if agent_id is not None and agent_id not in session.agents:
-        agent = store.agent(agent_id)
+        agent = store.host.agent(agent_id)
         who = repr(agent.username) if agent else agent_id
         raise NotFoundError(f"agent {who} takes no part in session {session.label!r}")
     wanted = session.agents if agent_id is None else (agent_id,)
-    agents = [agent for agent in map(store.agent, wanted) if agent is not None]
+    agents = [agent for agent in map(store.host.agent, wanted) if agent is not None]
     if not agents:
         raise NotFoundError(f"no agent of session {session.label} exists (any more)")
     return session, agents
@@ -66,8 +66,8 @@ def add_messages(store: Store, session_id: str, messages: Sequence[Message]) -> 
     session = existing_session(store, session_id)
     new = tuple(s for s in human_senders(session, messages) if s not in session.users)
     if new:  # before their messages: at no time has a session a speaker whom it does not list
-        store.put_session(msgspec.structs.replace(session, users=(*session.users, *new)))
-    return store.add_messages(session_id, messages)
+        store.host.put_session(msgspec.structs.replace(session, users=(*session.users, *new)))
+    return store.host.add_messages(session_id, messages)
 
 
 def waiting_scopes(
@@ -88,7 +88,7 @@ def waiting_scopes(
     due = [status.scope for status in statuses if status.due or every]
     unpropagated = (
         scope
-        for scope in store.find_unpropagated(agent_id=agent_id)
+        for scope in store.propagation.find_unpropagated(agent_id=agent_id)
         if (not kinds or scope.kind in kinds) and (owners is None or scope.user_id in owners)
     )
     return list(dict.fromkeys((*due, *unpropagated)))

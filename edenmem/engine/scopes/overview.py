@@ -18,7 +18,8 @@ from edenmem.models.memory import Consolidation, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.schema import ScopeSettings, Settings
-from edenmem.store.protocol.store import Store, StoreInfo, batched
+from edenmem.store.protocol.database import StoreInfo
+from edenmem.store.protocol.store import Store, batched
 
 #: Scopes whose policies and texts are read in one round trip.
 _BATCH = 500
@@ -102,14 +103,14 @@ def scope_statuses(
     Reads in batches. ``details`` also finds the time of the oldest pending reflection, which
     costs one look-up for each scope that has one.
     """
-    summaries = store.scopes(
+    summaries = store.memory.scopes(
         agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=min_pending
     )
     for batch in batched(filterfalse(_is_taken_back, summaries), _BATCH):
         scopes = [summary.scope for summary in batch]
-        policies = store.policies(scopes)
+        policies = store.memory.policies(scopes)
         wanted = [s.scope for s in batch if s.version or (details and s.pending)]
-        texts = store.consolidations(wanted) if wanted else {}
+        texts = store.memory.consolidations(wanted) if wanted else {}
         for summary in batch:
             text = texts.get(summary.scope)
             policy = policies.get(summary.scope)
@@ -135,7 +136,7 @@ def _status(
     active = policy.active if policy is not None else summary.active
     oldest = None
     if details and text is not None and text.unabsorbed_ids:
-        reflection = store.reflection(text.unabsorbed_ids[0])
+        reflection = store.memory.reflection(text.unabsorbed_ids[0])
         oldest = reflection.formed_at if reflection is not None else None
     return ScopeStatus(
         scope=summary.scope,
@@ -162,30 +163,30 @@ def store_overview(
 ) -> StoreOverview:
     """The store, its agents in numbers, formations that wait or failed, the vector models, and
     what models cost up to ``now``."""
-    info = store.info()
+    info = store.database.info()
     if not info.initialised:
         return StoreOverview(store=info)
     counts: dict[str, int] = {}
     unfinished: list[Formation] = []
     failed: list[Formation] = []
-    for formation in store.formations(
+    for formation in store.formations.list_formations(
         agent_id=agent_id, statuses=(*_UNFINISHED, FormationStatus.FAILED)
     ):
         counts[formation.status] = counts.get(formation.status, 0) + 1
         kept = failed if formation.status is FormationStatus.FAILED else unfinished
         if len(kept) < latest:
             kept.append(formation)
-    ability = store.search_ability()
+    ability = store.search.search_ability()
     return StoreOverview(
         store=info,
         agents=tuple(_agent_overviews(store, settings, agent_id)),
         formations=counts,
         unfinished=tuple(unfinished),
         failed=tuple(failed),
-        vector_models=store.vector_models(),
+        vector_models=store.vectors.vector_models(),
         usage=model_usage(store, now or utc_now(), agent_id=agent_id),
         search=ability.kind,
-        switch=store.vector_switch(),
+        switch=store.switches.vector_switch(),
         notices=(ability.notice,) if ability.notice else (),
     )
 
@@ -197,7 +198,9 @@ def model_usage(
     midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def since(moment: datetime | None) -> dict[str, UsageTotal]:
-        return {total.model: total for total in store.usage(agent_id=agent_id, since=moment)}
+        return {
+            total.model: total for total in store.usage.sum_usage(agent_id=agent_id, since=moment)
+        }
 
     today, week = since(midnight), since(as_utc(now) - timedelta(days=7))
     return tuple(
@@ -216,7 +219,7 @@ def _agent_overviews(
 ) -> Iterator[AgentOverview]:
     totals: dict[str, AgentOverview] = {
         agent.id: AgentOverview(agent_id=agent.id, username=agent.username)
-        for agent in store.agents()
+        for agent in store.host.agents()
         if agent_id in (None, agent.id)
     }
     for status in scope_statuses(store, settings, agent_id=agent_id):

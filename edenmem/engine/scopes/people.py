@@ -23,14 +23,14 @@ def person_of(store: Store, account_id: str) -> Person:
 
     A deleted account, and an id that no account has or is linked to, stands for itself alone.
     """
-    account = store.users_by_ids((account_id,)).get(account_id)
+    account = store.host.users_by_ids((account_id,)).get(account_id)
     person = person_with(store, account.person_id if account else account_id)
     return person if account_id in person.ids else Person(id=account_id, ids=(account_id,))
 
 
 def person_with(store: Store, person_id: str) -> Person:
     """The person with this canonical id."""
-    found = store.accounts_of(person_id)
+    found = store.host.accounts_of(person_id)
     accounts = tuple(each for each in found if each.person_id == person_id and not each.deleted)
     accounts = tuple(sorted(accounts, key=lambda each: (each.id != person_id, each.id)))
     is_anothers = any(each.id == person_id and each.person_id != person_id for each in found)
@@ -41,7 +41,7 @@ def person_with(store: Store, person_id: str) -> Person:
 
 def accounts_ever_of(store: Store, person: Person) -> tuple[User, ...]:
     """The accounts of the person, deleted ones too, by id."""
-    found = store.accounts_of(person.id)
+    found = store.host.accounts_of(person.id)
     return tuple(each for each in found if each.person_id == person.id or each.id in person.ids)
 
 
@@ -55,7 +55,7 @@ def resolve_person(store: Store, user_id: str | None, account_id: str | None = N
     if account_id is None:
         return person
     if user_id is not None and account_id not in person.ids:
-        known = store.users_by_ids((account_id, user_id))
+        known = store.host.users_by_ids((account_id, user_id))
         names = {id: known[id].username if id in known else id for id in (account_id, user_id)}
         raise UsageError(
             f"{names[account_id]} is not an account of {names[user_id]}",

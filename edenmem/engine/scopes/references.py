@@ -18,7 +18,8 @@ from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol.store import Reference, ReferenceKind, Store
+from edenmem.store.protocol.host import Reference, ReferenceKind
+from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Resolver:
 
     def agent(self, text: str) -> Agent:
         """The agent with this username, id or prefix of an id."""
-        return _there(self._store.agent(self._one("agent", text)), "agent", text)
+        return _there(self._store.host.agent(self._one("agent", text)), "agent", text)
 
     def user(self, text: str) -> User:
         """The account with this username, id or prefix of an id.
@@ -79,7 +80,9 @@ class Resolver:
             raise
 
     def _has_memory(self, user_id: str, agent_id: str | None) -> bool:
-        left = self._store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id])
+        left = self._store.memory.scopes(
+            agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[user_id]
+        )
         return next(iter(left), None) is not None
 
     def account_id(
@@ -102,36 +105,40 @@ class Resolver:
 
     def session(self, text: str) -> Session:
         """The session with this name, title, id or prefix of an id."""
-        return _there(self._store.session(self._one("session", text)), "session", text)
+        return _there(self._store.host.session(self._one("session", text)), "session", text)
 
     def fact(self, text: str) -> Fact:
         """The fact with this id or prefix of an id."""
-        return _there(self._store.fact(self._one("fact", text)), "fact", text)
+        return _there(self._store.memory.fact(self._one("fact", text)), "fact", text)
 
     def fact_id(self, text: str) -> str:
         """The id of a fact, which may be deleted if the id is whole and has a history."""
         try:
             return self._one("fact", text)
         except NotFoundError:
-            if is_id(text) and self._store.history("fact", text):
+            if is_id(text) and self._store.history.versions("fact", text):
                 return text
             raise
 
     def reflection(self, text: str) -> Reflection:
         """The reflection with this id or prefix of an id."""
-        return _there(self._store.reflection(self._one("reflection", text)), "reflection", text)
+        return _there(
+            self._store.memory.reflection(self._one("reflection", text)), "reflection", text
+        )
 
     def formation(self, text: str) -> Formation:
         """The formation with this id or prefix of an id."""
-        return _there(self._store.formation(self._one("formation", text)), "formation", text)
+        return _there(
+            self._store.formations.formation(self._one("formation", text)), "formation", text
+        )
 
     def shard(self, agent: Agent, text: str) -> str:
         """The name of the agent's shard that is called so, whatever the case of the letters."""
-        policies = self._store.shards(agent.id)
+        policies = self._store.memory.shards(agent.id)
         names = [policy.shard for policy in policies if policy.shard]
         if text not in names:
             # a shard whose policy is gone may still have memory to be looked at
-            stored = self._store.scopes(agent_id=agent.id, kinds=[ScopeKind.SHARD])
+            stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.SHARD])
             names += [summary.scope.owner for summary in stored]
         by_id = [p.shard for p in policies if p.shard and _is_prefix(text, p.id)]
         for candidates in (
@@ -169,17 +176,17 @@ class Resolver:
         """Whether a session names the group, or the agent has anything of it."""
         scope = Scope.group(agent.id, group)
         return bool(
-            next(iter(self._store.sessions(group_id=group, limit=1)), None)
-            or self._store.policies([scope])
-            or self._store.consolidations([scope])
-            or next(iter(self._store.facts(FactFilter(scopes=(scope,)), limit=1)), None)
-            or next(iter(self._store.reflections([scope], limit=1)), None)
+            next(iter(self._store.host.sessions(group_id=group, limit=1)), None)
+            or self._store.memory.policies([scope])
+            or self._store.memory.consolidations([scope])
+            or next(iter(self._store.memory.facts(FactFilter(scopes=(scope,)), limit=1)), None)
+            or next(iter(self._store.memory.reflections([scope], limit=1)), None)
         )
 
     def _whole_group(self, agent: Agent, text: str) -> str:
         if not _is_prefix(text, text):
             return text
-        stored = self._store.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
+        stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
         owners = sorted({s.scope.owner for s in stored if s.scope.owner.startswith(text)})
         if text in owners:
             return text
@@ -237,13 +244,13 @@ class Resolver:
         except NotFoundError:
             if is_id(text):
                 scope = Scope.session(agent.id, text)
-                left = self._store.reflections([scope], limit=1)
-                if next(iter(left), None) is not None or self._store.consolidations([scope]):
+                left = self._store.memory.reflections([scope], limit=1)
+                if next(iter(left), None) is not None or self._store.memory.consolidations([scope]):
                     return text
             raise
 
     def _accounts(self, text: str) -> list[User]:
-        found = (self._store.user(reference.id) for reference in self._find("user", text))
+        found = (self._store.host.user(reference.id) for reference in self._find("user", text))
         return [user for user in found if user is not None]
 
     def _one(self, kind: ReferenceKind, text: str) -> str:
@@ -256,7 +263,7 @@ class Resolver:
 
     def _find(self, kind: ReferenceKind, text: str) -> Sequence[Reference]:
         text = text.strip()
-        return self._store.find(kind, text) if text else ()
+        return self._store.host.find(kind, text) if text else ()
 
 
 def _kind(kind: ScopeKind | str) -> ScopeKind:

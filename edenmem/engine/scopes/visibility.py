@@ -61,7 +61,9 @@ def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, .
 
 def people_who_wrote(store: Store, session: Session) -> tuple[str, ...]:
     """The accounts of all people who ever wrote in the session, each once."""
-    return tuple(sender for sender in store.senders(session.id) if sender not in session.agents)
+    return tuple(
+        sender for sender in store.host.senders(session.id) if sender not in session.agents
+    )
 
 
 def session_scopes(
@@ -95,7 +97,7 @@ def session_scopes(
     people = {account.person_id if account else given for given, account in accounts.items()}
     person = person_with(store, *people) if len(people) == 1 else None
     user = next((each for each in person.accounts if each.id in accounts), None) if person else None
-    shards = store.shards(agent.id) if agent.agent_memory_enabled else []
+    shards = store.memory.shards(agent.id) if agent.agent_memory_enabled else []
 
     reads: list[Scope] = []
     if agent.agent_memory_enabled:
@@ -128,7 +130,7 @@ def current_view(
     senders = people_who_wrote(store, session)
     if speaker:
         senders = (*senders, speaker)
-    users = tuple(store.users_by_ids((*session.users, *senders)).values())
+    users = tuple(store.host.users_by_ids((*session.users, *senders)).values())
     return session_scopes(store, session, agent, users, senders=senders)
 
 
@@ -182,7 +184,7 @@ def reader_scopes(
 
 def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
     """Those of the scopes that are not paused, nor switched off with their agent, by now."""
-    agent = store.agent(agent_id)
+    agent = store.host.agent(agent_id)
     if agent is None:
         return frozenset()
     switched_off = set[ScopeKind]()
@@ -200,7 +202,7 @@ def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[s
     wanted = tuple(dict.fromkeys(ids))
     missing = [given for given in wanted if given not in known]
     if missing:
-        known.update(store.users_by_ids(missing))
+        known.update(store.host.users_by_ids(missing))
     return {given: known.get(given) for given in wanted}
 
 
@@ -210,14 +212,14 @@ def _without_other_accounts(scopes: Sequence[Scope], account_id: str) -> tuple[S
 
 
 def _active(store: Store, scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    policies = store.policies(scopes)
+    policies = store.memory.policies(scopes)
     return tuple(
         scope for scope in scopes if (policy := policies.get(scope)) is None or policy.active
     )
 
 
 def _select_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> list[Scope]:
-    existing = [policy.home for policy in store.shards(agent.id)]
+    existing = [policy.home for policy in store.memory.shards(agent.id)]
     if not names:
         return existing
     owners = {scope.owner for scope in existing}

@@ -99,7 +99,7 @@ async def vector_model(
         return embedder.model
     if named is not None:
         return named
-    stored = await in_thread(store.vector_model_names, filter.scopes)
+    stored = await in_thread(store.vectors.vector_model_names, filter.scopes)
     if len(stored) > 1:
         raise UsageError(
             f"the facts have vectors of several models ({', '.join(stored)}); "

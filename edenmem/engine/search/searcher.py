@@ -125,7 +125,7 @@ class Searcher:
             notices.append("there is no scope to search in")
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
         clock = Stopwatch()
-        ability = await in_thread(self._store.search_ability)
+        ability = await in_thread(self._store.search.search_ability)
         if ability.notice:
             notices.append(ability.notice)
         filter = FactFilter(
@@ -205,7 +205,7 @@ class Searcher:
             with clock.stage("semantic"):
                 try:
                     return await in_thread(
-                        self._store.semantic_candidates,
+                        self._store.search.semantic_candidates,
                         filter,
                         given,
                         model=model,
@@ -219,7 +219,9 @@ class Searcher:
 
         async def text() -> list[list[Candidate]]:
             with clock.stage("text"):
-                return await in_thread(self._store.text_candidates, filter, texts, limit=depth)
+                return await in_thread(
+                    self._store.search.text_candidates, filter, texts, limit=depth
+                )
 
         ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
         ways = {"semantic": semantic, "text": text}
@@ -248,16 +250,16 @@ class Searcher:
 
     async def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
         """A word on facts that only their words can find, as while a model is changed."""
-        count = await in_thread(self._store.unsearchable, filter.scopes, model=model)
+        count = await in_thread(self._store.vectors.unsearchable, filter.scopes, model=model)
         if not count:
             return []
-        switch = await in_thread(self._store.vector_switch)
+        switch = await in_thread(self._store.switches.vector_switch)
         if switch is not None and switch.in_force != model == switch.previous:
             return [
                 f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
                 f"{switch.model!r}, and embedding.model should be set to it"
             ]
-        others = await in_thread(self._store.vector_model_names, filter.scopes)
+        others = await in_thread(self._store.vectors.vector_model_names, filter.scopes)
         return [
             f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
             f"yet; {await self._advice(model, others)}"
@@ -267,7 +269,7 @@ class Searcher:
         self, filter: FactFilter, ability: SearchAbility, model: str
     ) -> list[str]:
         """A word on what there is, if semantic search found nothing at all."""
-        models = await in_thread(self._store.vector_models, filter.scopes)
+        models = await in_thread(self._store.vectors.vector_models, filter.scopes)
         without = models.get("", 0)
         narrowed = filter.since or filter.until or filter.session_id
         if ability.kind == "atlas" and models.get(model) and not narrowed:
@@ -288,7 +290,7 @@ class Searcher:
     async def _track(self, fact_ids: Sequence[str]) -> list[str]:
         """Count the accesses; a store that only reads is no reason to withhold what was found."""
         try:
-            await in_thread(self._store.track_access, fact_ids, self._clock())
+            await in_thread(self._store.changes.track_access, fact_ids, self._clock())
         except WriteRefused:  # as was asked for
             return []
         except StoreError as error:

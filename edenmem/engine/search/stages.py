@@ -115,7 +115,9 @@ class Stages:
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """The facts of all pools, and the pools without those that are gone."""
         ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
-        facts = await in_thread(self._store.facts_by_ids, scopes, ids, with_vectors=with_vectors)
+        facts = await in_thread(
+            self._store.memory.facts_by_ids, scopes, ids, with_vectors=with_vectors
+        )
         why = "deleted since its list was made"
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
 
@@ -167,5 +169,5 @@ class Stages:
         }
         missing = [fact_id for fact_id in facts if fact_id not in vectors]
         if model and missing:  # while the store is switched to another model, they are elsewhere
-            vectors |= await in_thread(self._store.vectors_of, missing, model=model)
+            vectors |= await in_thread(self._store.switches.vectors_of, missing, model=model)
         return vectors

@@ -105,7 +105,7 @@ class Detective:
         """
         (text,) = validate_queries([query])
         count = validate_top_k(self._settings.top_k if top_k is None else top_k)
-        fact = await in_thread(self._store.fact, fact_id, with_vector=True)
+        fact = await in_thread(self._store.memory.fact, fact_id, with_vector=True)
         if fact is None:
             raise NotFoundError(f"there is no fact {fact_id!r}")
         fact = await self._with_current_vector(fact)
@@ -164,7 +164,7 @@ class Detective:
         model = self._embedder.model if self._embedder is not None else fact.embedding_model
         if model is None or model == fact.embedding_model:
             return fact
-        found = await in_thread(self._store.vectors_of, [fact.id], model=model)
+        found = await in_thread(self._store.switches.vectors_of, [fact.id], model=model)
         if fact.id not in found:
             return fact
         return msgspec.structs.replace(fact, embedding=found[fact.id], embedding_model=model)
@@ -195,7 +195,7 @@ class Detective:
             if asked is not None and fact.embedding is not None:
                 score = _score(asked, fact.embedding)
                 (found,) = await in_thread(
-                    self._store.semantic_candidates,
+                    self._store.search.semantic_candidates,
                     filter,
                     [asked],
                     model=fact.embedding_model or "",
@@ -207,8 +207,10 @@ class Detective:
                 ListPlace(name="semantic", rank=rank, score=score, depth=depth, floor=floor)
             )
         if "text" in plan.lists:
-            ability = await in_thread(self._store.search_ability)
-            (found,) = await in_thread(self._store.text_candidates, filter, [text], limit=_DEEP)
+            ability = await in_thread(self._store.search.search_ability)
+            (found,) = await in_thread(
+                self._store.search.text_candidates, filter, [text], limit=_DEEP
+            )
             rank, score = _place(found, fact.id)
             floor = (self._settings.text_floor or None) if ability.text_floor else None
             places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))

@@ -380,13 +380,13 @@ class _Import:
             raise BadLine(f"longer than {self._line_bytes:,} bytes; split the session's messages")
         parsed = parse(line.data)
         session_id = session_id_of(parsed)
-        stored = self._store.session(session_id)
+        stored = self._store.host.session(session_id)
         if stored is not None:
             _check_same(stored, parsed)
         owner_id = self._owner_id(parsed)
         agents, users = self._people(parsed)
         if stored is not None and not parsed.users:
-            users = list(self._store.users_by_ids(stored.users).values())
+            users = list(self._store.host.users_by_ids(stored.users).values())
         speakers = user_speakers(parsed, users, self.people, lambda: self._names_in(stored))
         self.people.plan(parsed.agents, parsed.users)
         if stored is None:
@@ -425,12 +425,12 @@ class _Import:
         return user.id
 
     def _check(self, record: Agent | Session) -> None:
-        if reason := self._store.refusal(record):
+        if reason := self._store.host.refusal(record):
             raise BadLine(f"{reason}; name a user with --owner, or in the line's 'owner'")
 
     def _check_messages(self, parsed: ParsedSession, session_id: str) -> None:
         for place, message in enumerate(parsed.messages):
-            reason = self._store.refusal(
+            reason = self._store.host.refusal(
                 Message(
                     id=session_id,
                     session_id=session_id,
@@ -448,7 +448,7 @@ class _Import:
         """The names under which people speak in a session already."""
         if stored is None:
             return set()
-        spoken = self._store.messages(stored.id)
+        spoken = self._store.host.messages(stored.id)
         return {message.name for message in spoken if message.role == "user" and message.name}
 
     def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
@@ -457,7 +457,7 @@ class _Import:
         there: dict[str, datetime] = {}
         untimed = any(message.at is None for message in plan.parsed.messages)
         if plan.stored is not None and ids and (untimed or dry_run):
-            known = self._store.messages(plan.session_id, ids=ids)
+            known = self._store.host.messages(plan.session_id, ids=ids)
             there = {message.id: message.created_at for message in known}
         times = times_of(plan.parsed, ids, there, self._now)
         begun = min(times, default=self._now)
@@ -479,11 +479,11 @@ class _Import:
             totals.new_sessions += plan.stored is None
             totals.new_messages += len(set(ids) - there.keys())
         else:
-            totals.new_sessions += self._store.put_session(session)
+            totals.new_sessions += self._store.host.put_session(session)
             totals.new_messages += self._add(session.id, messages)
 
     def _add(self, session_id: str, messages: list[Message]) -> int:
-        return self._store.add_messages(session_id, messages) if messages else 0
+        return self._store.host.add_messages(session_id, messages) if messages else 0
 
     def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
         if self._add_missing:

@@ -11,7 +11,8 @@ from edenmem.errors import ConflictError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
-from edenmem.store.protocol.store import ReferenceKind, Store
+from edenmem.store.protocol.host import ReferenceKind
+from edenmem.store.protocol.store import Store
 
 Account = TypeVar("Account", Agent, User)
 
@@ -32,13 +33,13 @@ class People:
     def agent(self, name: str) -> Agent | None:
         """The agent called so, if the host knows one or it is to be added."""
         if name not in self._agents:
-            self._agents[name] = self._look_up("agent", name, self._store.agent)
+            self._agents[name] = self._look_up("agent", name, self._store.host.agent)
         return self._agents[name] or self.new_agents.get(name)
 
     def user(self, name: str) -> User | None:
         """The account called so, if the host knows one or it is to be added."""
         if name not in self._users:
-            self._users[name] = self._look_up("user", name, self._store.user)
+            self._users[name] = self._look_up("user", name, self._store.host.user)
         return self._users[name] or self.new_users.get(name)
 
     def agent_or_new(self, name: str) -> Agent:
@@ -87,7 +88,7 @@ class People:
             by_id = load(name)
             if by_id is not None:
                 return by_id
-        loaded = [load(reference.id) for reference in self._store.find(kind, name)]
+        loaded = [load(reference.id) for reference in self._store.host.find(kind, name)]
         found = [account for account in loaded if account is not None]
         exact = [account for account in found if account.username == name]
         like = [account for account in found if account.username.casefold() == name.casefold()]

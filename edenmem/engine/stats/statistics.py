@@ -74,15 +74,17 @@ def gather(
         at=now,
         since=since,
         agent_id=agent_id,
-        weeks=weekly(store.count_by_day(agent_id=agent_id, since=begin), first, now.date()),
-        kinds=tuple(store.counts_by_kind(agent_id=agent_id)),
+        weeks=weekly(
+            store.statistics.count_by_day(agent_id=agent_id, since=begin), first, now.date()
+        ),
+        kinds=tuple(store.statistics.counts_by_kind(agent_id=agent_id)),
         texts=fullest.statuses,
         text_count=fullest.count,
         over_limit=fullest.over,
-        buffers=tuple(store.buffer_ages(agent_id=agent_id, limit=top)),
-        use=store.fact_use(agent_id=agent_id),
-        most_retrieved=tuple(store.most_retrieved(agent_id=agent_id, limit=top)),
-        days=tuple(store.usage_by_day(agent_id=agent_id, since=since)),
+        buffers=tuple(store.statistics.buffer_ages(agent_id=agent_id, limit=top)),
+        use=store.statistics.fact_use(agent_id=agent_id),
+        most_retrieved=tuple(store.statistics.most_retrieved(agent_id=agent_id, limit=top)),
+        days=tuple(store.usage.usage_by_day(agent_id=agent_id, since=since)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edenmem.store.common.whole import Whole
 from edenmem.store.mongo.erase.erasing import ErasingPart
 from edenmem.store.mongo.erase.forgettings import ForgettingsPart
 from edenmem.store.mongo.formations.cold import ColdPart
@@ -27,6 +28,7 @@ class MongoStore(
     UsagePart,
     IndexPart,
     AuditPart,
+    Whole,
 ):
     """Memory in MongoDB; implements `edenmem.store.protocol.store.Store`.
 

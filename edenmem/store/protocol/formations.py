@@ -1,4 +1,4 @@
-"""What a store does for formations: what is left to form, claims, outcomes, and their effect."""
+"""Formations, what models cost, and the sessions that a cold run looks at."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import Any, Protocol
 import msgspec
 
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach
-from edenmem.models.host import Message
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Reach,
+    UsageEntry,
+    UsageTotal,
+)
+from edenmem.models.host import Message, Session
+from edenmem.models.integrity import Finding
+from edenmem.models.statistics import UsageOnDay
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +33,14 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     total: int
     by_platform: int = 0
+
+
+class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that the cold run has to look at. ``seen`` stands for what was in it before it was
+    handed out, and goes back to `ColdSessions.settle`."""
+
+    session: Session
+    seen: str
 
 
 class Formations(Protocol):
@@ -110,7 +128,7 @@ class Formations(Protocol):
     def formation(self, formation_id: str) -> Formation | None:
         """One formation, with its changes if it is recorded."""
 
-    def formations(
+    def list_formations(
         self,
         *,
         session_id: str | None = None,
@@ -120,3 +138,50 @@ class Formations(Protocol):
     ) -> Iterator[Formation]:
         """Formations without their changes, latest first: those of one session and agent by
         ``seq``, since the clocks of workers may disagree, others by ``created_at``."""
+
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """Messages that are in several formations of one agent (``related``); none as long as
+        the unique key stands."""
+
+
+class Usage(Protocol):
+    """What models cost."""
+
+    def add_usage(self, entry: UsageEntry) -> None:
+        """Keep what work outside of formations cost; an id that is there already is left alone."""
+
+    def sum_usage(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> list[UsageTotal]:
+        """The calls of formations that began, and of other work that ended, at or after
+        ``since``, added up for each model, by its name; failed tries included."""
+
+    def usage_by_day(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Sequence[UsageOnDay]:
+        """What `sum_usage` adds up, by day and model."""
+
+
+class ColdSessions(Protocol):
+    """Sessions in which nothing was said for a while."""
+
+    def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
+        """Sessions with no message at or after ``before``, longest quiet first, all of them:
+        neither deleted nor incognito, and not settled under the same ``rules``.
+
+        A million settled sessions cost next to nothing. ``rules`` None: all quiet sessions,
+        settled or not, and nothing is written. They come in pages, without a cursor or snapshot
+        between them, so that one may work on each for as long as it takes; whoever does looks
+        again at what is in it.
+        """
+
+    def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
+        """Note that the session was looked at by these rules and has nothing to do: no agent has
+        enough unprocessed messages, and no formation is unfinished.
+
+        The note is refused (False) if the session is not any more as it was ``seen``, and it
+        falls with the next message (a late one with an old time included), agent or formation
+        of the session, a retry included. Where others write the messages, as on MongoDB, that is
+        noticed by their number and the newest one's id; and each session is looked at again from
+        time to time, whatever is noted of it.
+        """

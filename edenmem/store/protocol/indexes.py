@@ -1,14 +1,13 @@
-"""What a store does about its indexes; a part of `edenmem.store.protocol.store.Store`."""
+"""Indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from edenmem.models.indexes import IndexState, IndexWish, Preparation
+from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
-from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
 
 
@@ -41,12 +40,12 @@ class SearchTrial(Protocol):
         exact: bool = False,
         storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
-        """As `Store.semantic_candidates`, with the vectors sent in that form."""
+        """As `Search.semantic_candidates`, with the vectors sent in that form."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """As `edenmem.store.protocol.store.Store.text_candidates`."""
+        """As `Search.text_candidates`."""
 
     def refusal(self, stage: Literal["vector", "text"]) -> str:
         """What the server says to an option that does not exist; empty if it takes it."""
@@ -56,38 +55,9 @@ class SearchTrial(Protocol):
 
 
 class Indexes(Protocol):
-    """The indexes of a store, and whether search has caught up with what is written."""
+    """The indexes of a store."""
 
-    def preparation(self) -> Preparation:
-        """What `Store.initialise` would do now, and what it would leave to the operator; writes
-        nothing."""
-
-    def demand_formable(
-        self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
-    ) -> None:
-        """Demand that facts can be added to these scopes and compared with those that are there,
-        before a model is paid for it.
-
-        Args:
-            scopes: Where facts may be added.
-            model: That of the vectors to compare by; None: nothing is compared.
-            dimensions: The length of those vectors; None: not known yet.
-
-        Raises:
-            FactKeyConflict: an index of the database refuses facts.
-            StoreError: a search index is missing, is being built or does not suffice; the hint
-                names the command.
-        """
-
-    def is_searchable(self, fact_id: str) -> bool:
-        """Whether search finds the fact as it is stored. At once on most stores; on Atlas, whose
-        indexes follow what is written, a little later.
-
-        Raises:
-            StoreError: it never will, since an index is missing or of another shape.
-        """
-
-    def indexes(self, wish: IndexWish) -> list[IndexState]:
+    def list_indexes(self, wish: IndexWish) -> list[IndexState]:
         """Every index that the store needs or has of its own: ordinary ones by collection, then
         those for search."""
 

@@ -1,16 +1,16 @@
-"""What a store counts; a part of `edenmem.store.protocol.store.Store`.
-
-The database does the counting. ``agent_id`` None means all agents, for an operator.
+"""What a store counts: the database does the counting. ``agent_id`` None means all agents, for an
+operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 
 
 class Statistics(Protocol):
@@ -21,11 +21,6 @@ class Statistics(Protocol):
     ) -> Sequence[FormedOnDay]:
         """The facts and reflections formed at or after ``since``, by day; days without are left
         out."""
-
-    def usage_by_day(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> Sequence[UsageOnDay]:
-        """What `edenmem.store.protocol.store.Store.usage` adds up, by day and model."""
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """Sizes by kind of scope, all five, in the order of `ScopeKind`."""
@@ -38,3 +33,9 @@ class Statistics(Protocol):
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         """The facts with most accesses, most first, then by id; those without any are left out."""
+
+    def miscounts(self) -> Iterator[Finding]:
+        """Numbers that are kept beside what they count, and differ from it."""
+
+    def recount(self) -> int:
+        """Count anew what `miscounts` found; how many rows were wrong."""

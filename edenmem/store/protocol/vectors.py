@@ -1,4 +1,4 @@
-"""What a store does with vectors, and in a switch to another model."""
+"""Vectors, and switches to another model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from edenmem.models.indexes import IndexState
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.switch import SwitchPhase, VectorSwitch
@@ -71,6 +72,13 @@ class Vectors(Protocol):
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """How many facts of the scopes have no vector of ``model``; next to nothing to ask where
         there are none."""
+
+    def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """Facts that name a model and have no usable vector: none, zeros, numbers that are not
+        finite, or, where a model's vectors have one length, another."""
+
+    def drop_vectors(self, fact_ids: Sequence[str]) -> int:
+        """Take away the vectors of facts, which are then without one; how many facts."""
 
 
 class ModelSwitches(Protocol):

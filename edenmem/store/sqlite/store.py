@@ -17,7 +17,8 @@ from edenmem.models.indexes import Preparation
 from edenmem.models.scope import Scope
 from edenmem.models.switch import is_staged
 from edenmem.store.common import migrations
-from edenmem.store.protocol.store import StoreInfo
+from edenmem.store.common.whole import Whole
+from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.apply.state import load_state
 from edenmem.store.sqlite.core import scopes
@@ -81,6 +82,7 @@ class SqliteStore(
     Loading,
     IntegrityChecks,
     Migrating,
+    Whole,
 ):
     """Memory in one SQLite file; see `edenmem.store.protocol.store.Store` for its methods.
 

@@ -59,7 +59,7 @@ async def test_every_fact_gets_a_vector_of_its_text(
     assert max(map(len, embedder.calls)) == 100
     assert max(seen) == 280
     for fact in facts:
-        stored = store.fact(fact.id, with_vector=True)
+        stored = store.memory.fact(fact.id, with_vector=True)
         assert stored is not None
         assert stored.embedding == embedder.vector(fact.content)
         assert stored.embedding_model == embedder.model
@@ -74,7 +74,7 @@ async def test_what_each_agent_costs_is_kept(
     fill(store, MIRA, 120)
     fill(store, OTTO, 30)
     report = await backfiller.run()
-    (mira,), (otto,) = (store.usage(agent_id=scope.agent_id) for scope in (MIRA, OTTO))
+    (mira,), (otto,) = (store.usage.sum_usage(agent_id=scope.agent_id) for scope in (MIRA, OTTO))
     assert (mira.calls, otto.calls) == (2, 1)
     assert mira.input_tokens + otto.input_tokens == report.tokens > 0
 
@@ -103,7 +103,7 @@ async def test_a_failed_batch_is_reported_and_the_others_go_on(
     assert report.embedded == 150
     (batch,) = report.failed
     assert (len(batch.fact_ids), batch.reason, batch.hint) == (100, "too slow", "wait")
-    (total,) = store.usage(agent_id=MIRA.agent_id)
+    (total,) = store.usage.sum_usage(agent_id=MIRA.agent_id)
     assert total.input_tokens == report.tokens
     assert total.calls == 3  # what failed was paid for, too
     assert (await backfiller.run()).embedded == 100
@@ -149,7 +149,7 @@ async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(stor
     report = await backfiller.run()
     assert (report.embedded, report.changed) == (0, 1)
     assert (await backfiller.run()).embedded == 1
-    stored = store.fact(fact.id, with_vector=True)
+    stored = store.memory.fact(fact.id, with_vector=True)
     assert stored is not None
     assert stored.embedding == embedder.vector("new")
 

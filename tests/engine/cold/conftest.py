@@ -77,14 +77,14 @@ class Quiet:
         """A session that began so many days ago."""
         fields = {"last_activity": None, "created_at": ago(days=days), **fields}
         session = make_session(agents, users, name=name, **fields)
-        assert self.store.put_session(session)
+        assert self.store.host.put_session(session)
         self.say(session, messages, days=days)
         return session
 
     def say(self, session: Session, messages: int, *, days: float = 1) -> None:
         """More messages of Anna and the agent."""
         said = make_messages(session, messages, start=ago(days=days), sender=ANNA.id)
-        assert self.store.add_messages(session.id, said) == messages
+        assert self.store.host.add_messages(session.id, said) == messages
 
     def runner(self, **options: Any) -> ColdRunner:
         """A worker of its own."""
@@ -108,17 +108,19 @@ class Quiet:
 
     def formations(self, status: FormationStatus | None = None) -> list[Formation]:
         """Formations, the first ones first."""
-        found = self.store.formations(statuses=[status] if status else ())
+        found = self.store.formations.list_formations(statuses=[status] if status else ())
         return sorted(found, key=lambda formation: formation.id)
 
     def check(self, sessions: Sequence[Session]) -> None:
         """Every message of them is in exactly one applied formation of each agent."""
         for session in sessions:
-            messages = [message.id for message in self.store.messages(session.id)]
+            messages = [message.id for message in self.store.host.messages(session.id)]
             for agent_id in session.agents:
                 applied = [
                     message_id
-                    for formation in self.store.formations(session_id=session.id, agent_id=agent_id)
+                    for formation in self.store.formations.list_formations(
+                        session_id=session.id, agent_id=agent_id
+                    )
                     if formation.status is FormationStatus.APPLIED
                     for message_id in formation.message_ids
                 ]
@@ -128,8 +130,8 @@ class Quiet:
 def make_quiet(store: Store, llm: FakeLLM, embedder: FakeEmbedder) -> Quiet:
     """A world with nothing said yet; the model finds one fact in each conversation."""
     for agent in (EVE, ADAM):
-        store.add_agent(agent)
-    store.add_user(ANNA)
+        store.host.add_agent(agent)
+    store.host.add_user(ANNA)
     llm.script("facts", fact_of)
     llm.script("dedup", {"decisions": []})
     llm.script("reflections", no_reflections)

@@ -36,7 +36,7 @@ class Platform:
         self.copies: list[str | None] = []
 
     def take_turn(self) -> None:
-        ids = [message.id for message in self.quiet.store.messages(self.session.id)]
+        ids = [message.id for message in self.quiet.store.host.messages(self.session.id)]
         cursor = cursor_of(self.quiet.store, self.session.id)
         self.copies.append(cursor)
         start = ids.index(cursor) + 1 if cursor in ids else 0
@@ -61,7 +61,7 @@ async def test_both_form_one_session_in_turns(quiet: Quiet) -> None:
     assert (await quiet.run()).messages == 7
     assert (await quiet.run()).formed == 0
     ours = [id for formation in quiet.formations() for id in formation.message_ids]
-    said = [message.id for message in quiet.store.messages(session.id)]
+    said = [message.id for message in quiet.store.host.messages(session.id)]
     assert sorted(ours + platform.formed) == sorted(said)
     for turn in (1, 0):  # an older copy comes back: we form nothing twice
         platform.write_back(turn)
@@ -73,7 +73,7 @@ async def test_known_failure_55_a_history_is_not_paid_for_twice(quiet: Quiet) ->
     formed = quiet.add("formed", 9, days=3)
     archived = quiet.add("archived", 5, status="archived", days=2)
     for session, place in ((formed, -1), (archived, 0)):
-        messages = list(quiet.store.messages(session.id))
+        messages = list(quiet.store.host.messages(session.id))
         put_cursor(quiet.store, session.id, messages[place].id)
     report = await quiet.run()
     assert (report.formed, report.left_out_by_status) == (0, 1)
@@ -94,7 +94,7 @@ async def test_a_dry_run_counts_what_each_rule_leaves_out(quiet: Quiet) -> None:
     quiet.add("short", 2)
     quiet.add("old", 8, days=99)
     formed = quiet.add("formed", 9, agents=[EVE, ADAM])
-    put_cursor(quiet.store, formed.id, list(quiet.store.messages(formed.id))[4].id)
+    put_cursor(quiet.store, formed.id, list(quiet.store.host.messages(formed.id))[4].id)
     report = await quiet.run(dry_run=True, max_age=quiet.clock() - ago(days=30))
     assert {one.rule: (one.sessions, one.messages) for one in report.left_out} == {
         "status": (1, 5),
@@ -112,7 +112,7 @@ async def test_what_was_begun_is_ended_whatever_the_status(quiet: Quiet) -> None
     session = quiet.add("begun", 4)
     quiet.llm.script("facts", [ProviderRateLimited("later")])
     assert (await quiet.run()).formed == 0
-    quiet.store.set_session_status(session.id, "archived")
+    quiet.store.host.set_session_status(session.id, "archived")
     assert (await quiet.run()).formed == 1
     quiet.check([session])
 
@@ -133,10 +133,10 @@ async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -
     earlier = quiet.add("earlier", 0, id=derived_id("session", "earlier"), status="active")
     hosts = quiet.add("of the platform", 0, id="a" * 24, status="active")
     import_sessions(quiet.store, _lines("new", "earlier", hosts.id))
-    new = quiet.store.session(derived_id("session", "new"))
+    new = quiet.store.host.session(derived_id("session", "new"))
     assert new is not None
     for session_id, imported in ((new.id, True), (earlier.id, True), (hosts.id, False)):
-        found = quiet.store.session(session_id)
+        found = quiet.store.host.session(session_id)
         assert found is not None
         assert (found.imported, found.status) == (imported, STORED if imported else "active")
     assert STORED != "active"
@@ -147,7 +147,7 @@ async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -
 @pytest.mark.parametrize("reach", [Reach.AGAIN, Reach.FROM_START])
 async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, reach: Reach) -> None:
     session = quiet.add("again", 10, days=3)
-    messages = list(quiet.store.messages(session.id))
+    messages = list(quiet.store.host.messages(session.id))
     put_cursor(quiet.store, session.id, messages[3].id)
     size = 10 if reach is Reach.FROM_START else 6
     anna = Scope.user(EVE.id, ANNA.id)
@@ -177,15 +177,17 @@ async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, re
     for dry_run in (True, False):
         [report] = await service.form_memories(session.id, reach=Reach.AGAIN, dry_run=dry_run)
         assert report.messages == size
-    assert [message.id for message in quiet.store.messages(session.id)] == [m.id for m in messages]
+    assert [message.id for message in quiet.store.host.messages(session.id)] == [
+        m.id for m in messages
+    ]
 
 
 async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
     bruno = make_user("bruno")
-    quiet.store.add_user(bruno)
+    quiet.store.host.add_user(bruno)
     session = quiet.add("shared", 4, users=[ANNA, bruno], days=3)
     said = make_messages(session, 4, start=ago(days=2), sender=bruno.id)
-    quiet.store.add_messages(session.id, said)
+    quiet.store.host.add_messages(session.id, said)
     assert (await quiet.run()).messages == 8
     subject = find_subject(quiet.store, user="anna")
     settings = Settings(embedding=EmbeddingSettings(provider="none"))

@@ -35,7 +35,7 @@ async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
     assert (report.facts_added, report.not_due, report.failed) == (1, 1, ())
     assert report.stopped_early is None
     quiet.check([long])
-    assert list(quiet.store.formations(session_id=short.id)) == []
+    assert list(quiet.store.formations.list_formations(session_id=short.id)) == []
     [fact] = facts_of(quiet.store, Scope.user(EVE.id, ANNA.id))
     assert fact.content == "Anna spoke in long."
 
@@ -51,7 +51,7 @@ async def test_what_has_nothing_to_do_is_looked_at_once(quiet: Quiet) -> None:
 async def test_few_messages_with_enough_in_them_are_due(quiet: Quiet) -> None:
     session = quiet.add("dense", 0)
     text = "word " * 1400
-    quiet.store.add_messages(session.id, [make_message(session, text, created_at=ago(days=1))])
+    quiet.store.host.add_messages(session.id, [make_message(session, text, created_at=ago(days=1))])
     assert (await quiet.run()).formed == 1
 
 
@@ -70,7 +70,7 @@ async def test_who_speaks_before_their_turn_comes_is_left_alone(quiet: Quiet) ->
 
     def speak(request: object) -> object:
         message = make_message(second, created_at=NOW, sender=ANNA.id)
-        quiet.store.add_messages(second.id, [message])
+        quiet.store.host.add_messages(second.id, [message])
         return {"facts": []}
 
     quiet.llm.script("facts", [speak])
@@ -150,7 +150,7 @@ async def test_late_messages_are_formed_too(quiet: Quiet) -> None:
         make_message(session, f"Late {n}.", created_at=ago(days=30), sender=ANNA.id)
         for n in range(4)
     ]
-    quiet.store.add_messages(session.id, late)
+    quiet.store.host.add_messages(session.id, late)
     assert (await quiet.run()).formed == 1
     quiet.check([session])
 
@@ -220,10 +220,12 @@ def _everything(quiet: Quiet) -> object:
 @ON_EACH_STORE
 async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> None:
     session = quiet.add("recorded")
-    formation = make_formation(session, list(quiet.store.messages(session.id)), now=ago(days=1))
-    assert quiet.store.claim(formation)
+    formation = make_formation(
+        session, list(quiet.store.host.messages(session.id)), now=ago(days=1)
+    )
+    assert quiet.store.formations.claim(formation)
     reflection = make_reflection(Scope.session(EVE.id, session.id))
-    assert quiet.store.record(
+    assert quiet.store.formations.record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddReflection(reflection=reflection, word_limit=200)),
@@ -235,15 +237,15 @@ async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> N
     report = await quiet.run(llm=None)
     assert (report.completed, report.formed, report.stopped_early) == (1, 0, None)
     assert quiet.llm.requests == []
-    assert len(quiet.store.pending(reflection.home)) == 1
+    assert len(quiet.store.memory.pending(reflection.home)) == 1
     quiet.check([session])
 
 
 @ON_EACH_STORE
 async def test_a_claim_of_another_is_left_to_it_until_its_lease_is_over(quiet: Quiet) -> None:
     session = quiet.add("claimed")
-    formation = make_formation(session, list(quiet.store.messages(session.id)), now=NOW)
-    assert quiet.store.claim(formation)
+    formation = make_formation(session, list(quiet.store.host.messages(session.id)), now=NOW)
+    assert quiet.store.formations.claim(formation)
     report = await quiet.run()
     assert (report.taken, report.formed, report.failed) == (1, 0, ())
     quiet.clock.advance(minutes=6)
@@ -268,7 +270,7 @@ async def test_due_scopes_are_consolidated(quiet: Quiet) -> None:
     quiet.add("moving")
     report = await quiet.run()
     assert (report.formed, report.reflections, report.consolidations) == (1, 1, 1)
-    assert quiet.store.consolidations([scope])[scope].version == 1
+    assert quiet.store.memory.consolidations([scope])[scope].version == 1
 
 
 async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
@@ -286,7 +288,7 @@ async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
 @ON_EACH_STORE
 async def test_a_session_whose_agents_are_all_gone_is_nobodys_failure(quiet: Quiet) -> None:
     session = Session(id=new_id(), agents=(new_id(),), users=(ANNA.id,), name="orphan")
-    quiet.store.put_session(session)
+    quiet.store.host.put_session(session)
     quiet.say(session, 6)
     report = await quiet.run()
     assert (report.considered, report.formed, report.failed) == (1, 0, ())

@@ -52,7 +52,7 @@ async def _dies_before_consolidating(quiet: Quiet, monkeypatch: pytest.MonkeyPat
 
 def _text(store: Store, scope: Scope = _HERS) -> tuple[str, int]:
     """The scope's text, and how many reflections wait to be worked into it."""
-    document = store.consolidations((scope,))[scope]
+    document = store.memory.consolidations((scope,))[scope]
     return document.consolidated_content, len(document.unabsorbed_ids)
 
 

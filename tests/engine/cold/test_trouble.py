@@ -335,7 +335,7 @@ async def test_known_failure_12_three_failed_tries_are_kept_shown_and_retried(
     assert [(await quiet.run()).considered for _ in range(2)][-1] == 0
     [kept] = quiet.formations(FormationStatus.FAILED)
     assert kept.error
-    assert quiet.store.retry(kept.id, now=quiet.clock())
+    assert quiet.store.formations.retry(kept.id, now=quiet.clock())
     quiet.llm.script("facts", fact_of)
     assert (await quiet.run()).formed == 1
     quiet.check([bad, good])

@@ -47,7 +47,7 @@ def fill(cast: Cast, scope: Scope, count: int = 4) -> list[str]:
 
 
 def text_of(cast: Cast, scope: Scope) -> str:
-    document = cast.store.consolidations((scope,)).get(scope)
+    document = cast.store.memory.consolidations((scope,)).get(scope)
     return document.consolidated_content if document else ""
 
 
@@ -60,13 +60,13 @@ async def test_pending_reflections_become_the_text(cast: Cast, llm: FakeLLM) -> 
     assert (report.before, report.after) == ("", "[PREFERENCES]\n- teal")
     assert (report.words, report.word_limit) == (2, 300)
     assert [usage.task for usage in report.usage] == ["consolidate"]
-    document = cast.store.consolidations((cast.anna_scope,))[cast.anna_scope]
+    document = cast.store.memory.consolidations((cast.anna_scope,))[cast.anna_scope]
     assert document.consolidated_content == "[PREFERENCES]\n- teal"
     assert (document.version, document.unabsorbed_ids) == (1, ())
-    assert cast.store.pending(cast.anna_scope) == []
-    absorbed = cast.store.reflections((cast.anna_scope,), absorbed=True)
+    assert cast.store.memory.pending(cast.anna_scope) == []
+    absorbed = cast.store.memory.reflections((cast.anna_scope,), absorbed=True)
     assert {reflection.id for reflection in absorbed} == set(ids)
-    history = cast.store.history("consolidation", "", scope=cast.anna_scope)
+    history = cast.store.history.versions("consolidation", "", scope=cast.anna_scope)
     assert [entry.content for entry in history] == ["[PREFERENCES]\n- teal"]
 
     (request,) = llm.requests
@@ -128,7 +128,7 @@ async def test_agents_of_premium_owners_have_the_better_model(cast: Cast, llm: F
     from tests.support.builders import make_user
 
     patron = make_user("patron", subscription_tier=1)
-    assert cast.store.add_user(patron)
+    assert cast.store.host.add_user(patron)
     cast.eve = cast.add_agent("adam", owner=patron.id)
     llm.script("consolidate", {"text": "A text."})
     fill(cast, cast.agent_scope, 1)
@@ -171,7 +171,7 @@ async def test_known_failure_11_failure_leaves_text_and_buffer(
     assert (report.outcome, report.version, report.left) == ("failed", 1, 4)
     assert report.error
     assert report.after == report.before == text_of(cast, cast.anna_scope) == "What was."
-    assert [reflection.id for reflection in cast.store.pending(cast.anna_scope)] == ids
+    assert [reflection.id for reflection in cast.store.memory.pending(cast.anna_scope)] == ids
 
 
 async def test_known_failure_37_a_text_over_its_limit_is_shortened_once(
@@ -200,7 +200,7 @@ async def test_a_text_that_stays_too_long_is_a_failure(
     assert (report.outcome, report.left) == ("failed", 4)
     assert report.usage[0].task == "consolidate"  # what was paid is told
     assert text_of(cast, cast.anna_scope) == ""
-    assert len(cast.store.pending(cast.anna_scope)) == 4
+    assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
 async def test_a_dry_run_asks_and_writes_nothing(cast: Cast, llm: FakeLLM) -> None:
@@ -211,7 +211,7 @@ async def test_a_dry_run_asks_and_writes_nothing(cast: Cast, llm: FakeLLM) -> No
     assert (report.outcome, report.version, report.absorbed) == ("dry_run", 2, 4)
     assert (report.before, report.after) == ("What was.", "What would be.")
     assert text_of(cast, cast.anna_scope) == "What was."
-    assert len(cast.store.pending(cast.anna_scope)) == 4
+    assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
 async def test_known_failure_15_the_slower_writer_starts_again(cast: Cast, llm: FakeLLM) -> None:
@@ -238,7 +238,7 @@ async def test_known_failure_15_the_slower_writer_starts_again(cast: Cast, llm: 
     assert "By another worker." in again.user
     assert "Reflection 1." not in again.user
     assert "Reflection 2." in again.user
-    history = cast.store.history("consolidation", "", scope=cast.anna_scope)
+    history = cast.store.history.versions("consolidation", "", scope=cast.anna_scope)
     assert [entry.content for entry in history] == ["By another worker.", "Both."]
 
 
@@ -270,7 +270,7 @@ async def test_endless_conflicts_end(cast: Cast, llm: FakeLLM) -> None:
     report = await work.consolidate(cast.anna_scope)
     assert (report.outcome, len(llm.requests)) == ("failed", 3)
     assert text_of(cast, cast.anna_scope) == "Edit 2."
-    assert len(cast.store.pending(cast.anna_scope)) == 4
+    assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
 async def test_a_reflection_that_comes_meanwhile_stays_pending(cast: Cast, llm: FakeLLM) -> None:
@@ -283,7 +283,7 @@ async def test_a_reflection_that_comes_meanwhile_stays_pending(cast: Cast, llm: 
     llm.script("consolidate", meanwhile)
     report = await consolidator(cast, llm).consolidate(cast.anna_scope)
     assert report.outcome == "written"
-    assert [r.content for r in cast.store.pending(cast.anna_scope)] == ["Late."]
+    assert [r.content for r in cast.store.memory.pending(cast.anna_scope)] == ["Late."]
 
 
 async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
@@ -292,7 +292,7 @@ async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
     ids = fill(cast, cast.anna_scope, 4)
 
     def meanwhile(_: object) -> dict[str, str]:
-        if cast.store.reflection(ids[0]) is not None:
+        if cast.store.memory.reflection(ids[0]) is not None:
             applied(
                 cast.store,
                 RemoveReflection(
@@ -303,7 +303,10 @@ async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
 
     llm.script("consolidate", meanwhile)
     await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
-    assert cast.store.pending(cast.anna_scope) in ([], [cast.store.reflection(i) for i in ids[1:]])
+    assert cast.store.memory.pending(cast.anna_scope) in (
+        [],
+        [cast.store.memory.reflection(i) for i in ids[1:]],
+    )
 
 
 async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
@@ -324,7 +327,7 @@ async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert text_of(cast, cast.anna_scope) == ""
-    pending = cast.store.reflections((cast.anna_scope,), absorbed=False)
+    pending = cast.store.memory.reflections((cast.anna_scope,), absorbed=False)
     assert {reflection.id for reflection in pending} == set(ids)
 
 
@@ -339,7 +342,7 @@ async def test_known_failure_10_a_buffer_too_long_for_a_prompt_goes_in_parts(
     assert report.outcome == "written"
     assert report.absorbed + report.left == 150
     assert 100 < report.absorbed < 150
-    pending = cast.store.pending(cast.anna_scope)
+    pending = cast.store.memory.pending(cast.anna_scope)
     assert [r.content for r in pending] == [
         f"Reflection {number}." for number in range(report.absorbed, 150)
     ]
@@ -389,7 +392,7 @@ async def test_two_at_once_absorb_everything_once(cast: Cast, llm: FakeLLM) -> N
         one.consolidate(cast.anna_scope, force=True), two.consolidate(cast.anna_scope, force=True)
     )
     assert sorted(report.outcome for report in reports) == ["nothing_pending", "written"]
-    assert cast.store.consolidations((cast.anna_scope,))[cast.anna_scope].version == 1
+    assert cast.store.memory.consolidations((cast.anna_scope,))[cast.anna_scope].version == 1
 
 
 async def test_known_failure_41_hostile_reflections_stay_inside_their_fence(

@@ -184,8 +184,8 @@ async def test_known_failure_7_a_second_person_is_noticed_before_the_cache(cast:
     add_fact(cast.store, cast.anna_scope, "Anna's secret fact.", formed_at=ago(minutes=1))
     assert "secret" in (await build(cast)).xml
     joining = msgspec.structs.replace(cast.session, users=(cast.anna.id, cast.bruno.id))
-    assert not cast.store.put_session(joining)
-    joined = cast.store.session(cast.session.id)
+    assert not cast.store.host.put_session(joining)
+    joined = cast.store.host.session(cast.session.id)
     assert joined is not None
     cast.session = joined
     report = await build(cast)
@@ -199,7 +199,9 @@ async def test_known_failure_7_so_is_one_who_only_writes(cast: Cast) -> None:
     assert "secret" in (await build(cast)).xml
     assert "secret" not in (await build(cast, speaker=cast.bruno.id)).xml
     assert "secret" in (await build(cast, speaker=cast.anna_on_discord.id)).xml
-    cast.store.add_messages(cast.session.id, [make_message(cast.session, sender=cast.bruno.id)])
+    cast.store.host.add_messages(
+        cast.session.id, [make_message(cast.session, sender=cast.bruno.id)]
+    )
     assert "secret" not in (await build(cast)).xml
 
 
@@ -208,18 +210,18 @@ async def test_known_failure_59_a_context_for_a_guest_is_not_kept(cast: Cast) ->
     consolidate(cast.store, cast.anna_scope, "Anna's secret.", expected_version=0)
     await build(cast, keep=False)
     await build(cast, speaker=cast.bruno.id)
-    assert cast.store.find_context(cast.session.id, cast.eve.id) is None
+    assert cast.store.contexts.find_context(cast.session.id, cast.eve.id) is None
     await build(cast, speaker=cast.anna.id)
-    kept = cast.store.find_context(cast.session.id, cast.eve.id)
+    kept = cast.store.contexts.find_context(cast.session.id, cast.eve.id)
     assert kept is not None
     assert "Anna's secret." in kept.xml
     await build(cast, speaker=cast.bruno.id, force_refresh=True)
-    assert cast.store.find_context(cast.session.id, cast.eve.id) == kept
+    assert cast.store.contexts.find_context(cast.session.id, cast.eve.id) == kept
 
 
 async def test_changes_in_any_scope_make_the_cached_context_stale(cast: Cast) -> None:
     async def is_cached() -> bool:
-        agent = cast.store.agent(cast.eve.id)
+        agent = cast.store.host.agent(cast.eve.id)
         assert agent is not None
         return (await builder(cast).build(cast.session, agent)).cached
 
@@ -245,12 +247,12 @@ async def test_other_settings_or_a_foreign_text_make_the_cached_context_stale(ca
     first = await build(cast)
     assert not (await builder(cast, facts_limit=3).build(cast.session, cast.eve)).cached
     await build(cast)
-    ours = cast.store.find_context(cast.session.id, cast.eve.id)
+    ours = cast.store.contexts.find_context(cast.session.id, cast.eve.id)
     assert ours is not None
     foreign = CachedContext(
         xml="<MemoryContext>by another program", fingerprint=ours.fingerprint, built_at=NOW
     )
-    cast.store.cache_context(cast.session.id, cast.eve.id, foreign)
+    cast.store.contexts.cache_context(cast.session.id, cast.eve.id, foreign)
     again = await build(cast)
     assert (again.cached, again.xml) == (False, first.xml)
 
@@ -295,7 +297,7 @@ async def test_as_of_rebuilds_what_was(cast: Cast) -> None:
     assert root.findtext("Facts") == "\n- [agent] A fact of then. (5d ago)\n  "
     assert report.built_at == ago(days=3)
     assert (await build(cast, as_of=ago(days=30))).xml == EMPTY
-    assert cast.store.find_context(cast.session.id, cast.eve.id) is None
+    assert cast.store.contexts.find_context(cast.session.id, cast.eve.id) is None
     now = await build(cast)
     assert "Late." in now.xml
     assert "Was pending." not in now.xml

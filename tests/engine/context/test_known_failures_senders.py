@@ -35,7 +35,7 @@ def talk(cast: Cast, second: User, *, before: int = 300) -> Session:
     session = cast.add_session(cast.anna)
     old = make_message(session, "Hello, I am new here.", sender=second.id, created_at=ago(days=30))
     since = make_messages(session, before, sender=cast.anna.id, start=ago(days=2))
-    cast.store.add_messages(session.id, [old, *since])
+    cast.store.host.add_messages(session.id, [old, *since])
     return session
 
 
@@ -65,7 +65,7 @@ async def test_known_failure_7_also_when_the_context_was_cached_before(anywhere:
     assert CONFIDENCE in await service.get_memory_context(session.id)
     # A message that is older than all others arrives late, behind the service's back.
     late = make_message(session, "Hi.", sender=anywhere.bruno.id, created_at=ago(days=90))
-    anywhere.store.add_messages(session.id, [*make_messages(session, 60), late])
+    anywhere.store.host.add_messages(session.id, [*make_messages(session, 60), late])
     report = await service.assemble_context(session.id)
     assert not report.cached
     assert CONFIDENCE not in report.xml
@@ -83,8 +83,10 @@ async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
     )
     reports = await former.form(session, anywhere.eve, trigger=Trigger.FORCED)
     assert [report.messages for report in reports] == [200, 51]
-    assert list(anywhere.store.pending(anywhere.anna_scope)) == []
-    assert anywhere.store.recent_facts((anywhere.anna_scope,), since=ago(days=9), limit=9) == []
+    assert list(anywhere.store.memory.pending(anywhere.anna_scope)) == []
+    assert (
+        anywhere.store.memory.recent_facts((anywhere.anna_scope,), since=ago(days=9), limit=9) == []
+    )
     assert {report.facts_added for report in reports} == {0}
 
 
@@ -100,7 +102,7 @@ async def test_two_accounts_of_one_person_are_one(anywhere: Cast) -> None:
 async def test_agents_and_the_platform_are_no_people(anywhere: Cast) -> None:
     session = anywhere.session
     adam = anywhere.add_agent("adam")
-    anywhere.store.add_messages(
+    anywhere.store.host.add_messages(
         session.id,
         [
             make_message(session, sender=anywhere.eve.id),  # as role "user": the platform does so

@@ -94,7 +94,7 @@ async def test_what_the_context_shows_already_is_not_repeated(cast: Cast) -> Non
 async def test_without_a_message_the_newest_of_a_person_is_taken(cast: Cast) -> None:
     report = await recall(cast, None, "always")
     assert report.recall == "always: there is no message to recall memories for"
-    cast.store.add_messages(
+    cast.store.host.add_messages(
         cast.session.id,
         [
             make_message(cast.session, "gate?", sender=cast.anna.id, created_at=ago(minutes=3)),
@@ -117,7 +117,7 @@ async def test_a_long_or_multi_line_message_becomes_a_short_query(cast: Cast) ->
 
 
 async def test_a_model_writes_the_queries(cast: Cast, llm: FakeLLM) -> None:
-    cast.store.add_messages(
+    cast.store.host.add_messages(
         cast.session.id,
         [make_message(cast.session, "About family.", sender=cast.anna.id, created_at=ago(days=1))],
     )
@@ -137,7 +137,7 @@ async def test_a_model_writes_the_queries(cast: Cast, llm: FakeLLM) -> None:
 
 async def test_a_message_that_is_stored_already_is_shown_once(cast: Cast, llm: FakeLLM) -> None:
     llm.script("recall", {"queries": []})
-    cast.store.add_messages(
+    cast.store.host.add_messages(
         cast.session.id, [make_message(cast.session, "Who is she?", sender=cast.anna.id)]
     )
     report = await recall(cast, "Who is she?", "llm", llm=llm)

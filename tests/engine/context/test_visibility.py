@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def view_of(cast: Cast, *, senders: tuple[str, ...] = ()) -> SessionView:
-    users = tuple(cast.store.users_by_ids(cast.session.users).values())
+    users = tuple(cast.store.host.users_by_ids(cast.session.users).values())
     return session_scopes(cast.store, cast.session, cast.eve, users, senders=senders)
 
 
@@ -82,7 +82,7 @@ def test_known_failure_8_a_sender_who_is_not_listed_makes_a_group_chat(cast: Cas
         assert view.multi_user
         assert view.user is None
         assert ScopeKind.USER not in {scope.kind for scope in view.writes_facts}
-    cast.store.add_messages(
+    cast.store.host.add_messages(
         cast.session.id, [make_message(cast.session, "I am Bruno", sender=cast.bruno.id)]
     )
     assert current_view(cast.store, cast.session, cast.eve).multi_user

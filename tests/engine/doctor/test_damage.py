@@ -22,7 +22,7 @@ def said(ward: Ward) -> set[str]:
     """Everything that memory says or said."""
     contents = set()
     for kind in ("fact", "reflection"):
-        for record in ward.store.records(kind):
+        for record in ward.store.walk.records(kind):
             if isinstance(record.value, Fact | Reflection):
                 contents.add(record.value.content)
     return contents | set(_history(ward))
@@ -30,12 +30,12 @@ def said(ward: Ward) -> set[str]:
 
 def _history(ward: Ward) -> Iterator[str]:
     """What history and the log have."""
-    for entry in ward.store.audit():
+    for entry in ward.store.log.audit():
         for document in (entry.before, entry.after):
             if document and "content" in document:
                 yield document["content"]
         if entry.target_type == "fact":
-            for version in ward.store.history("fact", entry.target_id):
+            for version in ward.store.history.versions("fact", entry.target_id):
                 yield version.content
 
 

@@ -77,10 +77,10 @@ async def _live(store: Store, settings: Settings) -> None:
     service = MemoryService(
         store, settings, llm=open_llm(settings), embedder=EMBEDDER, actor=make_actor()
     )
-    for session in list(store.sessions())[::-1]:
+    for session in list(store.host.sessions())[::-1]:
         await service.form_memories(session.id, consolidate=False)
     assert await service.consolidate_all()
-    await service.assemble_context(next(iter(store.sessions())).id)
+    await service.assemble_context(next(iter(store.host.sessions())).id)
 
 
 # -- the catalogue -----------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def _dies(ward: Ward, monkeypatch: pytest.MonkeyPatch, *, at: int, after: bool) 
 def test_what_was_mended_is_in_the_log_by_the_run(ward: Ward) -> None:
     hurt(ward)
     done, _ = fix(ward)
-    entries = [entry for entry in ward.store.audit() if entry.actor.run_id == done.run_id]
+    entries = [entry for entry in ward.store.log.audit() if entry.actor.run_id == done.run_id]
     actions = {entry.action for entry in entries}
     assert actions >= {"revise_fact", "repair_buffer"}
     assert {entry.actor.command for entry in entries} == {"edenmem doctor --fix"}
@@ -125,9 +125,9 @@ def test_the_oldest_of_duplicates_is_kept_and_the_others_are_in_history(
 ) -> None:
     (young,) = damage.a_fact_is_there_twice_since_its_key_was_dropped(on_mongo)["duplicates"]
     fix(on_mongo)
-    assert on_mongo.store.fact(on_mongo.ids.lives) is not None
-    assert on_mongo.store.fact(young) is None
-    *_, tombstone = on_mongo.store.history("fact", young)
+    assert on_mongo.store.memory.fact(on_mongo.ids.lives) is not None
+    assert on_mongo.store.memory.fact(young) is None
+    *_, tombstone = on_mongo.store.history.versions("fact", young)
     assert tombstone.action == "delete"
     assert tombstone.snapshot is not None
     assert tombstone.snapshot.content == "Anna lives in Lisbon."
@@ -137,7 +137,7 @@ def test_a_text_changed_by_others_is_hashed_embedded_and_found(ward: Ward) -> No
     """Known failure 19: the vector is that of the text that the fact has."""
     damage.a_text_was_changed_past_edenmem(ward)
     fix(ward)
-    fact = ward.store.fact(ward.ids.lives, with_vector=True)
+    fact = ward.store.memory.fact(ward.ids.lives, with_vector=True)
     assert fact is not None
     assert fact.hash == content_hash(fact.content)
     assert fact.embedding == EMBEDDER.vector(fact.content)
@@ -163,8 +163,11 @@ def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
         damage.what_went_into_the_text_is_marked_as_waiting(ward)  # type: ignore[arg-type]
     fix(ward)
     scope = Scope.user(ward.ids.eve, ward.ids.anna)
-    assert [each.id for each in ward.store.pending(scope)] == [ward.ids.third, ward.ids.fourth]
-    second = ward.store.reflection(ward.ids.second)
+    assert [each.id for each in ward.store.memory.pending(scope)] == [
+        ward.ids.third,
+        ward.ids.fourth,
+    ]
+    second = ward.store.memory.reflection(ward.ids.second)
     assert second is not None
     assert second.absorbed
     assert second.consolidated_into == ward.ids.text

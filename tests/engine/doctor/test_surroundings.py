@@ -63,7 +63,7 @@ def test_a_database_that_does_not_answer_is_told_whatever_was_asked() -> None:
 
 
 def test_an_older_schema_is_the_only_thing_looked_at(on_sqlite: SqliteWard) -> None:
-    on_sqlite.store.close()
+    on_sqlite.store.database.close()
     on_sqlite.run("DELETE FROM migrations WHERE number > 3")
     on_sqlite.run("PRAGMA user_version = 3")
     report = visit(on_sqlite.store)
@@ -75,7 +75,7 @@ def test_an_older_schema_is_the_only_thing_looked_at(on_sqlite: SqliteWard) -> N
 
 
 def test_damaged_pages_are_found_and_the_rest_is_looked_at(on_sqlite: SqliteWard) -> None:
-    on_sqlite.store.close()
+    on_sqlite.store.database.close()
     with sqlite3.connect(on_sqlite.path) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = raw.execute(
@@ -97,7 +97,7 @@ def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
     on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known failure 29: what cannot be looked at is not well."""
-    whole = on_sqlite.store.records
+    whole = on_sqlite.store.walk.records
 
     def records(kind: str, **named: object) -> object:
         if kind == "policy":
@@ -155,10 +155,10 @@ def test_search_indexes_of_a_cluster(atlas: AtlasServer) -> None:
         assert missing.state is State.PROBLEM
         assert {each.target_id for each in missing.examples} >= {VECTOR_INDEX, TEXT_INDEX}
         for name in (VECTOR_INDEX, TEXT_INDEX):
-            store.create_index(name, wish)
+            store.indexes.create_index(name, wish)
         building = check(visit(store, "search-indexes"), "search-indexes")
         assert building.count
-        while not all(state.queryable for state in store.indexes(wish)):
+        while not all(state.queryable for state in store.indexes.list_indexes(wish)):
             pass  # each look is a step of the building
         assert check(visit(store, "search-indexes"), "search-indexes").state is State.OK
 

@@ -41,9 +41,9 @@ class World:
         self.agent: Agent = make_agent("eden")
         self.user: User = make_user("anna")
         self.session: Session = make_session([self.agent], [self.user])
-        store.add_agent(self.agent)
-        store.add_user(self.user)
-        store.put_session(self.session)
+        store.host.add_agent(self.agent)
+        store.host.add_user(self.user)
+        store.host.put_session(self.session)
         self.of_user = Scope.user(self.agent.id, self.user.id)
         self.of_agent = Scope.agent(self.agent.id)
         self.of_session = Scope.session(self.agent.id, self.session.id)
@@ -56,12 +56,12 @@ class World:
         fact = make_fact(
             self.of_user, content, formed_at=ago(days=9), embedding=vector, embedding_model=model
         )
-        self.store.apply(change_set(AddFact(fact=fact)))
+        self.store.changes.apply(change_set(AddFact(fact=fact)))
         return fact
 
     def reflection(self, content: str = "Anna likes short answers.") -> Reflection:
         reflection = make_reflection(self.of_user, content)
-        self.store.apply(change_set(AddReflection(reflection=reflection, word_limit=300)))
+        self.store.changes.apply(change_set(AddReflection(reflection=reflection, word_limit=300)))
         return reflection
 
     def text(self, content: str, version: int = 0, absorbed: Sequence[str] = ()) -> None:
@@ -73,17 +73,17 @@ class World:
             at=NOW,
             absorbed_ids=tuple(absorbed),
         )
-        (result,) = self.store.apply(change_set(change))
+        (result,) = self.store.changes.apply(change_set(change))
         assert result.ok
 
     def consolidation(self) -> Consolidation:
-        return self.store.consolidations([self.of_user])[self.of_user]
+        return self.store.memory.consolidations([self.of_user])[self.of_user]
 
     def policy(self, scope: Scope) -> Policy | None:
-        return self.store.policies([scope]).get(scope)
+        return self.store.memory.policies([scope]).get(scope)
 
     def stored(self, fact_id: str) -> Fact:
-        fact = self.store.fact(fact_id, with_vector=True)
+        fact = self.store.memory.fact(fact_id, with_vector=True)
         assert fact is not None
         return fact
 
@@ -101,7 +101,7 @@ def editor(world: World, embedder: FakeEmbedder, clock: FixedClock) -> Editor:
 
 
 def documents(store: Store) -> int:
-    return sum(store.info().counts.values())
+    return sum(store.database.info().counts.values())
 
 
 def words(count: int) -> str:
@@ -127,7 +127,7 @@ class TestAddFact:
         assert report.after["formed_at"].startswith("2026-03-14T12:00:00")
         assert "embedding" not in report.after
         assert report.result is not None
-        entry = world.store.audit_entry(report.result.change_id)
+        entry = world.store.log.audit_entry(report.result.change_id)
         assert entry is not None
         assert (entry.actor.command, entry.reason) == ("fact edit", "she said so")
 
@@ -153,7 +153,7 @@ class TestAddFact:
     ) -> None:
         """Known failure 1: the second user's identical fact is refused."""
         ben = make_user("ben")
-        world.store.add_user(ben)
+        world.store.host.add_user(ben)
         first = await editor.add_fact(world.of_user, "Likes tea.")
         second = await editor.add_fact(Scope.user(world.agent.id, ben.id), "Likes tea.")
         assert second.action == "add_fact"
@@ -217,7 +217,7 @@ class TestAddFact:
         self, editor: Editor, world: World
     ) -> None:
         canonical = "e" * 24
-        world.store.add_user(make_user("anna-on-telegram", eden_user_id=canonical))
+        world.store.host.add_user(make_user("anna-on-telegram", eden_user_id=canonical))
         scope = Scope.user(world.agent.id, canonical)
         assert (await editor.add_fact(scope, "A fact.")).result is not None
 
@@ -254,7 +254,7 @@ class TestEditFact:
         assert report.after is not None
         assert report.before["content"] == "Anna lives in Lisbon."
         assert report.after == _plain(after)
-        contents = [entry.content for entry in world.store.history("fact", fact.id)]
+        contents = [entry.content for entry in world.store.history.versions("fact", fact.id)]
         assert contents == ["Anna lives in Lisbon.", "Anna lives in Porto."]
 
     async def test_without_an_embedder_the_old_vector_does_not_stay(
@@ -300,7 +300,7 @@ class TestEditFact:
         embedder.failures.append(ProviderTimeout("no answer"))
         with pytest.raises(ProviderTimeout):
             await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
-        assert world.stored(fact.id) == world.store.fact(fact.id, with_vector=True)
+        assert world.stored(fact.id) == world.store.memory.fact(fact.id, with_vector=True)
         assert world.stored(fact.id).content == fact.content
         assert world.stored(fact.id).embedding == fact.embedding
 
@@ -325,7 +325,7 @@ class TestEditFact:
         assert report.after is not None
         assert report.after["id"] == there.id
         assert world.stored(there.id).content == "Anna lives in Porto."
-        assert world.store.fact(old.id) is None
+        assert world.store.memory.fact(old.id) is None
 
     async def test_the_same_text_is_no_change(self, editor: Editor, world: World) -> None:
         fact = world.fact()
@@ -354,7 +354,7 @@ class TestDeleteAndRestore:
         before = world.stored(fact.id)
         deleted = await editor.delete_fact(fact.id, expected_version=1)
         assert deleted.after is None
-        assert world.store.fact(fact.id) is None
+        assert world.store.memory.fact(fact.id) is None
         report = await editor.restore_fact(fact.id)
         assert report.target_id == fact.id
         after = world.stored(fact.id)
@@ -368,7 +368,7 @@ class TestDeleteAndRestore:
         fact = world.fact()
         with pytest.raises(ConflictError):
             await editor.delete_fact(fact.id, expected_version=7)
-        assert world.store.fact(fact.id) is not None
+        assert world.store.memory.fact(fact.id) is not None
 
     async def test_an_earlier_text_comes_back_as_a_new_version(
         self, editor: Editor, world: World, embedder: FakeEmbedder
@@ -379,7 +379,7 @@ class TestDeleteAndRestore:
         after = world.stored(fact.id)
         assert (after.content, after.version) == ("Anna lives in Lisbon.", 3)
         assert after.embedding == embedder.vector("Anna lives in Lisbon.")
-        assert len(world.store.history("fact", fact.id)) == 3
+        assert len(world.store.history.versions("fact", fact.id)) == 3
 
     async def test_a_deleted_fact_comes_back_with_an_earlier_text(
         self, editor: Editor, world: World
@@ -398,7 +398,7 @@ class TestDeleteAndRestore:
             await editor.delete_fact(fact.id)
             await editor.restore_fact(fact.id)
         assert world.stored(fact.id).content == fact.content
-        history = world.store.history("fact", fact.id)
+        history = world.store.history.versions("fact", fact.id)
         versions = [entry.version for entry in history if entry.action != "delete"]
         assert len(versions) == 3
         assert versions == sorted(set(versions))
@@ -426,14 +426,14 @@ class TestDeleteAndRestore:
 class TestReflections:
     async def test_add_edit_delete(self, editor: Editor, world: World) -> None:
         added = await editor.add_reflection(world.of_user, "Anna is patient.")
-        assert [item.id for item in world.store.pending(world.of_user)] == [added.target_id]
+        assert [item.id for item in world.store.memory.pending(world.of_user)] == [added.target_id]
         await editor.edit_reflection(added.target_id, "Anna is kind.", expected_version=1)
-        stored = world.store.reflection(added.target_id)
+        stored = world.store.memory.reflection(added.target_id)
         assert stored is not None
         assert (stored.content, stored.version) == ("Anna is kind.", 2)
         await editor.delete_reflection(added.target_id, expected_version=2)
-        assert world.store.pending(world.of_user) == []
-        assert world.store.reflection(added.target_id) is None
+        assert world.store.memory.pending(world.of_user) == []
+        assert world.store.memory.reflection(added.target_id) is None
 
     async def test_a_sessions_reflection_comes_from_that_session(
         self, editor: Editor, world: World
@@ -520,7 +520,7 @@ class TestConsolidations:
         await editor.restore_consolidation(world.of_user, 1)
         after = world.consolidation()
         assert (after.consolidated_content, after.version) == ("One.", 3)
-        history = world.store.history("consolidation", "", scope=world.of_user)
+        history = world.store.history.versions("consolidation", "", scope=world.of_user)
         assert [entry.content for entry in history] == ["One.", "Two.", "One."]
 
     async def test_restore_of_the_current_text_changes_nothing(
@@ -536,7 +536,7 @@ class TestPolicies:
     async def test_a_shard_is_made_by_its_policy(self, editor: Editor, world: World) -> None:
         scope = Scope.shard(world.agent.id, "events")
         await editor.set_policy(scope, {"memory_instructions": "Dates of concerts."})
-        assert [policy.shard for policy in world.store.shards(world.agent.id)] == ["events"]
+        assert [policy.shard for policy in world.store.memory.shards(world.agent.id)] == ["events"]
         assert (await editor.add_fact(scope, "A concert on May 3.")).result is not None
 
     @pytest.mark.parametrize("name", ["two\nlines", " padded ", "x" * 101, "bell\x07"])
@@ -607,7 +607,7 @@ class TestPolicies:
 class TestAgentsAndPrivacy:
     async def test_toggles(self, editor: Editor, world: World) -> None:
         report = await editor.set_agent(world.agent.id, user_memory=False)
-        agent = world.store.agent(world.agent.id)
+        agent = world.store.host.agent(world.agent.id)
         assert agent is not None
         assert (agent.user_memory_enabled, agent.agent_memory_enabled) == (False, True)
         assert report.before is not None
@@ -624,7 +624,7 @@ class TestAgentsAndPrivacy:
         fact, reflection = world.fact(), world.reflection()
         await editor.set_private("fact", fact.id, True)
         await editor.set_private("reflection", reflection.id, True)
-        kept = world.store.reflection(reflection.id)
+        kept = world.store.memory.reflection(reflection.id)
         assert world.stored(fact.id).private
         assert world.stored(fact.id).version == 1
         assert kept is not None

@@ -41,9 +41,9 @@ OF_EDEN = Scope.agent(EDEN.id)
 @pytest.fixture
 def store(sqlite_store: Store) -> Store:
     for agent in (EDEN, ABRAHAM):
-        sqlite_store.add_agent(agent)
-    sqlite_store.add_user(ANNA)
-    sqlite_store.put_session(LUNCH)
+        sqlite_store.host.add_agent(agent)
+    sqlite_store.host.add_user(ANNA)
+    sqlite_store.host.put_session(LUNCH)
     return sqlite_store
 
 
@@ -55,12 +55,14 @@ def reflect(store: Store, scope: Scope, count: int) -> None:
         )
         for n in range(count)
     ]
-    store.apply(change_set(*changes))
+    store.changes.apply(change_set(*changes))
 
 
 def write_policy(store: Store, scope: Scope, **fields: object) -> None:
     policy = make_policy(scope, version=1, **fields)
-    assert store.apply(change_set(WritePolicy(policy=policy, expected_version=0, at=NOW)))[0].ok
+    assert store.changes.apply(change_set(WritePolicy(policy=policy, expected_version=0, at=NOW)))[
+        0
+    ].ok
 
 
 class TestScopeStatuses:
@@ -94,9 +96,9 @@ class TestScopeStatuses:
             content="Anna is kind.",
             word_limit=300,
             at=NOW,
-            absorbed_ids=(store.pending(OF_ANNA)[0].id,),
+            absorbed_ids=(store.memory.pending(OF_ANNA)[0].id,),
         )
-        store.apply(change_set(text))
+        store.changes.apply(change_set(text))
         (status,) = scope_statuses(store, SETTINGS, details=True)
         assert (status.version, status.words) == (1, 3)
         assert status.last_consolidated_at == NOW
@@ -107,7 +109,7 @@ class TestScopeStatuses:
     def test_more_scopes_than_one_batch(self, store: Store) -> None:
         count = 1100
         facts = [make_fact(Scope.group(EDEN.id, f"g{n:04}")) for n in range(count)]
-        store.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
         statuses = list(scope_statuses(store, SETTINGS, kinds=[ScopeKind.GROUP]))
         assert [status.scope.owner for status in statuses] == [f"g{n:04}" for n in range(count)]
         assert {status.word_limit for status in statuses} == {500}
@@ -134,12 +136,14 @@ def test_names(store: Store) -> None:
 class TestStoreOverview:
     def test_counts_agents_formations_and_models(self, store: Store) -> None:
         reflect(store, OF_ANNA, 5)
-        store.apply(change_set(AddFact(fact=make_fact(OF_ANNA)), AddFact(fact=make_fact(OF_EDEN))))
+        store.changes.apply(
+            change_set(AddFact(fact=make_fact(OF_ANNA)), AddFact(fact=make_fact(OF_EDEN)))
+        )
         messages = make_messages(LUNCH, 4)
-        store.add_messages(LUNCH.id, messages)
+        store.host.add_messages(LUNCH.id, messages)
         formation = make_formation(LUNCH, messages)
-        assert store.claim(formation)
-        assert store.fail(formation.id, worker="worker-1", now=NOW, error="no answer")
+        assert store.formations.claim(formation)
+        assert store.formations.fail(formation.id, worker="worker-1", now=NOW, error="no answer")
         overview = store_overview(store, SETTINGS)
         eden = next(agent for agent in overview.agents if agent.username == "eden")
         assert (eden.scopes, eden.facts, eden.pending, eden.due) == (2, 2, 5, 1)
@@ -168,7 +172,7 @@ class TestUsage:
     def spend(self, store: Store, model: str, tokens: int, **fields: object) -> None:
         call = CallUsage(task="consolidate", model=model, input_tokens=tokens, cost=0.5)
         entry = {"id": new_id(), "at": NOW, "agent_id": EDEN.id, "work": "consolidation"}
-        store.add_usage(UsageEntry(calls=(call,), **{**entry, **fields}))
+        store.usage.add_usage(UsageEntry(calls=(call,), **{**entry, **fields}))
 
     def test_what_models_cost_today_this_week_and_ever(self, store: Store) -> None:
         midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)

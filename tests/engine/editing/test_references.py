@@ -33,14 +33,14 @@ GONE = "eeee" + "0" * 20
 @pytest.fixture
 def store(sqlite_store: Store) -> Store:
     for agent in (EDEN, ABRAHAM):
-        sqlite_store.add_agent(agent)
+        sqlite_store.host.add_agent(agent)
     for user in (ANNA, BEN):
-        sqlite_store.add_user(user)
-    sqlite_store.put_session(LUNCH)
+        sqlite_store.host.add_user(user)
+    sqlite_store.host.put_session(LUNCH)
     for name in ("events", "Recipes", "recipes-old"):
         policy = make_policy(Scope.shard(EDEN.id, name), version=1)
         change = WritePolicy(policy=policy, expected_version=0, at=NOW)
-        assert sqlite_store.apply(change_set(change))[0].ok
+        assert sqlite_store.changes.apply(change_set(change))[0].ok
     return sqlite_store
 
 
@@ -77,7 +77,7 @@ class TestThings:
     def test_two_accounts_of_one_person_are_not_ambiguous(
         self, resolver: Resolver, store: Store
     ) -> None:
-        store.add_user(make_user("anna-discord", id="cccc11" + "0" * 18, eden_user_id=ANNA.id))
+        store.host.add_user(make_user("anna-discord", id="cccc11" + "0" * 18, eden_user_id=ANNA.id))
         assert resolver.user("cccc1").id == ANNA.id
         assert resolver.user_id("anna-discord") == "cccc11" + "0" * 18
         with pytest.raises(AmbiguousReference) as caught:
@@ -87,7 +87,7 @@ class TestThings:
 
     def test_an_account_is_one_of_the_user(self, resolver: Resolver, store: Store) -> None:
         discord = make_user("anna-discord", eden_user_id=ANNA.id)
-        store.add_user(discord)
+        store.host.add_user(discord)
         assert resolver.account_id("anna-discord", user_id=ANNA.id) == discord.id
         assert resolver.account_id("anna", user_id=discord.id) == ANNA.id
         with pytest.raises(UsageError, match="ben is not an account of anna"):
@@ -100,7 +100,7 @@ class TestThings:
         with pytest.raises(NotFoundError):
             resolver.user_id(canonical)
         account = make_user("eva-telegram", eden_user_id=canonical)
-        store.add_user(account)
+        store.host.add_user(account)
         assert resolver.user_id(canonical) == canonical
         assert resolver.account_id(canonical, user_id=account.id) == canonical
 
@@ -109,7 +109,7 @@ class TestThings:
         fact = make_fact(scope, id="1234" + "0" * 20)
         reflection = make_reflection(scope, id="5678" + "0" * 20)
         added = AddReflection(reflection=reflection, word_limit=300)
-        store.apply(change_set(AddFact(fact=fact), added))
+        store.changes.apply(change_set(AddFact(fact=fact), added))
         assert resolver.fact("1234").id == fact.id
         assert resolver.reflection("5678").id == reflection.id
         with pytest.raises(NotFoundError) as caught:
@@ -120,8 +120,8 @@ class TestThings:
         scope = Scope.user(EDEN.id, ANNA.id)
         fact = make_fact(scope, id="1234" + "0" * 20)
         remove = RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW)
-        store.apply(change_set(AddFact(fact=fact)))
-        store.apply(change_set(remove))
+        store.changes.apply(change_set(AddFact(fact=fact)))
+        store.changes.apply(change_set(remove))
         assert resolver.fact_id(fact.id) == fact.id
         with pytest.raises(NotFoundError):
             resolver.fact_id("1234")
@@ -137,7 +137,7 @@ class TestShards:
         assert resolver.shard(EDEN, text) == name
 
     def test_by_a_prefix_of_its_policys_id(self, resolver: Resolver, store: Store) -> None:
-        policy = next(p for p in store.shards(EDEN.id) if p.shard == "events")
+        policy = next(p for p in store.memory.shards(EDEN.id) if p.shard == "events")
         assert resolver.shard(EDEN, policy.id) == "events"
 
     def test_an_unknown_one_lists_those_there_are(self, resolver: Resolver) -> None:
@@ -201,7 +201,7 @@ class TestScopes:
     ) -> None:
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="eden", user=GONE)
-        store.apply(change_set(AddFact(fact=make_fact(Scope.user(EDEN.id, GONE)))))
+        store.changes.apply(change_set(AddFact(fact=make_fact(Scope.user(EDEN.id, GONE)))))
         assert resolver.scope("user", agent="eden", user=GONE) == Scope.user(EDEN.id, GONE)
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="abraham", user=GONE)
@@ -212,7 +212,7 @@ class TestScopes:
         self, resolver: Resolver, store: Store
     ) -> None:
         for group in ("beef" + "0" * 20, "dead-poets"):
-            store.apply(change_set(AddFact(fact=make_fact(Scope.group(EDEN.id, group)))))
+            store.changes.apply(change_set(AddFact(fact=make_fact(Scope.group(EDEN.id, group)))))
         assert resolver.group(EDEN, "beef") == "beef" + "0" * 20
         assert resolver.group(EDEN, "dead", new=True) == "dead"
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"
@@ -221,5 +221,5 @@ class TestScopes:
         assert "scope list --scope group" in (caught.value.hint or "")
         with pytest.raises(NotFoundError):
             resolver.scope("group", agent="eden", group="dead")
-        assert store.put_session(make_session([EDEN], [], group_id="dead"))
+        assert store.host.put_session(make_session([EDEN], [], group_id="dead"))
         assert resolver.group(EDEN, "dead") == "dead"

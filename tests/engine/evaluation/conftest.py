@@ -35,12 +35,14 @@ class Memory:
             )
             for text in texts
         ]
-        self.store.apply(change_set(*(AddFact(fact=fact) for fact in made)))
+        self.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in made)))
         return [fact.id for fact in made]
 
     def accesses(self, scope: Scope) -> int:
         """How many accesses are counted in the scope."""
-        return sum(fact.access_count for fact in self.store.facts(FactFilter(scopes=(scope,))))
+        return sum(
+            fact.access_count for fact in self.store.memory.facts(FactFilter(scopes=(scope,)))
+        )
 
 
 @pytest.fixture

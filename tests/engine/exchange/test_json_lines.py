@@ -74,16 +74,16 @@ def line(**fields: Any) -> str:
 @pytest.fixture
 def town(sqlite_store: Store) -> Store:
     """A store that knows eve and anna."""
-    sqlite_store.add_agent(make_agent("eve"))
-    sqlite_store.add_user(make_user("anna"))
+    sqlite_store.host.add_agent(make_agent("eve"))
+    sqlite_store.host.add_user(make_user("anna"))
     return sqlite_store
 
 
 def facts(store: Store) -> list[Fact]:
-    (eve,) = store.agents()
-    (anna,) = store.users()
+    (eve,) = store.host.agents()
+    (anna,) = store.host.users()
     scopes = (Scope.agent(eve.id), Scope.user(eve.id, anna.id))
-    return list(store.facts(FactFilter(scopes=scopes), with_vectors=True))
+    return list(store.memory.facts(FactFilter(scopes=scopes), with_vectors=True))
 
 
 # -- backups -------------------------------------------------------------------------------------
@@ -106,14 +106,14 @@ def test_a_backup_comes_back_however_long_a_text_is(open_store: OpenStore) -> No
     """As after a migration, which keeps v1's texts whole."""
     one, two = open_store("sqlite"), open_store("sqlite")
     eve = make_agent("eve")
-    one.add_agent(eve)
+    one.host.add_agent(eve)
     scope, text = Scope.agent(eve.id), "Tea. " * 300_000
     long = WriteConsolidation(
         scope=scope, expected_version=0, content=text, word_limit=1_200, at=NOW
     )
-    one.apply(change_set(long))
+    one.changes.apply(change_set(long))
     assert imported(two, exported(one)).total("refused") == 0
-    assert two.consolidations([scope])[scope].consolidated_content == text
+    assert two.memory.consolidations([scope])[scope].consolidated_content == text
     with pytest.raises(InputError, match="characters"):
         imported(two, line(scope="agent", content=text), allow_long=True)
 
@@ -145,7 +145,7 @@ def test_an_import_that_was_killed_is_completed_by_the_next(
 
     with pytest.raises(KeyboardInterrupt):
         imported(two, data, tell=die)
-    assert two.info().counts["policies"] > 0
+    assert two.database.info().counts["policies"] > 0
     imported(two, data)
     assert body(exported(two)) == body(data)
 
@@ -162,7 +162,7 @@ def test_a_file_that_was_cut_off_is_refused(open_store: OpenStore, compress: boo
     assert "--allow-incomplete" in (caught.value.hint or "")
     if not compress:
         assert caught.value.line == 51
-    assert two.info().counts["agents"] == 0
+    assert two.database.info().counts["agents"] == 0
     report = imported(two, raw, allow_incomplete=True)
     assert report.damage
     assert report.total("added") > 10
@@ -179,15 +179,15 @@ def test_a_file_that_was_altered_is_refused_and_says_where(
     rows[20] = rows[20].replace(b"thought", b"deceit").replace(b"Two.", b"Six.")
     with pytest.raises(InputError, match="lines 13 to 22 is not what was written"):
         imported(two, b"\n".join(rows))
-    assert two.info().counts["agents"] == 0
+    assert two.database.info().counts["agents"] == 0
 
 
 def test_a_selection_can_be_restored_by_itself(open_store: OpenStore) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")
     scopes = fill(one)
     other = make_agent("adam")
-    one.add_agent(other)
-    one.apply(change_set(AddFact(fact=make_fact(Scope.agent(other.id), "Not hers."))))
+    one.host.add_agent(other)
+    one.changes.apply(change_set(AddFact(fact=make_fact(Scope.agent(other.id), "Not hers."))))
     data = exported(one, agent_ids=(scopes["agent"].agent_id,))
     assert b"Not hers." not in data
     imported(two, data)
@@ -222,7 +222,7 @@ def test_a_bare_line_is_enough_and_takes_the_road_of_every_change(town: Store) -
         NOW,
     )
     assert fact.hash == content_hash("Anna likes tea.")
-    (entry,) = town.audit()
+    (entry,) = town.log.audit()
     assert (entry.action, entry.actor.run_id, entry.reason) == (
         "add_fact",
         report.run_id,
@@ -244,12 +244,12 @@ def test_a_file_may_bring_whom_its_lines_name(sqlite_store: Store) -> None:
     dry = imported(sqlite_store, whole, dry_run=True)
     assert (dry.total("added"), dry.failed) == (7, 0)
     assert imported(sqlite_store, whole).total("added") == 7
-    (eve,) = sqlite_store.agents()
+    (eve,) = sqlite_store.host.agents()
     scope = Scope.agent(eve.id)
-    assert [one.content for one in sqlite_store.pending(scope)] == ["They like tea."]
-    text = sqlite_store.consolidations([scope])[scope]
+    assert [one.content for one in sqlite_store.memory.pending(scope)] == ["They like tea."]
+    text = sqlite_store.memory.consolidations([scope])[scope]
     assert (text.consolidated_content, text.version) == ("Tea.", 3)
-    assert sqlite_store.vector_models() == {"": 1, "m": 1}
+    assert sqlite_store.vectors.vector_models() == {"": 1, "m": 1}
     assert imported(sqlite_store, whole).total("same") == 7
 
 
@@ -306,7 +306,7 @@ def test_memory_of_those_whom_nobody_knows_is_refused(town: Store) -> None:
     report = imported(town, stranger)
     assert report.failed == 1
     assert "edenmem agent add" in report.problems[0].reason
-    assert town.info().counts["facts"] == 0
+    assert town.database.info().counts["facts"] == 0
 
 
 # -- conflicts -----------------------------------------------------------------------------------
@@ -323,11 +323,11 @@ def test_what_differs_is_told_and_kept_replaced_or_a_failure(town: Store) -> Non
     assert facts(town) == [fact]
     replaced = imported(town, other, on_conflict="replace")
     assert replaced.counts == {"fact": {"replaced": 1}}
-    assert [(e.version, e.content) for e in town.history("fact", fact.id)] == [
+    assert [(e.version, e.content) for e in town.history.versions("fact", fact.id)] == [
         (1, "Tea is hot."),
         (2, "Tea is cold."),
     ]
-    (newest, *_) = town.audit(target_id=fact.id)
+    (newest, *_) = town.log.audit(target_id=fact.id)
     assert (newest.action, newest.actor.run_id) == ("revise_fact", replaced.run_id)
     assert imported(town, other, on_conflict="replace").counts == {"fact": {"same": 1}}
 
@@ -336,7 +336,7 @@ def test_what_was_written_meanwhile_survives_a_restored_backup(town: Store) -> N
     imported(town, line(scope="agent", id="f" * 24))
     backup = exported(town)
     (fact,) = facts(town)
-    town.apply(
+    town.changes.apply(
         change_set(
             ReviseFact(
                 scope=fact.home, fact_id=fact.id, expected_version=1, content="By hand.", at=NOW
@@ -346,7 +346,7 @@ def test_what_was_written_meanwhile_survives_a_restored_backup(town: Store) -> N
     report = imported(town, backup)
     assert report.differing == 1
     assert [fact.content for fact in facts(town)] == ["By hand."]
-    assert [e.version for e in town.history("fact", fact.id)] == [1, 2]
+    assert [e.version for e in town.history.versions("fact", fact.id)] == [1, 2]
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def test_an_older_backup_does_not_bring_back_who_was_forgotten(
         assert "was forgotten on" in report.problems[0].reason
         assert report.total("added") + report.total("replaced") == 0
         assert body(exported(store)) == left
-    texts = "".join(passage.text for passage in store.passages())
+    texts = "".join(passage.text for passage in store.walk.passages())
     assert not [text for text in said if text in texts]
 
 

@@ -47,10 +47,10 @@ RUN = "e" * 24
 def scope(sqlite_store: Store) -> Scope:
     """A user scope with two facts, a pending reflection and a text."""
     eve, anna = make_agent("eve"), make_user("anna")
-    sqlite_store.add_agent(eve)
-    sqlite_store.add_user(anna)
+    sqlite_store.host.add_agent(eve)
+    sqlite_store.host.add_user(anna)
     scope = Scope.user(eve.id, anna.id)
-    sqlite_store.apply(
+    sqlite_store.changes.apply(
         change_set(
             AddFact(fact=make_fact(scope, "Anna lives in Lisbon.", formed_at=ago(days=2))),
             AddFact(fact=make_fact(scope, "Anna has two cats.", formed_at=ago(days=1))),
@@ -95,7 +95,7 @@ def change(folder: Path, name: str, old: str, new: str) -> None:
 
 
 def facts(store: Store, scope: Scope) -> list[str]:
-    return sorted(fact.content for fact in store.facts(FactFilter(scopes=(scope,))))
+    return sorted(fact.content for fact in store.memory.facts(FactFilter(scopes=(scope,))))
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -148,10 +148,10 @@ def test_edits_in_a_folder_are_audited_edits_of_one_run(
         "Anna lives in Lisbon.",
         "Anna plays chess,\nand wins.",
     ]
-    assert [one.content for one in sqlite_store.pending(scope)] == ["She is very brief."]
-    text = sqlite_store.consolidations([scope])[scope]
+    assert [one.content for one in sqlite_store.memory.pending(scope)] == ["She is very brief."]
+    text = sqlite_store.memory.consolidations([scope])[scope]
     assert text.consolidated_content.startswith("Anna farms.\n\n## Facts")
-    assert sum(entry.actor.run_id == RUN for entry in sqlite_store.audit()) == 4
+    assert sum(entry.actor.run_id == RUN for entry in sqlite_store.log.audit()) == 4
     again, _ = take(sqlite_store, folder)
     assert again.edits == ()
 
@@ -165,7 +165,7 @@ def test_a_line_taken_away_is_deleted_only_if_that_is_said(
     kept = [line for line in listed.read_text().splitlines() if "Lisbon" not in line]
     listed.write_text("\n".join([*kept, "- Anna lives in Porto."]) + "\n")
     newer = make_fact(scope, "Made since.", formed_at=NOW)
-    sqlite_store.apply(change_set(AddFact(fact=newer)))
+    sqlite_store.changes.apply(change_set(AddFact(fact=newer)))
     plan = plan_edits(folder, sqlite_store, delete=False)
     assert ([edit.action for edit in plan.edits], plan.missing) == (["add"], 1)
     plan, report = take(sqlite_store, folder, delete=True)
@@ -194,8 +194,10 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     """Known failure 15: the slower of two writers erases what the other wrote."""
     folder = export(sqlite_store, tmp_path / "notes")
     stale = export(sqlite_store, tmp_path / "stale")
-    (fact,) = [f for f in sqlite_store.facts(FactFilter(scopes=(scope,))) if "cats" in f.content]
-    sqlite_store.apply(
+    (fact,) = [
+        f for f in sqlite_store.memory.facts(FactFilter(scopes=(scope,))) if "cats" in f.content
+    ]
+    sqlite_store.changes.apply(
         change_set(
             ReviseFact(
                 scope=scope, fact_id=fact.id, expected_version=1, content="No cats.", at=NOW
@@ -236,17 +238,17 @@ def test_texts_that_change_places_are_not_lost(
 ) -> None:
     """Known failure 51: one edit takes away what another brings."""
     eve = make_agent("eve")
-    sqlite_store.add_agent(eve)
+    sqlite_store.host.add_agent(eve)
     scope = Scope.agent(eve.id)
     facts = [make_fact(scope, text, formed_at=ago(hours=1)) for text in ("One.", "Two.")]
-    sqlite_store.apply(change_set(*(AddFact(fact=fact) for fact in facts), at=ago(hours=1)))
+    sqlite_store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts), at=ago(hours=1)))
     folder = export(sqlite_store, tmp_path / "notes")
     (listed,) = folder.rglob("facts.md")
     head = listed.read_text().partition("\n- ")[0]
     marks = [f"<!-- {fact.id} v1 -->" for fact in facts]
     listed.write_text(head + "".join(f"\n- {line.format(*marks)}" for line in lines) + "\n")
     take(sqlite_store, folder, delete=True)
-    stored = sqlite_store.facts(FactFilter(scopes=(scope,)))
+    stored = sqlite_store.memory.facts(FactFilter(scopes=(scope,)))
     assert sorted(fact.content for fact in stored) == left
 
 
@@ -268,7 +270,7 @@ def test_files_that_were_broken_or_lie_are_named(
     folder = export(sqlite_store, tmp_path / "notes")
     stranger = Scope.agent(scope.agent_id)
     other = make_fact(stranger, "Of another scope.")
-    sqlite_store.apply(change_set(AddFact(fact=other)))
+    sqlite_store.changes.apply(change_set(AddFact(fact=other)))
     (listed,) = folder.rglob("facts.md")
     with listed.open("a") as file:
         file.write(f"- Stolen. <!-- {other.id} v1 -->\n- Ghost. <!-- {'d' * 24} v1 -->\n")
@@ -315,12 +317,12 @@ def test_a_folder_is_not_overwritten_unasked_and_kept_in_step_if_asked(
     (folder / ".git").mkdir()
     with pytest.raises(ConflictError):
         export(sqlite_store, folder)
-    anna = sqlite_store.user(scope.owner)
+    anna = sqlite_store.host.user(scope.owner)
     assert anna is not None
-    for fact in list(sqlite_store.facts(FactFilter(scopes=(scope,)))):
+    for fact in list(sqlite_store.memory.facts(FactFilter(scopes=(scope,)))):
         from edenmem.models.changes import RemoveFact
 
-        sqlite_store.apply(
+        sqlite_store.changes.apply(
             change_set(RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW))
         )
     export(sqlite_store, folder, force=True)
@@ -345,15 +347,15 @@ def test_no_name_leads_out_of_the_folder_and_no_two_are_one(
         "a\\b",
     ]
     eve = make_agent("..")
-    sqlite_store.add_agent(eve)
+    sqlite_store.host.add_agent(eve)
     for name in names:
         user = make_user(name)
-        sqlite_store.add_user(user)
+        sqlite_store.host.add_user(user)
         fact = make_fact(Scope.user(eve.id, user.id), f"Of {name!r}.")
-        sqlite_store.apply(change_set(AddFact(fact=fact)))
+        sqlite_store.changes.apply(change_set(AddFact(fact=fact)))
     for group in ("..", ".", "g"):
         fact = make_fact(Scope.group(eve.id, group), "A fact.")
-        sqlite_store.apply(change_set(AddFact(fact=fact)))
+        sqlite_store.changes.apply(change_set(AddFact(fact=fact)))
     folder = export(sqlite_store, tmp_path / "deep" / "notes")
     files = sorted(folder.rglob("facts.md"))
     assert len(files) == len(names) + 3

@@ -95,20 +95,20 @@ def test_a_session_that_is_gone_may_have_left_memory(town: Town) -> None:
     add_reflection(town.store, Scope.session(town.eve.id, gone), "They spoke of quince.")
     assert subject_of(town.store, session=gone).owner == gone
     assert forget(town.store, session=gone).complete
-    assert not [p for p in town.store.passages() if "quince" in p.text]
+    assert not [p for p in town.store.walk.passages() if "quince" in p.text]
 
 
 def test_an_account_that_a_user_is_linked_to_may_be_another_users(town: Town) -> None:
     """Pat is linked to an account that is itself linked further: the two are not one person."""
     store, discord = town.store, town.zenobia_on_discord
     pat = make_user("pat", eden_user_id=discord.id)
-    assert store.add_user(pat)
+    assert store.host.add_user(pat)
     both = make_session([town.eve], [pat, discord], name="tower")
-    assert store.put_session(both)
+    assert store.host.put_session(both)
     for sender in (pat, discord):
-        store.add_messages(both.id, make_messages(both, 1, sender=sender.id))
+        store.host.add_messages(both.id, make_messages(both, 1, sender=sender.id))
     assert forget(store, user="pat").complete
-    backlog = store.backlog(both.id, town.eve.id, limit=9)
+    backlog = store.formations.backlog(both.id, town.eve.id, limit=9)
     assert [message.sender for message in backlog.messages] == [discord.id]
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_rewritten_unasked(town: Town) -> None:
     report = forget(town.store, user="zenobia")
     assert report.complete
     assert report.mentions["kept"] == 1
-    kept = town.store.fact(fact.id)
+    kept = town.store.memory.fact(fact.id)
     assert kept is not None
     assert kept.content == "Zenobia opens the gate."
 
@@ -156,12 +156,12 @@ def test_a_rewritten_text_leaves_no_copy_of_the_old_one(town: Town) -> None:
     report = forget(store, [decision], plan=plan)
 
     assert report.complete, (report.probe, report.unfinished)
-    text = store.consolidations([town.everybody])[town.everybody]
+    text = store.memory.consolidations([town.everybody])[town.everybody]
     assert (text.consolidated_content, text.version) == ("The gate is old.", 3)
-    versions = store.history("consolidation", "", scope=town.everybody)
+    versions = store.history.versions("consolidation", "", scope=town.everybody)
     assert [one.content for one in versions] == [FORGOTTEN, FORGOTTEN, "The gate is old."]
     assert [one.version for one in versions] == [1, 2, 3]
-    entries = [entry for entry in store.audit() if entry.target_id == text.id]
+    entries = [entry for entry in store.log.audit() if entry.target_id == text.id]
     assert len(entries) == 3
     assert "enobia" not in repr([(entry.before, entry.after) for entry in entries])
 
@@ -173,8 +173,8 @@ def test_a_fact_of_which_nothing_is_left_is_removed(town: Town) -> None:
     assert decision.treatment == "remove"
     report = forget(town.store, [decision], plan=plan)
     assert report.complete
-    assert town.store.fact(fact.id) is None
-    assert not [p for p in town.store.passages() if "enobia" in p.text]
+    assert town.store.memory.fact(fact.id) is None
+    assert not [p for p in town.store.walk.passages() if "enobia" in p.text]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_text_that_was_changed_meanwhile_is_not_overwritten(town: Town) -> Non
     report = forget(store, [decision], plan=plan)
     assert not report.complete
     assert "version 2" in report.unfinished[0]
-    text = store.consolidations([town.everybody])[town.everybody]
+    text = store.memory.consolidations([town.everybody])[town.everybody]
     assert text.consolidated_content == "Zenobia is at the new gate."
 
 
@@ -226,7 +226,7 @@ def test_what_absorbed_something_derived_is_offered(town: Town) -> None:
     decision = _draft(town, plan, {"text": "The gate is old."})
     report = forget(store, [decision], plan=plan)
     assert report.complete
-    assert not [p for p in store.passages() if "quince" in p.text.casefold()]
+    assert not [p for p in store.walk.passages() if "quince" in p.text.casefold()]
 
 
 def test_rewriting_without_a_model_says_what_else_can_be_done(town: Town) -> None:
@@ -285,7 +285,7 @@ def test_a_continued_run_tells_what_was_removed_before(town: Town) -> None:
     plan = plan_of(town.store, user="zenobia")
     asyncio.run(_begun(town, plan))
     assert plan_of(town.store, user="zenobia").begun_at == NOW
-    town.store.erase(plan.traces, plan.derived, at=NOW)
+    town.store.erasure.erase(plan.traces, plan.derived, at=NOW)
     report = forget(town.store, user="zenobia")
     assert report.removed["facts"] == plan.counts["facts"] == 2
 

@@ -42,7 +42,7 @@ async def _forget(town: Town) -> None:
 
 
 def _texts(store: Store) -> str:
-    return "\n".join(passage.text for passage in store.passages())
+    return "\n".join(passage.text for passage in store.walk.passages())
 
 
 _KINDS = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)

@@ -74,8 +74,8 @@ class _World:
             case "propagated":
                 self._propagate(name)
             case "text":
-                text = self.store.consolidations([scope]).get(scope)
-                waiting = [one.id for one in self.store.pending(scope)]
+                text = self.store.memory.consolidations([scope]).get(scope)
+                waiting = [one.id for one in self.store.memory.pending(scope)]
                 consolidate(
                     self.store,
                     scope,
@@ -84,13 +84,13 @@ class _World:
                     absorbed_ids=waiting,
                 )
             case "policy":
-                if not self.store.policies([scope]):
+                if not self.store.memory.policies([scope]):
                     set_policy(self.store, scope, memory_instructions=self._text(hers))
             case "context":
                 session = self.town.own if hers else self.town.lone
                 xml = self._text(hers)
                 cached = CachedContext(xml=xml, fingerprint="f", built_at=NOW)
-                self.store.cache_context(session.id, self.town.eve.id, cached)
+                self.store.contexts.cache_context(session.id, self.town.eve.id, cached)
 
     def _keep(self, name: str, reflection_id: str, is_hers: bool) -> None:
         self._latest[name] = reflection_id
@@ -137,5 +137,5 @@ def _forget_one(store: Store, steps: list[tuple[str, str]]) -> None:
     before = everything_but(store, plan)
     report = forget(store, plan=plan)
     assert report.complete, (report.probe, report.unfinished)
-    assert not [p for p in store.passages() if "quince" in p.text]
+    assert not [p for p in store.walk.passages() if "quince" in p.text]
     assert everything_but(store, plan) == before

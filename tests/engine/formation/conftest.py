@@ -100,7 +100,7 @@ class World:
     def add_session(self, agents: Sequence[Agent], *users: User, **fields: Any) -> Session:
         """A session of these agents."""
         session = make_session(agents, users, **fields)
-        assert self.store.put_session(session)
+        assert self.store.host.put_session(session)
         return session
 
     def say(self, *contents: str, session: Session | None = None, **fields: Any) -> list[Message]:
@@ -111,7 +111,7 @@ class World:
             make_message(session, content, created_at=self.clock.advance(minutes=1), **fields)
             for content in contents
         ]
-        assert self.store.add_messages(session.id, messages) == len(messages)
+        assert self.store.host.add_messages(session.id, messages) == len(messages)
         return messages
 
     async def form(
@@ -143,11 +143,11 @@ class World:
 
     def pending(self, scope: Scope) -> list[str]:
         """The pending reflections of a scope."""
-        return [each.content for each in self.store.pending(scope)]
+        return [each.content for each in self.store.memory.pending(scope)]
 
     def formations(self) -> list[Formation]:
         """All formations, latest first."""
-        return list(self.store.formations())
+        return list(self.store.formations.list_formations())
 
     def formation(self, status: FormationStatus) -> Formation:
         """The one formation there is, which must have this status."""

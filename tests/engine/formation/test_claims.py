@@ -109,7 +109,7 @@ async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
     later = await world.form_one()
     assert (later.outcome, later.messages) == ("applied", 1)
 
-    assert world.store.retry(formation.id, now=world.clock())
+    assert world.store.formations.retry(formation.id, now=world.clock())
     world.llm.script("facts", facts(LISBON))
     retried = await world.form_one()
     assert (retried.outcome, retried.formation_id) == ("applied", formation.id)
@@ -345,7 +345,7 @@ async def test_a_crash_between_record_and_apply_is_mended_without_a_model(world:
 async def test_a_dead_workers_claim_is_taken_over_when_its_lease_has_run_out(world: World) -> None:
     messages = world.say("I live in Lisbon.")
     dead = make_formation(world.cast.session, messages, worker="dead", now=world.clock())
-    assert world.store.claim(dead)
+    assert world.store.formations.claim(dead)
     world.llm.script("facts", facts(LISBON))
     assert (await world.form_one()).outcome == "taken"
     assert not await world.former().due(world.cast.session, world.cast.eve)
@@ -384,7 +384,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(world: World) -> None
         """While the model thinks, the lease runs out and another worker takes the claim."""
         [formation] = world.formations()
         now = world.clock.advance(hours=1)
-        taken = world.store.reclaim(
+        taken = world.store.formations.reclaim(
             formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
         )
         assert taken is not None
@@ -403,7 +403,7 @@ async def test_a_worker_that_lost_its_lease_stops_asking(world: World) -> None:
     async def overtaken(request: Any) -> None:
         [formation] = world.formations()
         now = world.clock.advance(hours=1)
-        assert world.store.reclaim(
+        assert world.store.formations.reclaim(
             formation.id, worker="worker-2", now=now, lease_until=now.replace(hour=23)
         )
         await asyncio.Event().wait()

@@ -24,8 +24,10 @@ WALK = "The Lantern Walk is on 12 December 2026."
 def state(world: World) -> dict[str, Any]:
     """All that a dry run must leave as it is."""
     return {
-        "counts": world.store.info().counts,
-        "backlog": world.store.backlog(world.cast.session.id, world.cast.eve.id, limit=999).total,
+        "counts": world.store.database.info().counts,
+        "backlog": world.store.formations.backlog(
+            world.cast.session.id, world.cast.eve.id, limit=999
+        ).total,
     }
 
 
@@ -35,7 +37,7 @@ def state(world: World) -> dict[str, Any]:
 async def test_facts_and_reflections_come_into_memory_with_their_sources(world: World) -> None:
     messages = world.say("I am Anna Duarte, I live in Lisbon.", "The walk is on 12 December.")
     trigger = make_message(world.cast.session, "Wake up.", trigger=True)
-    world.store.add_messages(world.cast.session.id, [trigger])
+    world.store.host.add_messages(world.cast.session.id, [trigger])
     world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
     world.llm.script(
         "reflections",
@@ -140,7 +142,7 @@ async def test_each_agent_of_a_session_forms_its_own_memory(world: World) -> Non
         assert report.facts_added == 1
         assert world.contents(Scope.user(agent.id, world.cast.anna.id)) == [LISBON]
     own = make_message(session, "I am here.", role="assistant", sender=vela.id)
-    world.store.add_messages(session.id, [own])
+    world.store.host.add_messages(session.id, [own])
     for agent, name in ((world.cast.eve, "vela (another agent)"), (vela, "vela (this agent)")):
         await world.form_one(session=session, agent=agent)
         assert name in world.llm.requests_for("facts")[-1].user
@@ -260,13 +262,13 @@ async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: 
     report = await world.form_one(session=session)
     assert report.outcome == "incognito"
     assert world.llm.requests == []
-    assert world.store.backlog(session.id, world.cast.eve.id, limit=9).total == 1
+    assert world.store.formations.backlog(session.id, world.cast.eve.id, limit=9).total == 1
     assert not await world.former().due(session, world.cast.eve)
 
 
 async def test_better_models_go_with_the_owners_tier_and_the_scopes_policy(world: World) -> None:
     rich = make_user("rich", subscription_tier=1)
-    assert world.store.add_user(rich)
+    assert world.store.host.add_user(rich)
     vela = world.cast.add_agent("vela", owner=rich.id)
     session = world.add_session([vela], world.cast.anna)
     llm = LLMSettings(fast_model="fast", slow_model="slow", premium_model="premium")
@@ -392,7 +394,7 @@ async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) 
         "Tile 2 is green.",
         "Tile 3 is green.",
     ]
-    assert [entry.reason for entry in world.store.audit()].count("retention") == 2
+    assert [entry.reason for entry in world.store.log.audit()].count("retention") == 2
 
 
 @pytest.mark.parametrize("switch", ["pause", "toggle"])
@@ -503,7 +505,7 @@ async def test_a_fact_may_be_merged_into_an_old_one(world: World) -> None:
     [only] = world.facts(world.cast.anna_scope)
     assert (only.id, only.content, only.version) == (old.id, merged, 2)
     assert only.embedding == world.embedder.vector(merged)
-    versions = [entry.content for entry in world.store.history("fact", old.id)]
+    versions = [entry.content for entry in world.store.history.versions("fact", old.id)]
     assert versions == [LISBON, merged]
     assert len(world.embedder.calls) == 2
 
@@ -580,7 +582,7 @@ async def test_what_is_told_again_in_confidence_is_private_from_now_on(world: Wo
     world.llm.script("facts", facts(fact(LISBON, private=True)))
     world.say("Keep it to yourself: I live in Lisbon.")
     await world.form_one()
-    kept = world.store.fact(old.id)
+    kept = world.store.memory.fact(old.id)
     assert kept is not None
     assert kept.private
 
@@ -615,7 +617,7 @@ async def test_privacy_is_kept_with_a_reflection(world: World) -> None:
     world.llm.script("reflections", answer)
     world.say("Between us: I am ill.")
     await world.form_one()
-    [pending] = world.store.pending(world.cast.anna_scope)
+    [pending] = world.store.memory.pending(world.cast.anna_scope)
     assert pending.private
     assert pending.scope is ScopeKind.USER
 
@@ -661,7 +663,7 @@ async def test_a_message_that_comes_late_is_formed_with_the_next_ones(world: Wor
     world.say("First.", "Third.")
     await world.form_one()
     late: Message = make_message(world.cast.session, "Second.", sender=world.cast.anna.id)
-    world.store.add_messages(world.cast.session.id, [late])
+    world.store.host.add_messages(world.cast.session.id, [late])
     report = await world.form_one()
     assert report.messages == 1
     assert "Second." in world.llm.requests_for("facts")[-1].user
@@ -676,5 +678,5 @@ async def test_an_adversarial_model_changes_nothing_that_was_there(world: World)
     evil.script("facts", facts("Anna Duarte lives in Porto."))
     world.say("I live in Porto.")
     report = await world.form_one(llm=evil)
-    assert world.store.fact(old.id, with_vector=True) == old
+    assert world.store.memory.fact(old.id, with_vector=True) == old
     assert report.facts_added == 1

@@ -41,13 +41,13 @@ def forming(open_store: Callable[[str], MongoStore]) -> World:
 
 
 def without_vectors(store: MongoStore, atlas: AtlasServer) -> None:
-    store.drop_index(VECTOR_INDEX)
+    store.indexes.drop_index(VECTOR_INDEX)
 
 
 def building(store: MongoStore, atlas: AtlasServer) -> None:
     without_vectors(store, atlas)
     atlas.build_steps = 1000
-    store.create_index(VECTOR_INDEX, IndexWish(dimensions=32, analyzer="lucene.english"))
+    store.indexes.create_index(VECTOR_INDEX, IndexWish(dimensions=32, analyzer="lucene.english"))
 
 
 def narrow(store: MongoStore, atlas: AtlasServer) -> None:
@@ -96,10 +96,14 @@ async def test_no_model_is_asked_and_no_try_is_counted(
 
     atlas.reset()
     if spoil is without_vectors:
-        store.create_index(VECTOR_INDEX, IndexWish(dimensions=32, analyzer="lucene.english"))
+        store.indexes.create_index(
+            VECTOR_INDEX, IndexWish(dimensions=32, analyzer="lucene.english")
+        )
     if spoil is narrow:
-        store.replace_index(FACT_KEY.name)
+        store.indexes.replace_index(FACT_KEY.name)
     else:
-        while not all(s.queryable for s in store.indexes(IndexWish(analyzer="lucene.english"))):
+        while not all(
+            s.queryable for s in store.indexes.list_indexes(IndexWish(analyzer="lucene.english"))
+        ):
             pass
     assert (await world.form_one()).outcome == "applied"

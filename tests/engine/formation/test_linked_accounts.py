@@ -49,9 +49,9 @@ async def test_a_twin_under_another_account_is_a_duplicate_with_both_sources(
     assert on_discord.contents(on_discord.cast.discord_scope) == []
     [kept] = on_discord.facts(on_discord.cast.anna_scope)
     assert (kept.id, kept.version, kept.embedding) == (old.id, 2, old.embedding)
-    [message] = on_discord.store.messages(on_discord.cast.session.id)
+    [message] = on_discord.store.host.messages(on_discord.cast.session.id)
     assert kept.source_message_ids == ("a" * 24, message.id)
-    (entry,) = [e for e in on_discord.store.audit() if e.action == "revise_fact"]
+    (entry,) = [e for e in on_discord.store.log.audit() if e.action == "revise_fact"]
     Undoer(on_discord.store, actor=make_actor(command="undo")).undo(entry.id)
     [back] = on_discord.facts(on_discord.cast.anna_scope)
     assert (back.source_message_ids, back.embedding) == (("a" * 24,), old.embedding)
@@ -114,7 +114,7 @@ async def test_what_other_accounts_say_is_known_already(on_discord: World) -> No
     prompt = on_discord.llm.requests_for("consolidate")[0].user
     assert "Plays the cello." in prompt.split("## What other texts about the same user say")[1]
     assert on_discord.pending(cast.anna_scope) == ["Anna likes teal."]
-    texts = store.consolidations(cast.anna_scopes)
+    texts = store.memory.consolidations(cast.anna_scopes)
     assert [texts[scope].consolidated_content for scope in cast.anna_scopes] == [
         "Plays the cello.",
         "Is early.",

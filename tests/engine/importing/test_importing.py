@@ -33,9 +33,9 @@ BEN = make_user("ben")
 @pytest.fixture
 def store(sqlite_store: Store) -> Store:
     for agent in (AGENT, OTHER):
-        sqlite_store.add_agent(agent)
+        sqlite_store.host.add_agent(agent)
     for user in (ANNA, BEN):
-        sqlite_store.add_user(user)
+        sqlite_store.host.add_user(user)
     return sqlite_store
 
 
@@ -57,13 +57,13 @@ def nested(levels: int) -> Any:
 
 
 def session(store: Store, name: str = "lunch") -> Session:
-    found = store.session(derived_id("session", name))
+    found = store.host.session(derived_id("session", name))
     assert found is not None
     return found
 
 
 def messages(store: Store, name: str = "lunch") -> list[Message]:
-    return list(store.messages(derived_id("session", name)))
+    return list(store.host.messages(derived_id("session", name)))
 
 
 class TestWhatIsStored:
@@ -124,7 +124,7 @@ class TestWhatIsStored:
         id = "a1" * 12
         data = line(message(), session=id, agent=None, agents=["abraham", AGENT.id])
         import_sessions(store, [data])
-        stored = store.session(id)
+        stored = store.host.session(id)
         assert stored is not None
         assert stored.agents == (OTHER.id, AGENT.id)
         assert stored.name is None
@@ -355,7 +355,7 @@ class TestBadLines:
         assert expected in caught.value.message
         assert caught.value.line == 3
         assert "--skip-bad" in (caught.value.hint or "")
-        assert not list(store.sessions())
+        assert not list(store.host.sessions())
 
     def test_good_lines_are_imported_if_bad_ones_may_be_skipped(self, store: Store) -> None:
         data = [b"{", GOOD, line(message(role="robot")), line(message(), session="two")]
@@ -422,7 +422,7 @@ class TestUnknownNames:
         assert "edenmem agent add nova" in hint
         assert "edenmem user add 'Zoe B'" in hint
         assert "--add-missing" in hint
-        assert not list(store.sessions())
+        assert not list(store.host.sessions())
 
     def test_are_added_if_asked_for(self, store: Store) -> None:
         id = "b2" * 12
@@ -431,7 +431,7 @@ class TestUnknownNames:
         assert report.agents_added == ("nova",)
         assert report.users_added == ("zoe", id)
         stored = session(store)
-        zoe = store.user(stored.users[0])
+        zoe = store.host.user(stored.users[0])
         assert zoe is not None
         assert zoe.username == "zoe"
         assert stored.users[1] == id
@@ -464,9 +464,9 @@ class TestDryRun:
         assert (report.sessions, report.new_sessions) == (2, 1)
         assert (report.messages, report.new_messages) == (3, 2)
         assert report.agents_added == ("nova",)
-        assert len(list(store.sessions())) == 1
+        assert len(list(store.host.sessions())) == 1
         assert len(messages(store)) == 1
-        assert not [agent for agent in store.agents() if agent.username == "nova"]
+        assert not [agent for agent in store.host.agents() if agent.username == "nova"]
 
 
 class TestReading:
@@ -526,7 +526,7 @@ def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
         actor=make_actor("session import", run_id=derived_id("run")),
     )
     assert (report.agents_added, report.users_added) == (("nora",), ("zoe",))
-    entries = list(store.audit(run_id=derived_id("run")))
+    entries = list(store.log.audit(run_id=derived_id("run")))
     assert {entry.action for entry in entries} == {"add_agent", "add_user"}
     assert {entry.actor.command for entry in entries} == {"session import"}
 
@@ -535,10 +535,10 @@ def test_an_owner_exists_or_is_named_by_the_lines(store: Store) -> None:
     new = [line(message(), agent="mira", users=["lena"])]
     with pytest.raises(NotFoundError, match="no user 'nobody'"):
         import_sessions(store, new, add_missing=True, owner="nobody")
-    assert {user.username for user in store.users()} == {"anna", "ben"}
+    assert {user.username for user in store.host.users()} == {"anna", "ben"}
     named = import_sessions(store, new, add_missing=True, owner="lena")
     assert (named.users_added, named.owners_kept) == (("lena",), 0)
-    (mira,) = (agent for agent in store.agents() if agent.username == "mira")
+    (mira,) = (agent for agent in store.host.agents() if agent.username == "mira")
     assert (mira.name, mira.owner) == ("mira", derived_id("user", "lena"))
     again = import_sessions(store, new, owner="ben")
     assert (again.new_sessions, again.owners_kept) == (0, 1)

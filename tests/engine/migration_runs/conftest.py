@@ -28,8 +28,8 @@ def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) ->
 @pytest.fixture
 def migrate(store: Store, clock: FixedClock) -> Migrate:
     """Runs a plan on the store, which knows the agent and the user."""
-    store.add_agent(make_agent("mira", id=AGENT))
-    store.add_user(make_user("anna", id=USER))
+    store.host.add_agent(make_agent("mira", id=AGENT))
+    store.host.add_user(make_user("anna", id=USER))
     return migrator(store, clock)
 
 

@@ -39,7 +39,7 @@ def test_a_plan_tells_everything_and_writes_nothing(store: Store, migrate: Migra
     live = WriteConsolidation(
         scope=USERS, expected_version=0, content="Live.", word_limit=300, at=NOW
     )
-    store.apply(change_set(live))
+    store.changes.apply(change_set(live))
     problem = V1Problem(
         collection="memory_user",
         document_id="1",
@@ -48,10 +48,10 @@ def test_a_plan_tells_everything_and_writes_nothing(store: Store, migrate: Migra
         detail="there is no memory 9",
     )
     items = [*whole_plan().listed, listed.fact(AGENTS, "Odd.", problems=(problem,))]
-    before = list(store.audit())
+    before = list(store.log.audit())
     plan = planned(store, ListedPlan(items))
-    assert list(store.audit()) == before
-    assert store.migration_runs() == []
+    assert list(store.log.audit()) == before
+    assert store.migrations.migration_runs() == []
     (row,) = plan.rows
     assert (row.facts, row.reflections, row.texts, row.policies) == (3, 6, 2, 1)
     assert (row.left_behind, row.bad, row.conflicts) == (1, 1, 1)
@@ -77,7 +77,7 @@ def test_facts_that_the_next_formation_would_let_go_of_are_said(
     store: Store, migrate: Migrate
 ) -> None:
     small = make_policy(AGENTS, fact_buffer_max=1)
-    store.apply(change_set(WritePolicy(policy=small, expected_version=0, at=NOW)))
+    store.changes.apply(change_set(WritePolicy(policy=small, expected_version=0, at=NOW)))
     plan = ListedPlan([listed.fact(AGENTS, f"fact {n}") for n in range(3)])
     assert "fact_buffer_max" in planned(store, plan).notices[0]
     assert "fact_buffer_max" in migrate(plan).notices[0]
@@ -101,7 +101,7 @@ def long_plan() -> ListedPlan:
 
 def test_a_long_text_is_kept_whole_and_said(store: Store, migrate: Migrate) -> None:
     report = migrate(long_plan())
-    assert store.consolidations([USERS])[USERS].consolidated_content == LONG
+    assert store.memory.consolidations([USERS])[USERS].consolidated_content == LONG
     assert "40 words, the limit is 10" in report.kept_whole[0]
 
 
@@ -112,9 +112,9 @@ def test_a_model_shortens_it_and_the_whole_is_in_history(
     report = migrate(long_plan(), llm=llm, condense=True)
     assert (report.condensed, report.kept_whole) == (1, ())
     assert [usage.calls for usage in report.usage] == [1]
-    text = store.consolidations([USERS])[USERS]
+    text = store.memory.consolidations([USERS])[USERS]
     assert (text.consolidated_content, text.version) == (SHORT, 6)
-    history = store.history("consolidation", "", scope=USERS)
+    history = store.history.versions("consolidation", "", scope=USERS)
     assert [(version.version, version.content) for version in history] == [(5, LONG), (6, SHORT)]
     assert report.verification is not None
     assert report.verification.complete
@@ -142,7 +142,7 @@ def test_known_failure_11_a_poor_answer_changes_nothing(
 
     llm.script("shorten", script)
     report = migrator(sqlite_store, clock)(long_plan(), llm=llm, condense=True)
-    assert sqlite_store.consolidations([USERS])[USERS].consolidated_content == LONG
+    assert sqlite_store.memory.consolidations([USERS])[USERS].consolidated_content == LONG
     assert (report.condensed, len(report.kept_whole)) == (0, 1)
 
 
@@ -156,14 +156,14 @@ def test_facts_get_their_vectors_at_the_end(store: Store, migrate: Migrate) -> N
     report = migrate(plan, embedder=embedder, embed=True)
     assert report.embedding is not None
     assert report.embedding.embedded == 2
-    assert store.vector_models() == {embedder.model: 2}
+    assert store.vectors.vector_models() == {embedder.model: 2}
 
 
 def test_without_a_model_facts_wait_for_a_backfill(store: Store, migrate: Migrate) -> None:
     report = migrate(whole_plan(), embed=True)
     assert report.embedding is None
     assert any("no embedding model" in notice for notice in report.notices)
-    assert set(store.vector_models()) == {""}
+    assert set(store.vectors.vector_models()) == {""}
 
 
 def test_progress_tells_the_truth(sqlite_store: Store, clock: Any) -> None:

@@ -31,13 +31,13 @@ AGENTS = Scope.agent(AGENT)
 def test_that_it_came_once_is_no_proof_that_it_is_there(
     sqlite_store: SqliteStore, clock: FixedClock, damage: str, lost: int
 ) -> None:
-    sqlite_store.add_agent(make_agent("mira", id=AGENT))
-    sqlite_store.add_user(make_user("anna", id=USER))
+    sqlite_store.host.add_agent(make_agent("mira", id=AGENT))
+    sqlite_store.host.add_user(make_user("anna", id=USER))
     plan = whole_plan()
     report = migrator(sqlite_store, clock)(plan)
     assert report.verification is not None
     assert report.verification.complete
-    other = sqlite3.connect(Path(sqlite_store.info().location))
+    other = sqlite3.connect(Path(sqlite_store.database.info().location))
     other.execute("PRAGMA foreign_keys = OFF")
     other.execute(damage)
     other.commit()
@@ -50,12 +50,12 @@ def test_that_it_came_once_is_no_proof_that_it_is_there(
 def test_what_somebody_removed_is_accounted_for(
     sqlite_store: SqliteStore, clock: FixedClock
 ) -> None:
-    sqlite_store.add_agent(make_agent("mira", id=AGENT))
-    sqlite_store.add_user(make_user("anna", id=USER))
+    sqlite_store.host.add_agent(make_agent("mira", id=AGENT))
+    sqlite_store.host.add_user(make_user("anna", id=USER))
     plan = whole_plan()
     report = migrator(sqlite_store, clock)(plan)
-    (fact,) = sqlite_store.facts(FactFilter(scopes=(AGENTS,)))
+    (fact,) = sqlite_store.memory.facts(FactFilter(scopes=(AGENTS,)))
     gone = RemoveFact(scope=AGENTS, fact_id=fact.id, expected_version=fact.version, at=NOW)
-    sqlite_store.apply(change_set(gone))
+    sqlite_store.changes.apply(change_set(gone))
     check = verify(sqlite_store, plan, report.run)
     assert (check.complete, check.changed) == (True, 1)

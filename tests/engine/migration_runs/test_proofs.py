@@ -39,30 +39,34 @@ class Killed(BaseException):
 
 def memory(store: Store) -> dict[str, Any]:
     """What is remembered, without what tells when and by which run."""
-    scopes = sorted(summary.scope for summary in store.scopes())
-    facts = store.facts(FactFilter(scopes=scopes)) if scopes else iter(())
+    scopes = sorted(summary.scope for summary in store.memory.scopes())
+    facts = store.memory.facts(FactFilter(scopes=scopes)) if scopes else iter(())
     return {
         "facts": sorted(
             (f.home.key, f.content, f.formed_at, f.session_id or "", f.source_message_ids)
             for f in facts
         ),
         "reflections": sorted(
-            (r.home.key, r.content, r.formed_at, r.absorbed) for r in store.reflections(scopes)
+            (r.home.key, r.content, r.formed_at, r.absorbed)
+            for r in store.memory.reflections(scopes)
         ),
-        "pending": {scope.key: [r.content for r in store.pending(scope)] for scope in scopes},
+        "pending": {
+            scope.key: [r.content for r in store.memory.pending(scope)] for scope in scopes
+        },
         "texts": {
             scope.key: (text.consolidated_content, text.version, text.updated_at)
-            for scope, text in store.consolidations(scopes).items()
+            for scope, text in store.memory.consolidations(scopes).items()
             if text.consolidated_content
         },
         "earlier": {
             scope.key: [
-                (v.version, v.content) for v in store.history("consolidation", "", scope=scope)
+                (v.version, v.content)
+                for v in store.history.versions("consolidation", "", scope=scope)
             ]
             for scope in scopes
         },
-        "policies": {s.key: p.active for s, p in store.policies(scopes).items()},
-        "toggles": {a.id: a.agent_memory_enabled for a in store.agents()},
+        "policies": {s.key: p.active for s, p in store.memory.policies(scopes).items()},
+        "toggles": {a.id: a.agent_memory_enabled for a in store.host.agents()},
     }
 
 
@@ -188,7 +192,7 @@ def test_killed_at_any_step_of_a_file_it_ends_the_same(
             assert report.verification is not None
             assert report.verification.complete
             assert memory(store) == unbroken
-            if len(store.migration_runs()) == 1 and report.run.resumed:
+            if len(store.migrations.migration_runs()) == 1 and report.run.resumed:
                 assert report.run.counts == expected
 
 

@@ -52,20 +52,22 @@ def take_back(store: Store, run_id: str, clock: FixedClock, **options: Any) -> A
 
 
 def memory(store: Store) -> dict[str, Any]:
-    scopes = [summary.scope for summary in store.scopes()]
+    scopes = [summary.scope for summary in store.memory.scopes()]
     return {
-        "facts": sorted(fact.content for fact in store.facts(FactFilter(scopes=scopes)))
+        "facts": sorted(fact.content for fact in store.memory.facts(FactFilter(scopes=scopes)))
         if scopes
         else [],
-        "reflections": sorted(r.content for r in store.reflections(scopes)),
+        "reflections": sorted(r.content for r in store.memory.reflections(scopes)),
         "texts": {
             scope.key: text.consolidated_content
-            for scope, text in store.consolidations(scopes).items()
+            for scope, text in store.memory.consolidations(scopes).items()
             if text.consolidated_content
         },
-        "pending": {scope.key: [r.content for r in store.pending(scope)] for scope in scopes},
-        "policies": [scope.key for scope in store.policies(scopes)],
-        "toggles": [agent.agent_memory_enabled for agent in store.agents()],
+        "pending": {
+            scope.key: [r.content for r in store.memory.pending(scope)] for scope in scopes
+        },
+        "policies": [scope.key for scope in store.memory.policies(scopes)],
+        "toggles": [agent.agent_memory_enabled for agent in store.host.agents()],
     }
 
 
@@ -122,15 +124,15 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
     toggles = listed.toggles(enabled=True)
     assert isinstance(toggles.target, V1Toggles)
     other = Agent(id=new_id(), username="quiet", owner=new_id())  # no switch is set
-    assert store.add_agent(other)
+    assert store.host.add_agent(other)
     target = msgspec.structs.replace(toggles.target, agent_id=other.id)
     run = migrate(ListedPlan([msgspec.structs.replace(toggles, target=target)])).run
-    switched = store.agent(other.id)
+    switched = store.host.agent(other.id)
     assert switched is not None
     assert switched.agent_memory_enabled
     clock.advance(minutes=1)
     assert take_back(store, run.id, clock).kept == ()
-    after = store.agent(other.id)
+    after = store.host.agent(other.id)
     assert after is not None
     assert (after.user_memory_enabled, after.agent_memory_enabled) == (False, False)
 
@@ -142,10 +144,10 @@ def test_a_text_of_v2_comes_back(
     live = WriteConsolidation(
         scope=USERS, expected_version=0, content="Live text.", word_limit=250, at=NOW
     )
-    store.apply(change_set(live))
+    store.changes.apply(change_set(live))
     run = migrate(whole_plan(), on_conflict=on_conflict).run
     assert take_back(store, run.id, clock).kept == ()
-    text = store.consolidations([USERS])[USERS]
+    text = store.memory.consolidations([USERS])[USERS]
     assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
 
 
@@ -153,11 +155,11 @@ def test_what_was_changed_since_is_kept_and_listed(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     run = migrate(whole_plan()).run
-    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
-    (paper,) = store.facts(FactFilter(scopes=(LORE,)))
-    first, second, *_ = store.pending(USERS)
+    (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
+    (paper,) = store.memory.facts(FactFilter(scopes=(LORE,)))
+    first, second, *_ = store.memory.pending(USERS)
     live = make_reflection(USERS, "live thought")
-    store.apply(
+    store.changes.apply(
         change_set(
             ReviseFact(
                 scope=AGENTS,
@@ -202,8 +204,8 @@ def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock)
     run = migrator(sqlite_store, clock)(plan).run
     report = take_back(sqlite_store, run.id, clock)
     assert report.kept == ()
-    assert list(sqlite_store.agents()) == []
-    assert list(sqlite_store.users()) == []
+    assert list(sqlite_store.host.agents()) == []
+    assert list(sqlite_store.host.users()) == []
 
 
 def test_a_run_that_is_not_there_and_one_at_work(
@@ -213,7 +215,7 @@ def test_a_run_that_is_not_there_and_one_at_work(
         take_back(store, new_id(), clock)
     run = migrate(whole_plan()).run
     later = clock.now.replace(year=2030)
-    store.take_migration_lease("somebody", now=clock.now, until=later)
+    store.migrations.take_migration_lease("somebody", now=clock.now, until=later)
     with pytest.raises(ConflictError, match="somebody"):
         take_back(store, run.id, clock)
 
@@ -239,7 +241,7 @@ def test_a_rollback_that_was_killed_between_pages_goes_on(
             patch.setattr(type(store), "apply", dying)
             with pytest.raises(Killed):
                 take_back(store, run.id, clock)
-        cut_off = store.migration_run(run.id)
+        cut_off = store.migrations.migration_run(run.id)
         assert cut_off is not None
         assert cut_off.state is RunState.PARTLY
         clock.advance(minutes=5)
@@ -254,14 +256,16 @@ def test_a_shard_stays_while_there_is_memory_in_it(
     """A shard is there by its settings: without them nobody would find what was added to it."""
     report = migrate(whole_plan())
     live = make_fact(LORE, "The whale sings.")
-    store.apply(change_set(AddFact(fact=live)))
+    store.changes.apply(change_set(AddFact(fact=live)))
     looked = take_back(store, report.run.id, clock, dry_run=True)
     done = take_back(store, report.run.id, clock)
     assert [kept.target_type for kept in done.kept] == ["policy"]
     assert "the shard has memory" in done.kept[0].reason
     assert (looked.removed, looked.kept) == (done.removed, done.kept)
-    assert set(store.policies([LORE])) == {LORE}
-    assert [fact.content for fact in store.facts(FactFilter(scopes=(LORE,)))] == [live.content]
+    assert set(store.memory.policies([LORE])) == {LORE}
+    assert [fact.content for fact in store.memory.facts(FactFilter(scopes=(LORE,)))] == [
+        live.content
+    ]
 
 
 def test_what_was_taken_back_is_not_counted_again(
@@ -280,11 +284,13 @@ def test_another_run_taken_back_brings_nothing_twice(
 ) -> None:
     """What one run moved stays moved, whatever became of a later run over more of v1."""
     own = Scope.user(AGENT, USER)
-    store.apply(change_set(text_change(own, "Live.", 0)))
+    store.changes.apply(change_set(text_change(own, "Live.", 0)))
     plan = whole_plan()
     migrate(plan, v1=V1Options(agents=(AGENT,)), on_conflict="append")
-    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
-    store.apply(change_set(RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW)))
+    (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
+    store.changes.apply(
+        change_set(RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW))
+    )
     before = memory(store)
     second = migrate(plan, on_conflict="append")
     take_back(store, second.run.id, clock)
@@ -298,12 +304,12 @@ def test_an_appended_text_that_was_worked_on_is_not_appended_again(
 ) -> None:
     plan = whole_plan()
     first = migrate(plan)
-    text = store.consolidations([AGENTS])[AGENTS]
+    text = store.memory.consolidations([AGENTS])[AGENTS]
     edited = f"{text.consolidated_content}\n\nEdited."
-    store.apply(change_set(text_change(AGENTS, edited, text.version)))
+    store.changes.apply(change_set(text_change(AGENTS, edited, text.version)))
     take_back(store, first.run.id, clock)
     migrate(plan, on_conflict="append")
-    assert store.consolidations([AGENTS])[AGENTS].consolidated_content == edited
+    assert store.memory.consolidations([AGENTS])[AGENTS].consolidated_content == edited
 
 
 # -- one way back --------------------------------------------------------------------------------
@@ -315,32 +321,34 @@ def undo_all(store: Store, run_id: str, clock: FixedClock, **options: Any) -> li
 
 
 def run_of(store: Store, run_id: str) -> MigrationRun:
-    found = store.migration_run(run_id)
+    found = store.migrations.migration_run(run_id)
     assert found is not None
     return found
 
 
 def remains(store: Store) -> dict[str, Any]:
     """All that is left in a store, but for who did it and by which command."""
-    scopes = [summary.scope for summary in store.scopes()]
+    scopes = [summary.scope for summary in store.memory.scopes()]
     return {
         **memory(store),
         "history": [
             (each.version, each.content, each.action, each.at, each.absorbed_ids)
             for scope in scopes
-            for each in store.history("consolidation", "", scope=scope)
+            for each in store.history.versions("consolidation", "", scope=scope)
         ],
         "log": {
             each.id: (each.action, each.target_id, each.undoes, each.before, each.after)
-            for each in store.audit()
+            for each in store.log.audit()
         },
-        "ledger": [(run.id, run.state, len(run.undo_runs)) for run in store.migration_runs()],
+        "ledger": [
+            (run.id, run.state, len(run.undo_runs)) for run in store.migrations.migration_runs()
+        ],
     }
 
 
 def live_on(store: Store) -> None:
     """Somebody edits a fact of the migration, and adds to a shard of it."""
-    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
     change = ReviseFact(
         scope=AGENTS,
         fact_id=known.id,
@@ -350,7 +358,7 @@ def live_on(store: Store) -> None:
         id="f" * 24,
     )
     added = AddFact(fact=make_fact(LORE, "The whale sings.", id="e" * 24), id="d" * 24)
-    store.apply(change_set(change, added, at=NOW + timedelta(seconds=1)))
+    store.changes.apply(change_set(change, added, at=NOW + timedelta(seconds=1)))
 
 
 @pytest.mark.slow
@@ -364,7 +372,7 @@ def test_undo_and_rollback_of_a_run_are_one(
             clock, store = FixedClock(), open_store(kind)
             ids = (f"{number:024x}" for number in itertools.count(1))
             monkeypatch.setattr("edenmem.engine.migration.run.new_id", lambda ids=ids: next(ids))
-            store.add_agent(make_agent("mira", id=AGENT, owner=USER, created_at=NOW))
+            store.host.add_agent(make_agent("mira", id=AGENT, owner=USER, created_at=NOW))
             run_id = migrator(store, clock)(whole_plan()).run.id
             live_on(store)
             clock.advance(minutes=1)
@@ -426,7 +434,7 @@ def test_what_a_partly_rolled_back_run_left_is_not_migrated_again(
     first = migrate(whole_plan())
     arrived = memory(store)
     live_on(store)
-    edited = sorted(f.content for f in store.facts(FactFilter(scopes=(AGENTS, LORE))))
+    edited = sorted(f.content for f in store.memory.facts(FactFilter(scopes=(AGENTS, LORE))))
     clock.advance(minutes=1)
     assert take_back(store, first.run.id, clock).kept_total == 2
     assert run_of(store, first.run.id).state is RunState.PARTLY

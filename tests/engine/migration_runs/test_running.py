@@ -51,15 +51,15 @@ COUNTS = {"migrated": 10, "merged": 2, "left_behind": 1, "bad": 1}
 
 def snapshot(store: Store) -> dict[str, Any]:
     """All memory, the log included."""
-    scopes = [summary.scope for summary in store.scopes()]
+    scopes = [summary.scope for summary in store.memory.scopes()]
     return {
-        "facts": sorted(store.facts(FactFilter(scopes=scopes)), key=lambda fact: fact.id),
-        "reflections": list(store.reflections(scopes)),
-        "texts": store.consolidations(scopes),
-        "policies": store.policies(scopes),
-        "audit": list(store.audit()),
-        "history": [store.history("consolidation", "", scope=scope) for scope in scopes],
-        "agents": list(store.agents()),
+        "facts": sorted(store.memory.facts(FactFilter(scopes=scopes)), key=lambda fact: fact.id),
+        "reflections": list(store.memory.reflections(scopes)),
+        "texts": store.memory.consolidations(scopes),
+        "policies": store.memory.policies(scopes),
+        "audit": list(store.log.audit()),
+        "history": [store.history.versions("consolidation", "", scope=scope) for scope in scopes],
+        "agents": list(store.host.agents()),
     }
 
 
@@ -77,23 +77,23 @@ def test_everything_arrives_with_its_times_numbers_and_order(
     assert (run.state, run.counts, run.done, run.total) == (RunState.DONE, COUNTS, 14, 14)
     assert report.verification is not None
     assert report.verification.complete
-    text = store.consolidations([USERS])[USERS]
+    text = store.memory.consolidations([USERS])[USERS]
     assert (text.consolidated_content, text.version) == ("Anna paints.", 7)
     assert text.updated_at == ago(days=90)
-    history = store.history("consolidation", "", scope=USERS)
+    history = store.history.versions("consolidation", "", scope=USERS)
     assert [(v.version, v.content, v.action) for v in history] == [
         (3, "Old.", "migrate"),
         (7, "Anna paints.", "migrate"),
     ]
-    assert [r.content for r in store.pending(USERS)] == [f"thought {n}" for n in range(5)]
-    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    assert [r.content for r in store.memory.pending(USERS)] == [f"thought {n}" for n in range(5)]
+    (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
     assert (known.content, known.formed_at) == ("The harbour closes at nine.", ago(days=200))
-    assert store.pending(AGENTS) == []
-    assert not store.policies([LORE])[LORE].active
-    agent = store.agent(AGENT)
+    assert store.memory.pending(AGENTS) == []
+    assert not store.memory.policies([LORE])[LORE].active
+    agent = store.host.agent(AGENT)
     assert agent is not None
     assert not agent.agent_memory_enabled
-    entry = store.audit_entry(store.history("fact", known.id)[0].change_id or "")
+    entry = store.log.audit_entry(store.history.versions("fact", known.id)[0].change_id or "")
     assert entry is not None
     assert entry.actor.run_id == run.id
     assert entry.reason.startswith("from memory_sessions/")
@@ -106,11 +106,11 @@ def test_run_again_changes_nothing_also_where_people_changed_something(
     """Known failure 44: "already migrated" was judged by what live traffic also creates."""
     plan = whole_plan()
     migrate(plan)
-    (known,) = store.facts(FactFilter(scopes=(AGENTS,)))
+    (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
     from edenmem.models.changes import RemoveFact
 
     gone = RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW)
-    store.apply(change_set(gone, write(USERS, "Anna paints boats.", 7)))
+    store.changes.apply(change_set(gone, write(USERS, "Anna paints boats.", 7)))
     before = snapshot(store)
     report = migrate(plan)
     assert snapshot(store) == before
@@ -122,7 +122,7 @@ def test_run_again_changes_nothing_also_where_people_changed_something(
 
 def test_live_traffic_is_respected(store: Store, migrate: Migrate) -> None:
     """Known failure 44: a buffer that a conversation began is no text that was migrated."""
-    store.apply(
+    store.changes.apply(
         change_set(
             AddReflection(reflection=make_reflection(USERS, "live thought"), word_limit=300),
             AddFact(fact=make_fact(AGENTS, "The harbour closes at nine.")),
@@ -130,12 +130,12 @@ def test_live_traffic_is_respected(store: Store, migrate: Migrate) -> None:
         )
     )
     report = migrate(whole_plan())
-    assert store.consolidations([USERS])[USERS].consolidated_content == "Anna paints."
-    assert {r.content for r in store.pending(USERS)} == {
+    assert store.memory.consolidations([USERS])[USERS].consolidated_content == "Anna paints."
+    assert {r.content for r in store.memory.pending(USERS)} == {
         "live thought",
         *(f"thought {n}" for n in range(5)),
     }
-    assert store.policies([LORE])[LORE].active
+    assert store.memory.policies([LORE])[LORE].active
     assert report.run.counts["kept"] == 1  # the policy
     assert report.run.counts["already"] == 1  # the fact
     assert report.verification is not None
@@ -153,11 +153,11 @@ def test_live_traffic_is_respected(store: Store, migrate: Migrate) -> None:
 def test_a_text_of_v2_is_never_lost(
     store: Store, migrate: Migrate, on_conflict: str, content: str, versions: list[int]
 ) -> None:
-    store.apply(change_set(write(USERS, "Live text.")))
+    store.changes.apply(change_set(write(USERS, "Live text.")))
     report = migrate(whole_plan(), on_conflict=on_conflict)
-    text = store.consolidations([USERS])[USERS]
+    text = store.memory.consolidations([USERS])[USERS]
     assert text.consolidated_content == content
-    history = store.history("consolidation", "", scope=USERS)
+    history = store.history.versions("consolidation", "", scope=USERS)
     assert [version.version for version in history] == versions
     assert history[0].content == "Live text."
     assert report.run.counts.get("kept", 0) == (on_conflict == "keep")
@@ -198,13 +198,13 @@ def test_killed_anywhere_it_goes_on_and_counts_right(
         deaths += 1
         clock.advance(minutes=5)
     report = migrate(plan)
-    assert len(store.migration_runs()) == 1
+    assert len(store.migrations.migration_runs()) == 1
     assert report.run.counts == COUNTS
     assert report.run.resumed == deaths
     assert report.verification is not None
     assert report.verification.complete
-    assert [r.content for r in store.pending(USERS)] == [f"thought {n}" for n in range(5)]
-    assert len(store.history("consolidation", "", scope=USERS)) == 2
+    assert [r.content for r in store.memory.pending(USERS)] == [f"thought {n}" for n in range(5)]
+    assert len(store.history.versions("consolidation", "", scope=USERS)) == 2
 
 
 def test_an_outage_is_noted_and_the_next_run_goes_on(
@@ -222,7 +222,7 @@ def test_an_outage_is_noted_and_the_next_run_goes_on(
         patch.setattr(type(store), "apply", failing)
         with pytest.raises(StoreError):
             migrate(whole_plan())
-    (run,) = store.migration_runs()
+    (run,) = store.migrations.migration_runs()
     assert (run.state, run.error, run.done) == (RunState.FAILED, "the server is away", 4)
     report = migrate(whole_plan())
     assert (report.run.id, report.run.counts, report.run.error) == (run.id, COUNTS, "")
@@ -230,11 +230,11 @@ def test_an_outage_is_noted_and_the_next_run_goes_on(
 
 def test_only_one_is_at_work_at_a_time(store: Store, migrate: Migrate, clock: FixedClock) -> None:
     until = clock.advance(seconds=0)
-    store.take_migration_lease("somebody", now=until, until=clock.advance(seconds=30))
+    store.migrations.take_migration_lease("somebody", now=until, until=clock.advance(seconds=30))
     clock.advance(seconds=-10)
     with pytest.raises(ConflictError, match="somebody"):
         migrate(whole_plan())
-    assert store.migration_runs() == []
+    assert store.migrations.migration_runs() == []
     clock.advance(seconds=20)
     assert migrate(whole_plan()).run.state is RunState.DONE
 
@@ -246,7 +246,7 @@ def test_known_failure_45_what_fails_is_counted_as_failed_and_stops_nothing(
     foreign = make_fact(Scope.agent("d" * 24), "Somebody else's.")
     plan = whole_plan()
     taken = listed.fact(AGENTS, "Taken.")
-    store.apply(change_set(AddFact(fact=_with_id(foreign, taken))))
+    store.changes.apply(change_set(AddFact(fact=_with_id(foreign, taken))))
     report = migrate(ListedPlan([*plan.listed, taken]))
     assert report.run.counts == {**COUNTS, "failed": 1}
     assert "id" in report.run.problems[0].reason
@@ -271,8 +271,8 @@ def test_an_embedded_store_is_told_who_the_people_are(
     ]
     plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
     report = migrator(sqlite_store, clock)(plan)
-    assert [agent.username for agent in sqlite_store.agents()] == ["mira"]
-    assert [user.username for user in sqlite_store.users()] == ["anna"]
+    assert [agent.username for agent in sqlite_store.host.agents()] == ["mira"]
+    assert [user.username for user in sqlite_store.host.users()] == ["anna"]
     assert report.notices == ()
     assert report.run.counts == COUNTS
 
@@ -280,7 +280,7 @@ def test_an_embedded_store_is_told_who_the_people_are(
 def test_an_agent_whose_name_another_has_is_told_before_and_after(
     sqlite_store: Store, clock: FixedClock
 ) -> None:
-    sqlite_store.add_agent(make_agent("mira", id="e" * 24))
+    sqlite_store.host.add_agent(make_agent("mira", id="e" * 24))
     plan = ListedPlan(
         whole_plan().listed,
         people=[V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)],
@@ -296,7 +296,7 @@ def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedC
     report = migrator(store, clock)(whole_plan())
     assert report.run.counts["kept"] == 1  # its toggle
     assert "agent add" in report.notices[0]
-    assert store.consolidations([USERS])[USERS].version == 7
+    assert store.memory.consolidations([USERS])[USERS].version == 7
     assert report.verification is not None
     assert report.verification.complete
 
@@ -322,13 +322,13 @@ def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
 ) -> None:
     """Known failure 49: erasing a user left copies, and what reads copies brings them back."""
     forgotten = Subject(kind="user", owner=USER)
-    store.begin_forgetting(Forgetting(id=forgotten.id, kind="user", begun_at=NOW))
+    store.erasure.begin_forgetting(Forgetting(id=forgotten.id, kind="user", begun_at=NOW))
     plan = whole_plan()
     preview = make_plan(store, Settings(), plan, RunOptions())
     assert preview.left_behind[Forgotten.reason] == 6
     report = migrate(plan)
-    assert store.pending(USERS) == []
-    assert USERS not in store.consolidations([USERS])
+    assert store.memory.pending(USERS) == []
+    assert USERS not in store.memory.consolidations([USERS])
     assert report.run.counts["left_behind"] == 7
     assert report.verification is not None
     assert report.verification.complete
@@ -342,7 +342,7 @@ def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -
         patch.setattr(type(store), "apply", cancel)
         with pytest.raises(asyncio.CancelledError):
             migrate(whole_plan())
-    (run,) = store.migration_runs()
+    (run,) = store.migrations.migration_runs()
     assert (run.state, run.error) == (RunState.FAILED, "interrupted")
     assert migrate(whole_plan()).run.id == run.id
 
@@ -352,8 +352,8 @@ def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None
     migrate(whole_plan())
     second = migrate(whole_plan(), on_conflict="replace")
     assert second.run.counts["already"] == 12
-    assert len(store.migration_runs()) == 2
-    assert new_id() not in {run.id for run in store.migration_runs()}
+    assert len(store.migrations.migration_runs()) == 2
+    assert new_id() not in {run.id for run in store.migrations.migration_runs()}
 
 
 def test_an_agent_that_was_switched_since_is_not_switched_back(
@@ -364,10 +364,10 @@ def test_an_agent_that_was_switched_since_is_not_switched_back(
     later = msgspec.structs.replace(first, sources=(listed.ref(SHARDS, "written to since"),))
     migrate(ListedPlan([first]))
     off = SetAgentToggles(agent_id=AGENT, agent_memory_enabled=False, at=NOW)
-    store.apply(change_set(off))
+    store.changes.apply(change_set(off))
     report = migrate(ListedPlan([later]))
     assert report.run.counts == {"already": 1}
-    (agent,) = store.agents()
+    (agent,) = store.host.agents()
     assert agent.agent_memory_enabled is False
     assert report.verification is not None
     assert report.verification.complete

@@ -62,7 +62,7 @@ async def test_the_threshold_decides_when_and_the_limit_how_long(governed: Gover
         2,
         "Three words only.",
     )
-    document = governed.store.consolidations((governed.cast.anna_scope,))
+    document = governed.store.memory.consolidations((governed.cast.anna_scope,))
     assert document[governed.cast.anna_scope].word_limit == 3
 
 
@@ -79,16 +79,16 @@ async def test_more_facts_than_the_buffer_takes_let_the_oldest_go_and_come_back(
     assert governed.contents(scope) == [
         f"Anna keeps bell number {number} in the tower." for number in (2, 3)
     ]
-    removed = [e for e in governed.store.audit() if e.action == "remove_fact"]
+    removed = [e for e in governed.store.log.audit() if e.action == "remove_fact"]
     assert [entry.reason for entry in removed] == ["retention", "retention"]
     oldest = removed[-1]
-    history = governed.store.history("fact", oldest.target_id)
+    history = governed.store.history.versions("fact", oldest.target_id)
     assert history[-1].action == "delete"
     assert history[-1].snapshot is not None
     assert history[-1].snapshot.content == "Anna keeps bell number 0 in the tower."
 
     await governed.editor().restore_fact(oldest.target_id)
-    back = governed.store.fact(oldest.target_id, with_vector=True)
+    back = governed.store.memory.fact(oldest.target_id, with_vector=True)
     assert back is not None
     assert back.content == "Anna keeps bell number 0 in the tower."
     assert back.embedding == governed.embedder.vector(back.content)

@@ -34,7 +34,7 @@ class FailingEmbedder:
 
 
 def totals(governed: Governed) -> dict[str, tuple[int, int]]:
-    return {t.model: (t.calls, t.input_tokens) for t in governed.store.usage()}
+    return {t.model: (t.calls, t.input_tokens) for t in governed.store.usage.sum_usage()}
 
 
 async def test_failed_tries_stay_on_the_formations_record(governed_anywhere: Governed) -> None:
@@ -82,7 +82,7 @@ async def test_what_was_paid_for_a_claim_that_was_lost_is_kept(governed: Governe
         """While the model thinks, the lease runs out and somebody else takes the range."""
         [claimed] = governed.formations()
         now = governed.clock.advance(hours=1)
-        assert governed.store.reclaim(
+        assert governed.store.formations.reclaim(
             claimed.id, worker="thief", now=now, lease_until=now + timedelta(minutes=5)
         )
         return {"facts": []}
@@ -111,7 +111,7 @@ async def test_consolidations_are_kept_whether_they_are_written_or_not(
     found = totals(governed)
     assert found["m"] == (1, 2)
     assert found[model][0] == 2
-    calls = [t.calls for t in governed.store.usage(agent_id=governed.cast.eve.id)]
+    calls = [t.calls for t in governed.store.usage.sum_usage(agent_id=governed.cast.eve.id)]
     assert sum(calls) == 3
 
 

@@ -76,22 +76,22 @@ class Ladder:
     def say(self, session: Session, content: str, **fields: Any) -> str:
         """A message; its id."""
         message = make_message(session, content, **fields)
-        self.store.add_messages(session.id, [message])
+        self.store.host.add_messages(session.id, [message])
         return message.id
 
     def set_policy(self, scope: Scope, **fields: Any) -> Policy:
         """Change a policy."""
-        stored = self.store.policies((scope,)).get(scope)
+        stored = self.store.memory.policies((scope,)).get(scope)
         version = stored.version if stored else 0
         return set_policy(self.store, scope, expected_version=version, **fields)
 
     def pending(self, scope: Scope) -> list[str]:
         """The contents of a scope's buffer."""
-        return [reflection.content for reflection in self.store.pending(scope)]
+        return [reflection.content for reflection in self.store.memory.pending(scope)]
 
     def noted(self, scope: Scope) -> tuple[int, ...]:
         """Versions that are still to be propagated."""
-        return self.store.consolidations((scope,))[scope].unpropagated_versions
+        return self.store.memory.consolidations((scope,))[scope].unpropagated_versions
 
     @property
     def asked(self) -> Sequence[LLMRequest[Any]]:

@@ -49,7 +49,7 @@ async def test_a_model_that_fails_never_fails_the_consolidation(
     assert (report.outcome, report.version, report.error) == ("written", 1, None)
     assert report.propagation_error
     assert ladder.noted(ladder.user) == (1,)
-    assert ladder.store.find_unpropagated() == [ladder.user]
+    assert ladder.store.propagation.find_unpropagated() == [ladder.user]
 
     # Nothing new was said; the next run catches up all the same.
     assert await ladder.consolidator().due((ladder.user, ladder.group)) == [ladder.user]
@@ -107,12 +107,12 @@ async def test_a_crash_anywhere_loses_and_doubles_nothing(
     # The second time the model puts it in other words.
     ladder.llm.script("propagate", items((2, "The archive moves."), (1, "The festival begins.")))
     await ladder.consolidator().consolidate(ladder.user)
-    moved = ladder.store.pending(ladder.agent)
+    moved = ladder.store.memory.pending(ladder.agent)
     sources = [reflection.propagated_from for reflection in moved]
     assert len(sources) == len(set(sources)) == 2
     assert ladder.noted(ladder.user) == ()
     await ladder.consolidator().consolidate(ladder.user)
-    assert len(ladder.store.pending(ladder.agent)) == 2
+    assert len(ladder.store.memory.pending(ladder.agent)) == 2
 
 
 async def test_versions_are_worked_off_in_order_whatever_came_after(any_ladder: Ladder) -> None:
@@ -148,7 +148,7 @@ async def test_switching_it_off_takes_the_note_away(any_ladder: Ladder) -> None:
     report = await ladder.consolidator().consolidate(ladder.user)
     assert (report.propagated, report.propagation_error) == (0, None)
     assert len(ladder.asked) == seen
-    assert ladder.store.find_unpropagated() == []
+    assert ladder.store.propagation.find_unpropagated() == []
 
 
 async def test_without_a_model_the_note_stays(ladder: Ladder) -> None:

@@ -39,7 +39,7 @@ async def test_a_users_general_reflection_reaches_everybody(ladder: Ladder) -> N
     assert [(d.action, d.content) for d in report.propagation] == [
         ("ADD", "The festival begins on 12 June 2026.")
     ]
-    [moved] = ladder.store.pending(ladder.agent)
+    [moved] = ladder.store.memory.pending(ladder.agent)
     assert (moved.content, moved.home) == ("The festival begins on 12 June 2026.", ladder.agent)
     assert moved.propagated_from == (said[1].id,)
     assert (moved.session_id, moved.user_id) == (ladder.cast.session.id, None)
@@ -49,7 +49,7 @@ async def test_a_users_general_reflection_reaches_everybody(ladder: Ladder) -> N
     assert request.key == "user/eve/anna/1/agent"
     assert request.model == "fast"
     assert {usage.task for usage in report.usage} == {"consolidate", "propagate"}
-    entry = next(iter(ladder.store.audit(target_id=moved.id)))
+    entry = next(iter(ladder.store.log.audit(target_id=moved.id)))
     assert (entry.action, entry.reason) == ("add_reflection", "propagated from a user scope")
 
 
@@ -75,9 +75,9 @@ async def test_from_user_to_group_to_everybody(ladder: Ladder) -> None:
     [first] = ladder.learn(ladder.user, GENERAL, session_id=ladder.guild_session.id)
     ladder.llm.script("propagate", items((1, GENERAL)))
     await ladder.consolidate(ladder.user)
-    [second] = ladder.store.pending(ladder.group)
+    [second] = ladder.store.memory.pending(ladder.group)
     await ladder.consolidate(ladder.group)
-    [third] = ladder.store.pending(ladder.agent)
+    [third] = ladder.store.memory.pending(ladder.agent)
     assert (second.propagated_from, third.propagated_from) == ((first.id,), (second.id,))
     assert [request.key for request in ladder.asked][1] == "group/eve/guild/1/agent"
 
@@ -158,7 +158,7 @@ async def test_a_dry_run_propagates_nothing(ladder: Ladder) -> None:
     report = await ladder.consolidator().consolidate(ladder.user, force=True, dry_run=True)
     assert (report.outcome, report.propagated) == ("dry_run", 0)
     assert not ladder.asked
-    assert ladder.store.usage() == []
+    assert ladder.store.usage.sum_usage() == []
 
 
 # -- what is private -----------------------------------------------------------------------------
@@ -196,7 +196,7 @@ async def test_privacy_after_the_consolidation_counts(ladder: Ladder) -> None:
     report = await ladder.consolidate(ladder.user)
     assert ladder.pending(ladder.agent) == [OTHER]
     assert report.propagation[0].reason == "from a reflection that may not move any more"
-    [found] = ladder.store.pending(ladder.agent)
+    [found] = ladder.store.memory.pending(ladder.agent)
     assert found.propagated_from == (moved.id,)
 
 
@@ -354,7 +354,7 @@ async def test_calls_are_kept_and_failed_ones_too(ladder: Ladder) -> None:
     report = await ladder.consolidate(ladder.user)
     assert report.propagation_error == "nonsense, twice"
     assert [usage.task for usage in report.usage] == ["consolidate", "propagate"]
-    totals = {total.model: total for total in ladder.store.usage()}
+    totals = {total.model: total for total in ladder.store.usage.sum_usage()}
     assert (totals["fast"].calls, totals["fast"].input_tokens, totals["fast"].cost) == (1, 7, 0.5)
     slow = Settings().llm.slow_model
     assert totals[slow].calls == 1

@@ -71,7 +71,7 @@ def add(
         )
         for text in texts
     ]
-    store.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     return facts
 
 

@@ -63,7 +63,7 @@ def add(
         vector = embedder.vector(text) if embedder else None
         model = embedder.model if embedder else None
         facts.append(make_fact(scope, text, embedding=vector, embedding_model=model, **fields))
-    store.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     return facts
 
 
@@ -189,7 +189,7 @@ class TestCounting:
     ) -> None:
         cat, river = add(store, embedder, [TEXTS[1], TEXTS[0]])
         await searcher.search(["grey cat called Miso"], [SCOPE], top_k=1)
-        counted, other = store.fact(cat.id), store.fact(river.id)
+        counted, other = store.memory.fact(cat.id), store.memory.fact(river.id)
         assert counted is not None
         assert other is not None
         assert (counted.access_count, counted.last_accessed_at) == (1, NOW)
@@ -200,7 +200,7 @@ class TestCounting:
     ) -> None:
         (fact,) = add(store, embedder, TEXTS[:1])
         assert (await searcher.search(["Lisbon"], [SCOPE], track=False)).hits
-        after = store.fact(fact.id)
+        after = store.memory.fact(fact.id)
         assert after is not None
         assert after.access_count == 0
 

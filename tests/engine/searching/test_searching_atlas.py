@@ -48,7 +48,7 @@ async def add(store: MongoStore, embedder: FakeEmbedder, scope: Scope = SCOPE) -
         make_fact(scope, text, embedding=vector, embedding_model=embedder.model)
         for text, vector in zip(TEXTS, made.vectors, strict=True)
     ]
-    store.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     return facts
 
 
@@ -97,6 +97,6 @@ async def test_one_list_that_fails_is_an_error_and_no_half_an_answer(
 ) -> None:
     """Known failures 24 and 29."""
     await add(store, embedder)
-    store.drop_index(TEXT_INDEX)
+    store.indexes.drop_index(TEXT_INDEX)
     with pytest.raises(StoreError, match=f"{TEXT_INDEX}.* does not exist"):
         await searcher.search(["a grey cat"], [SCOPE])

@@ -49,7 +49,7 @@ async def test_a_fact_that_is_found(
     assert semantic.score == pytest.approx(answer.explain["semantic"]["score"], abs=1e-6)
     assert answer.fact.embedding is None
     assert len(embedder.calls) == 1
-    stored = store.fact(fact.id)
+    stored = store.memory.fact(fact.id)
     assert stored is not None
     assert stored.access_count == 0
 

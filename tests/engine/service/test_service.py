@@ -57,7 +57,7 @@ def service(cast: Cast, llm: FakeLLM, embedder: FakeEmbedder) -> MemoryService:
 
 def talk(cast: Cast, count: int, *, start: float = 600, session: Any = None) -> None:
     session = session or cast.session
-    cast.store.add_messages(
+    cast.store.host.add_messages(
         session.id,
         make_messages(session, count, start=ago(minutes=start), sender=cast.anna.id),
     )
@@ -121,7 +121,7 @@ async def test_a_dry_run_writes_nothing(cast: Cast, service: MemoryService, llm:
     assert report.changes is not None
     assert len(report.changes.changes) == 3
     assert facts_of(cast.store, cast.anna_scope) == []
-    assert cast.store.pending(cast.session_scope) == []
+    assert cast.store.memory.pending(cast.session_scope) == []
 
 
 async def test_the_end_of_a_session_forms_what_is_left(cast: Cast, service: MemoryService) -> None:
@@ -138,7 +138,7 @@ async def test_every_agent_of_a_session_forms_its_own(
 ) -> None:
     adam = cast.add_agent("adam")
     cast.session = make_session([cast.eve, adam], [cast.anna], name="two")
-    cast.store.put_session(cast.session)
+    cast.store.host.put_session(cast.session)
     talk(cast, 6)
     reports = await service.maybe_form_memories(cast.session.id)
     assert [report.agent_id for report in reports] == [cast.eve.id, adam.id]
@@ -157,7 +157,7 @@ async def test_an_outage_for_one_agent_does_not_stop_the_other(
 ) -> None:
     adam = cast.add_agent("adam")
     cast.session = make_session([cast.eve, adam], [cast.anna], name="two")
-    cast.store.put_session(cast.session)
+    cast.store.host.put_session(cast.session)
     talk(cast, 6)
     llm.script(
         "facts", lambda request: ProviderRateLimited("429") if "/eve/" in request.key else FACTS
@@ -264,7 +264,7 @@ async def test_messages_are_added_once_and_their_senders_join(
     ]
     assert await service.add_messages(cast.session.id, messages) == 2
     assert await service.add_messages(cast.session.id, messages) == 0
-    session = cast.store.session(cast.session.id)
+    session = cast.store.host.session(cast.session.id)
     assert session is not None
     assert set(session.users) == {cast.anna.id, cast.bruno.id}
     assert "secret" not in await service.get_memory_context(cast.session.id)
@@ -384,7 +384,7 @@ async def test_stats_and_status(cast: Cast, service: MemoryService) -> None:
 async def test_a_slow_store_does_not_block_the_event_loop(
     cast: Cast, service: MemoryService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session_of = cast.store.session
+    session_of = cast.store.host.session
     turns = 0
 
     def slow(session_id: str) -> Any:
@@ -421,5 +421,5 @@ async def test_from_settings_opens_nothing_yet(
     async with MemoryService.from_settings() as service:
         assert not service.can_form
         assert list(tmp_path.iterdir()) == []
-        service.store.initialise()
+        service.store.database.initialise()
         assert (tmp_path / "memory.db").exists()

@@ -47,7 +47,7 @@ async def test_what_the_new_model_finds_is_known_before_the_switch(store: Store)
     switcher = ModelSwitcher(store, SETTINGS, embedder=new)
     plan = await switcher.plan()
     await switcher.fill(plan)
-    ids = {fact.content: fact.id for fact in store.facts(FactFilter(scopes=(MIRA,)))}
+    ids = {fact.content: fact.id for fact in store.memory.facts(FactFilter(scopes=(MIRA,)))}
     queries = [asked("grey cat?", ids[TEXTS[0]]), asked("folds lanterns?", ids[TEXTS[2]])]
     same = await compare_models(
         store, plan.switch, queries[1:], old=(SETTINGS, OLD), new=(SETTINGS, new)

@@ -134,9 +134,9 @@ async def test_at_no_moment_does_a_search_fail_or_find_nothing(store: Store) -> 
         ending = await asyncio.to_thread(ender(store).drop_old)
     assert reader.wrong == []
     assert (ending.in_force, ending.facts) == ("new", 9)
-    assert store.vector_switch() is None
+    assert store.switches.vector_switch() is None
     assert (await found(store, new))[0] == CAT
-    assert store.vector_models() == {"new": 9}
+    assert store.vectors.vector_models() == {"new": 9}
 
 
 async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store) -> None:
@@ -164,7 +164,7 @@ async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store)
     changed = add_fact(store, MIRA, "to change", embedding=OLD.vector("x"), embedding_model="old")
     busy = Busy(model="new", dimensions=48)
     await switcher(store, busy).commit()
-    assert not list(store.stale_facts("new", dimensions=48))
+    assert not list(store.vectors.stale_facts("new", dimensions=48))
     for text in ("learned meanwhile", "changed meanwhile"):
         assert (await found(store, new_model(), text))[0] == text
 
@@ -190,7 +190,7 @@ async def test_the_plan_says_what_it_is_and_a_second_run_goes_on(sqlite: Store) 
     plan = await switcher(sqlite).plan()
     assert (plan.begun, plan.backfill.facts, plan.switch.previous) == (False, 8, "old")
     assert plan.backfill.tokens > 0
-    assert sqlite.vector_switch() is None
+    assert sqlite.switches.vector_switch() is None
     new = new_model()
     new.failures = [BudgetExceeded("enough")]
     report = await switcher(sqlite, new).fill(plan)
@@ -266,7 +266,7 @@ async def test_abandoned_the_old_model_is_as_it_was(store: Store) -> None:
     ending = ender(store).abandon()
     assert (ending.in_force, ending.facts) == ("old", 9)
     assert await found(store, OLD) == before
-    assert store.vector_switch() is None
+    assert store.switches.vector_switch() is None
     await filled(store)  # and it may begin anew
 
 
@@ -297,7 +297,9 @@ async def test_why_not_and_diversity_go_by_the_vectors_of_the_configured_model(
     await switcher(sqlite).commit()
     new = new_model()
     finder = Detective(sqlite, SETTINGS, embedder=new)
-    (fact,) = [f for f in sqlite.stale_facts("neither", dimensions=None) if f.content == CAT]
+    (fact,) = [
+        f for f in sqlite.vectors.stale_facts("neither", dimensions=None) if f.content == CAT
+    ]
     answer = await finder.why_not(fact.id, "grey cat", [MIRA])
     assert answer.vector.startswith("new")
     searcher = Searcher(sqlite, SETTINGS, embedder=new)
@@ -357,7 +359,7 @@ class Fragile:
 
 async def whole_road(store: Store) -> None:
     at_work = switcher(store)
-    switch = store.vector_switch()
+    switch = store.switches.vector_switch()
     if switch is None or switch.phase in ("filling", "switched"):
         await at_work.fill(await at_work.plan(), concurrency=1)
         await at_work.commit(concurrency=1)
@@ -379,14 +381,14 @@ async def test_killed_at_any_write_it_is_gone_on_with(
         try:
             await whole_road(fragile)  # type: ignore[arg-type]
         except Killed:
-            switch = store.vector_switch()
+            switch = store.switches.vector_switch()
             if switch is not None:
                 in_force = OLD if switch.in_force == "old" else new_model()
                 assert await found(store, in_force) == [CAT]
-            if switch is not None or "old" in store.vector_models():
+            if switch is not None or "old" in store.vectors.vector_models():
                 await whole_road(store)
-        assert store.vector_switch() is None
-        assert store.vector_models() == {"new": 2}
+        assert store.switches.vector_switch() is None
+        assert store.vectors.vector_models() == {"new": 2}
         assert await found(store, new_model()) == [CAT]
         if fragile.writes < nth:
             break

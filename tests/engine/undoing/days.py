@@ -83,8 +83,8 @@ class Day:
             if change is None:
                 continue
             changes = ChangeSet(actor=self.actor, at=self.clock(), changes=(change,))
-            (result,) = self.store.apply(changes)
-            if self.store.audit_entry(change.id) is not None:
+            (result,) = self.store.changes.apply(changes)
+            if self.store.log.audit_entry(change.id) is not None:
                 assert result.ok
                 made.append(change.id)
         return made
@@ -100,7 +100,7 @@ class Day:
             reflection = make_reflection(scope, content, id=new_id(), formed_at=at)
             return AddReflection(reflection=reflection, word_limit=300)
         if kind == "fact":
-            facts = sorted(self.store.facts(FactFilter(scopes=(scope,))), key=lambda f: f.id)
+            facts = sorted(self.store.memory.facts(FactFilter(scopes=(scope,))), key=lambda f: f.id)
             if not facts:
                 return None
             fact = dice.choice(facts)
@@ -115,8 +115,8 @@ class Day:
         if kind == "reflection":
             return self._reflection_change(what, content, same, dice)
         if deed in ("consolidate", "edit text"):
-            text = self.store.consolidations([scope]).get(scope)
-            waiting = [each.id for each in self.store.pending(scope)]
+            text = self.store.memory.consolidations([scope]).get(scope)
+            waiting = [each.id for each in self.store.memory.pending(scope)]
             if what == "consolidate" and not waiting:
                 return None
             taken = dice.sample(waiting, dice.randint(1, len(waiting))) if what != "edit" else []
@@ -133,7 +133,7 @@ class Day:
     def _reflection_change(
         self, what: str, content: str, same: dict[str, Any], dice: random.Random
     ) -> Change | None:
-        found = sorted(self.store.reflections([same["scope"]]), key=lambda each: each.id)
+        found = sorted(self.store.memory.reflections([same["scope"]]), key=lambda each: each.id)
         if what == "revise":
             found = [each for each in found if not each.absorbed]
         if not found:
@@ -162,7 +162,7 @@ class Day:
                 )
             case "add shard":
                 same["scope"] = Scope.shard(self.agent.id, f"shard {dice.randrange(2)}")
-        policy = self.store.policies([same["scope"]]).get(same["scope"])
+        policy = self.store.memory.policies([same["scope"]]).get(same["scope"])
         version = policy.version if policy else 0
         if deed == "remove policy":
             return RemovePolicy(expected_version=version, **same) if policy else None
@@ -179,23 +179,27 @@ class Day:
 def remembered(store: Store, agent: Agent, scopes: tuple[Scope, ...]) -> dict[str, Any]:
     """What memory says: texts, buffers, flags, policies, toggles, accounts; no versions."""
     shards = tuple(Scope.shard(agent.id, f"shard {number}") for number in range(2))
-    texts = store.consolidations(scopes)
+    texts = store.memory.consolidations(scopes)
     for scope in scopes:
-        waiting = [each.id for each in store.pending(scope)]
+        waiting = [each.id for each in store.memory.pending(scope)]
         text = texts.get(scope)
         # as they are read, as the buffer has them, and as they are flagged
         assert set(waiting) == set(text.unabsorbed_ids if text else ())
-        assert set(waiting) == {each.id for each in store.reflections([scope], absorbed=False)}
+        assert set(waiting) == {
+            each.id for each in store.memory.reflections([scope], absorbed=False)
+        }
     found: dict[str, Any] = {
         "facts": sorted(
             (fact.id, fact.home.key, fact.content, fact.hash, fact.private)
-            for fact in store.facts(FactFilter(scopes=scopes))
+            for fact in store.memory.facts(FactFilter(scopes=scopes))
         ),
         "reflections": sorted(
             (each.id, each.home.key, each.content, each.private, each.absorbed, each.formed_at)
-            for each in store.reflections(scopes)
+            for each in store.memory.reflections(scopes)
         ),
-        "buffers": {scope.key: [each.id for each in store.pending(scope)] for scope in scopes},
+        "buffers": {
+            scope.key: [each.id for each in store.memory.pending(scope)] for scope in scopes
+        },
         "texts": {
             scope.key: text.consolidated_content
             for scope, text in texts.items()
@@ -203,8 +207,8 @@ def remembered(store: Store, agent: Agent, scopes: tuple[Scope, ...]) -> dict[st
         },
         "policies": {
             scope.key: msgspec.structs.replace(policy, id="", version=0, updated_at=None)
-            for scope, policy in store.policies((*scopes, *shards)).items()
+            for scope, policy in store.memory.policies((*scopes, *shards)).items()
         },
-        "accounts": [*store.agents(), *store.users()],
+        "accounts": [*store.host.agents(), *store.host.users()],
     }
     return found

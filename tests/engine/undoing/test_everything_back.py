@@ -52,7 +52,7 @@ def pages() -> Iterator[None]:
 def new_day(store: Store) -> Day:
     """A new agent with a little memory, in a store that others use."""
     agent = make_agent(f"agent-{new_id()}")
-    assert store.add_agent(agent)
+    assert store.host.add_agent(agent)
     day = Day(store, agent, (Scope.user(agent.id, new_id()), Scope.agent(agent.id)))
     day.live([("add fact", 1), ("add reflection", 2), ("add reflection", 3), ("consolidate", 4)])
     day.live([("add reflection", number) for number in range(5, 8)])
@@ -166,7 +166,9 @@ def lives_in_one_set(store: Store, steps: list[tuple[bool, str]], seed: int) -> 
                 fact, content=content, hash=content_hash(content), version=fact.version + 1
             )
         facts[is_new] = fact
-    results = store.apply(ChangeSet(actor=day.actor, at=day.clock(), changes=tuple(changes)))
+    results = store.changes.apply(
+        ChangeSet(actor=day.actor, at=day.clock(), changes=tuple(changes))
+    )
     assert all(each.status is ChangeStatus.APPLIED for each in results)
     day.clock.advance(minutes=1)
     done = undo_all(day, day.run_id)
@@ -233,7 +235,7 @@ def test_the_days_do_all_that_can_be_done(open_store: Callable[[str], Store]) ->
     store = open_store("sqlite")
     day = new_day(store)
     day.live([(deed, choice) for choice in range(9) for deed in DEEDS])
-    assert {entry.action for entry in store.audit()} == {
+    assert {entry.action for entry in store.log.audit()} == {
         *("add_fact", "revise_fact", "remove_fact", "set_privacy", "set_agent_toggles"),
         *("add_reflection", "revise_reflection", "remove_reflection", "write_consolidation"),
         *("write_policy", "remove_policy", "add_agent", "add_user"),

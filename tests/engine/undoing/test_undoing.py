@@ -38,15 +38,15 @@ def undoer(store: Store) -> Undoer:
 
 def entries(store: Store, action: str) -> list[str]:
     """The ids of such entries, oldest first."""
-    return [entry.id for entry in store.audit(actions=[action])][::-1]
+    return [entry.id for entry in store.log.audit(actions=[action])][::-1]
 
 
 def pending(store: Store) -> list[str]:
-    return [each.content for each in store.pending(SCOPE)]
+    return [each.content for each in store.memory.pending(SCOPE)]
 
 
 def text(store: Store) -> str:
-    return store.consolidations([SCOPE])[SCOPE].consolidated_content
+    return store.memory.consolidations([SCOPE])[SCOPE].consolidated_content
 
 
 def two_texts(store: Store) -> None:
@@ -80,7 +80,11 @@ def test_forced_all_that_went_into_later_texts_waits_again(store: Store, undoer:
     step = undoer.undo(first, force=True)
     assert (step.outcome, step.forced) == (UndoOutcome.DONE, True)
     assert (text(store), pending(store)) == ("", ["a", "b", "c"])
-    assert [v.content for v in store.history("consolidation", "", scope=SCOPE)] == ["T0", "T1", ""]
+    assert [v.content for v in store.history.versions("consolidation", "", scope=SCOPE)] == [
+        "T0",
+        "T1",
+        "",
+    ]
     undoer.undo(step.undo_id)
     assert (text(store), pending(store)) == ("T1", ["c"])
     why = text_why(store, SCOPE)
@@ -107,7 +111,7 @@ def test_a_fact_that_was_removed_comes_back_with_its_vector(store: Store, undoer
     fact = add_fact(store, SCOPE, "one", embedding=vector, embedding_model="m")
     applied(store, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
     assert undoer.undo(entries(store, "remove_fact")[0]).outcome is UndoOutcome.DONE
-    back = store.fact(fact.id, with_vector=True)
+    back = store.memory.fact(fact.id, with_vector=True)
     assert back is not None
     assert (back.content, back.embedding, back.embedding_model) == ("one", vector, "m")
 
@@ -152,6 +156,6 @@ def test_an_undo_that_was_cut_off_is_completed_by_repeating_it(
         step = undoer.undo(target)
         wanted = UndoOutcome.DONE if mode is Mode.RAISE_BEFORE else UndoOutcome.ALREADY
         assert step.outcome is wanted
-        assert sqlite_store.audit_entry(undo_id(target))
+        assert sqlite_store.log.audit_entry(undo_id(target))
     assert (text(sqlite_store), pending(sqlite_store)) == ("T0", ["b", "c"])
     assert [each.content for each in facts_of(sqlite_store, SCOPE)] == ["one"]

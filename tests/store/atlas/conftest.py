@@ -41,7 +41,7 @@ def again(store: MongoStore, uri: str, **settings: Any) -> MongoStore:
 
 def state(store: Store, name: str, wish: IndexWish = WISH) -> IndexState:
     """How one index is."""
-    (found,) = (one for one in store.indexes(wish) if one.name == name)
+    (found,) = (one for one in store.indexes.list_indexes(wish) if one.name == name)
     return found
 
 

@@ -101,9 +101,9 @@ def test_whether_it_serves_is_what_queryable_says(
 def test_making_looking_changing_and_dropping(bare: MongoStore, atlas: AtlasServer) -> None:
     atlas.build_steps = 9
     assert {state(bare, n).status for n in (VECTOR_INDEX, TEXT_INDEX)} == {"missing"}
-    bare.create_index(VECTOR_INDEX, WISH)
-    bare.create_index(TEXT_INDEX, WISH)
-    bare.create_index(TEXT_INDEX, WISH)  # safe
+    bare.indexes.create_index(VECTOR_INDEX, WISH)
+    bare.indexes.create_index(TEXT_INDEX, WISH)
+    bare.indexes.create_index(TEXT_INDEX, WISH)  # safe
     assert state(bare, TEXT_INDEX).status == "building"
     build(bare)
     assert state(bare, VECTOR_INDEX).status == state(bare, TEXT_INDEX).status == "ready"
@@ -112,14 +112,14 @@ def test_making_looking_changing_and_dropping(bare: MongoStore, atlas: AtlasServ
     assert changed.status == "different"
     assert len(changed.differences) == 2
     assert changed.queryable
-    bare.update_index(TEXT_INDEX, STANDARD)
+    bare.indexes.update_index(TEXT_INDEX, STANDARD)
     rebuilding = state(bare, TEXT_INDEX, STANDARD)
     assert (rebuilding.status, rebuilding.queryable) == ("building", True)
     while state(bare, TEXT_INDEX, STANDARD).status != "ready":
         pass
-    bare.drop_index(TEXT_INDEX)
+    bare.indexes.drop_index(TEXT_INDEX)
     assert state(bare, TEXT_INDEX).status == "missing"
-    for work in (bare.drop_index, lambda name: bare.update_index(name, WISH)):
+    for work in (bare.indexes.drop_index, lambda name: bare.indexes.update_index(name, WISH)):
         with pytest.raises(NotFoundError):
             work(TEXT_INDEX)
 
@@ -128,19 +128,19 @@ def test_an_index_of_another_type_is_not_changed(bare: MongoStore) -> None:
     wanted = text_index()
     bare._facts.create_search_index(VECTOR_INDEX, wanted.type, wanted.definition)
     with pytest.raises(ConflictError, match="another type"):
-        bare.update_index(VECTOR_INDEX, WISH)
+        bare.indexes.update_index(VECTOR_INDEX, WISH)
 
 
 def test_without_an_embedding_model_the_vector_index_is_left_alone(bare: MongoStore) -> None:
     nothing = IndexWish(analyzer="lucene.english")
     assert state(bare, VECTOR_INDEX, nothing).status == "unwanted"
     with pytest.raises(StoreError, match="embedding model"):
-        bare.create_index(VECTOR_INDEX, nothing)
+        bare.indexes.create_index(VECTOR_INDEX, nothing)
 
 
 def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
     before = set(bare._database.list_collection_names())
-    trial = bare.search_trial()
+    trial = bare.indexes.search_trial()
     trial.remove()  # before anything was made
     trial.prepare(WISH)
     assert set(bare._database.list_collection_names()) == {*before, trial.name}
@@ -159,21 +159,21 @@ def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
     assert FACT_KEY.name in unique
     for name in unique:
         with pytest.raises(ConflictError, match="free of duplicates"):
-            bare.drop_index(name)
+            bare.indexes.drop_index(name)
         with pytest.raises(ConflictError):
-            bare.update_index(name, WISH)
+            bare.indexes.update_index(name, WISH)
         assert state(bare, name).status == "ready"
 
 
 def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None:
     name = "edenmem_fact_formed"
-    bare.drop_index(name)
+    bare.indexes.drop_index(name)
     assert state(bare, name).status == "missing"
     bare._facts.create_index([("formed_at", 1)], name=name)
     seen = state(bare, name)
     assert seen.status == "different"
     assert seen.differences[0].startswith("keys: is {'formed_at': 1}, wanted {'agent_id': 1")
-    bare.update_index(name, WISH)
+    bare.indexes.update_index(name, WISH)
     assert state(bare, name).status == "ready"
 
 
@@ -183,7 +183,7 @@ def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: Mo
     texts = bare._consolidated
     texts.drop_index(key.name)
     texts.create_index([("agent_id", 1), ("scope", 1)], name=key.name)
-    bare.update_index(key.name, WISH)
+    bare.indexes.update_index(key.name, WISH)
     seen = state(bare, key.name)
     assert (seen.status, seen.note) == ("ready", "under another name")
     assert key.name not in texts.indexes()
@@ -194,30 +194,34 @@ def test_without_search_commands_ordinary_indexes_work(
     open_store: Callable[[str], Store],
 ) -> None:
     store = open_store("secantus")
-    states = {one.name: one for one in store.indexes(WISH)}
+    states = {one.name: one for one in store.indexes.list_indexes(WISH)}
     assert states[FACT_KEY.name].status == "ready"
     for name in (VECTOR_INDEX, TEXT_INDEX):
         assert states[name].status == "unavailable"
         assert "no search commands" in states[name].note
         for work in (
-            lambda name: store.create_index(name, WISH),
-            lambda name: store.update_index(name, WISH),
-            store.drop_index,
+            lambda name: store.indexes.create_index(name, WISH),
+            lambda name: store.indexes.update_index(name, WISH),
+            store.indexes.drop_index,
         ):
             with pytest.raises(StoreError, match="no search commands"):
                 work(name)
     with pytest.raises(StoreError, match="no search commands"):
-        store.search_trial()
-    store.drop_index("edenmem_usage_time")
-    assert {one.name: one.status for one in store.indexes(WISH)}["edenmem_usage_time"] == "missing"
-    store.create_index("edenmem_usage_time", WISH)
-    assert {one.name: one.status for one in store.indexes(WISH)}["edenmem_usage_time"] == "ready"
-    for work in (store.drop_index, lambda name: store.create_index(name, WISH)):
+        store.indexes.search_trial()
+    store.indexes.drop_index("edenmem_usage_time")
+    assert {one.name: one.status for one in store.indexes.list_indexes(WISH)}[
+        "edenmem_usage_time"
+    ] == "missing"
+    store.indexes.create_index("edenmem_usage_time", WISH)
+    assert {one.name: one.status for one in store.indexes.list_indexes(WISH)}[
+        "edenmem_usage_time"
+    ] == "ready"
+    for work in (store.indexes.drop_index, lambda name: store.indexes.create_index(name, WISH)):
         with pytest.raises(NotFoundError):
             work("nonsense")
 
 
 def test_all_that_is_asked_for_was_answered(atlas: AtlasServer, store: MongoStore) -> None:
     """One look at an index is one command, whatever there is to see."""
-    store.indexes(WISH)
+    store.indexes.list_indexes(WISH)
     assert len([c for c in atlas.commands if "pipeline" in c]) == 2  # can it, and what is there

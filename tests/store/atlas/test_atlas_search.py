@@ -51,12 +51,14 @@ def embedded(scope: Scope = ANNA, content: str = "Anna keeps bees.", **fields: A
 
 
 def near(store: MongoStore, filter: FactFilter = MINE, **options: Any) -> list[Candidate]:
-    (found,) = store.semantic_candidates(filter, [QUERY], model="m", **{"limit": 5, **options})
+    (found,) = store.search.semantic_candidates(
+        filter, [QUERY], model="m", **{"limit": 5, **options}
+    )
     return found
 
 
 def words(store: MongoStore, query: str = "bees", filter: FactFilter = MINE) -> list[Candidate]:
-    (found,) = store.text_candidates(filter, [query], limit=5)
+    (found,) = store.search.text_candidates(filter, [query], limit=5)
     return found
 
 
@@ -87,7 +89,7 @@ def test_an_index_that_is_building_is_no_answer(
     atlas.build_steps = 1000
     fact = embedded()
     add_facts(bare, fact)
-    bare.create_index(name, WISH)
+    bare.indexes.create_index(name, WISH)
     with pytest.raises(StoreError, match="cannot be queried yet") as caught:
         search(bare)
     assert "edenmem index status" in (caught.value.hint or "")
@@ -96,15 +98,15 @@ def test_an_index_that_is_building_is_no_answer(
 
 
 def test_an_index_that_failed_says_why(bare: MongoStore, atlas: AtlasServer) -> None:
-    bare.create_index(TEXT_INDEX, WISH)
+    bare.indexes.create_index(TEXT_INDEX, WISH)
     atlas.failure = "the disk of the search node is full"
     with pytest.raises(StoreError, match="disk of the search node"):
         words(bare)
 
 
 def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
-    bare.create_index(VECTOR_INDEX, IndexWish(dimensions=3, analyzer="lucene.english"))
-    while not next(s for s in bare.indexes(WISH) if s.name == VECTOR_INDEX).queryable:
+    bare.indexes.create_index(VECTOR_INDEX, IndexWish(dimensions=3, analyzer="lucene.english"))
+    while not next(s for s in bare.indexes.list_indexes(WISH) if s.name == VECTOR_INDEX).queryable:
         pass
     with pytest.raises(StoreError, match=f"3 dimensions, the query's has {DIMENSIONS}") as caught:
         near(bare)
@@ -138,7 +140,7 @@ def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str
 def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> None:
     """The platform's own is of `lucene.standard`; ranks differ, and nothing is missing."""
     fact = add_fact(bare, ANNA, "Anna keeps bees.")
-    bare.create_index(TEXT_INDEX, IndexWish(analyzer="lucene.standard"))
+    bare.indexes.create_index(TEXT_INDEX, IndexWish(analyzer="lucene.standard"))
     build(bare, TEXT_INDEX)
     assert ids(words(bare)) == [fact.id]
 
@@ -169,7 +171,7 @@ def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
     )
     add_facts(store, embedded())
     assert search.text(MINE, ["bees"], limit=1)[0]
-    store.drop_index(TEXT_INDEX)
+    store.indexes.drop_index(TEXT_INDEX)
     now = 61.0
     with pytest.raises(StoreError, match="does not exist"):
         search.text(MINE, ["bees"], limit=1)
@@ -183,7 +185,7 @@ def test_nothing_is_not_believed_of_an_index_that_is_gone(
     """Known failures 24 and 29: Atlas answers for an unknown index with nothing."""
     add_facts(store, embedded())
     assert search(store)
-    store.drop_index(name)
+    store.indexes.drop_index(name)
     with pytest.raises(StoreError, match="does not exist"):
         search(store)
 
@@ -280,7 +282,7 @@ def test_both_forms_of_vectors_are_found_and_asked_for(
         assert one.fact_id == fact.id
         assert near(store) == [one]
     finally:
-        other.close()
+        other.database.close()
 
 
 @pytest.mark.slow
@@ -323,9 +325,9 @@ def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
     fact = embedded()
     add_facts(store, fact)
     assert fact.id not in ids(near(store))
-    assert not store.is_searchable(fact.id)
+    assert not store.search.is_searchable(fact.id)
     looks = 0
-    while not store.is_searchable(fact.id):
+    while not store.search.is_searchable(fact.id):
         looks += 1
         assert looks < 20
     assert fact.id in ids(near(store))
@@ -338,17 +340,17 @@ def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
 ) -> None:
     add_facts(store, embedded(content="Anna swims."))
     switch = VectorSwitch(model="new", dimensions=DIMENSIONS, previous="m", begun_at=NOW)
-    store.begin_switch(switch)
-    while not (index := store.switch_index()) or not index.queryable:
+    store.switches.begin_switch(switch)
+    while not (index := store.switches.switch_index()) or not index.queryable:
         pass
-    store.move_switch("new", before="filling", after="switched", at=NOW)
+    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
     atlas.lag = 6
     fact = embedded(embedding_model="new")
     add_facts(store, fact)
-    while not store.is_searchable(fact.id):
+    while not store.search.is_searchable(fact.id):
         pass
     vector = fact.embedding or b""
-    [found] = store.semantic_candidates(MINE, [vector], model="new", limit=5)
+    [found] = store.search.semantic_candidates(MINE, [vector], model="new", limit=5)
     assert ids(found) == [fact.id]
 
 
@@ -372,14 +374,14 @@ def test_an_edit_is_searchable_late_too(
 ) -> None:
     """Known failure 32: the index has the fact, and in it the text that was corrected."""
     fact = add_fact(store, ANNA, before)
-    while not store.is_searchable(fact.id):
+    while not store.search.is_searchable(fact.id):
         pass
     atlas.lag = 6
     change = ReviseFact(scope=ANNA, fact_id=fact.id, expected_version=1, content=after, at=NOW)
     applied(store, change)
-    assert store.is_searchable(fact.id) is not told_apart
+    assert store.search.is_searchable(fact.id) is not told_apart
     looks = 0
-    while not store.is_searchable(fact.id):
+    while not store.search.is_searchable(fact.id):
         looks += 1
         assert looks < 20
     assert fact.id in ids(words(store, after))
@@ -391,12 +393,12 @@ def test_a_vector_of_the_text_before_is_not_that_of_the_fact(
 ) -> None:
     fact = embedded(content="Anna keeps bees.")
     add_facts(store, fact)
-    assert store.is_searchable(fact.id)
+    assert store.search.is_searchable(fact.id)
     atlas.lag = 6
     vector = random_unit(3, DIMENSIONS)
-    assert store.set_vectors({fact.id: (fact.hash, vector)}, model="m") == 1
-    assert not store.is_searchable(fact.id)
-    while not store.is_searchable(fact.id):
+    assert store.vectors.set_vectors({fact.id: (fact.hash, vector)}, model="m") == 1
+    assert not store.search.is_searchable(fact.id)
+    while not store.search.is_searchable(fact.id):
         pass
 
 
@@ -413,11 +415,11 @@ def test_waiting_for_what_never_comes_is_an_error(bare: MongoStore) -> None:
     fact = embedded()
     add_facts(bare, fact)
     with pytest.raises(StoreError, match="does not exist"):
-        bare.is_searchable(fact.id)
-    assert not bare.is_searchable(new_id())
+        bare.search.is_searchable(fact.id)
+    assert not bare.search.is_searchable(new_id())
 
 
 @pytest.mark.slow
 def test_a_fact_without_a_vector_is_searchable_by_its_words(store: MongoStore) -> None:
     fact = add_fact(store, ANNA, "Anna keeps bees.")
-    assert store.is_searchable(fact.id)
+    assert store.search.is_searchable(fact.id)

@@ -67,17 +67,17 @@ def guest(bare: MongoStore, atlas: AtlasServer) -> Iterator[MongoStore]:
     build(store, VECTOR, TEXT)
     atlas.commands.clear()
     yield store
-    store.close()
+    store.database.close()
 
 
 def near(store: MongoStore, filter: FactFilter) -> list[Candidate]:
     query = random_unit(1, DIMENSIONS)
-    (found,) = store.semantic_candidates(filter, [query], model="m", limit=5)
+    (found,) = store.search.semantic_candidates(filter, [query], model="m", limit=5)
     return found
 
 
 def words(store: MongoStore, filter: FactFilter) -> list[Candidate]:
-    (found,) = store.text_candidates(filter, ["bees"], limit=5)
+    (found,) = store.search.text_candidates(filter, ["bees"], limit=5)
     return found
 
 
@@ -113,7 +113,7 @@ def test_it_is_used_where_it_suffices_and_ours_where_not(
             search(guest, filter)
         assert f"edenmem index create {ours}" in (one.value.hint or "")
     assert indexes_in(atlas, stage) == [theirs, theirs]
-    guest.create_index(ours, WISH)
+    guest.indexes.create_index(ours, WISH)
     build(guest, ours)
     assert len(search(guest, narrower["formed_at"])) == 1
     assert len(search(guest, both)) == 2
@@ -126,7 +126,7 @@ def test_vectors_of_another_model_are_not_compared(guest: MongoStore) -> None:
     add_facts(guest, make_fact(ANNA, "Anna paints.", **other))
     with pytest.raises(SearchIndexUnusable, match="embedding_model: cannot be filtered by"):
         near(guest, FactFilter(scopes=(ANNA,)))
-    guest.create_index(VECTOR_INDEX, WISH)
+    guest.indexes.create_index(VECTOR_INDEX, WISH)
     build(guest, VECTOR_INDEX)
     assert len(near(guest, FactFilter(scopes=(ANNA,)))) == 1
 
@@ -144,7 +144,7 @@ def test_dimensions_and_similarity_count(
     guest._facts.update_search_index(VECTOR, vector_definition(**options))
     build(guest, VECTOR)
     with pytest.raises(SearchIndexUnusable, match=lacking):
-        guest.demand_formable([ANNA], model="m", dimensions=DIMENSIONS)
+        guest.search.demand_formable([ANNA], model="m", dimensions=DIMENSIONS)
     assert state(guest, VECTOR).status == "different"
 
 
@@ -160,9 +160,9 @@ def test_what_it_serves_is_listed_and_it_is_left_alone(guest: MongoStore, bare: 
     for store in (guest, bare):
         for name in (VECTOR, TEXT):
             with pytest.raises(ConflictError, match="not edenmem's own"):
-                store.update_index(name, WISH)
+                store.indexes.update_index(name, WISH)
             with pytest.raises(ConflictError, match="not edenmem's own"):
-                store.drop_index(name)
+                store.indexes.drop_index(name)
 
 
 def test_fuzzy_search_is_bounded(store: MongoStore, atlas: AtlasServer) -> None:

@@ -36,7 +36,7 @@ def remove(store: Store, fact: Fact, at: datetime, *, version: int = 1) -> None:
 
 
 def contents(store: Store, moment: datetime, *scopes: Scope, limit: int = 99) -> list[str]:
-    found = store.facts_at(scopes or (SCOPE,), moment, limit=limit)
+    found = store.history.facts_at(scopes or (SCOPE,), moment, limit=limit)
     return [fact.content for fact in found]
 
 
@@ -64,7 +64,7 @@ def test_a_fact_as_it_was_has_its_version_and_times(store: Store) -> None:
     revise(store, fact, "three", hour(2), version=2)
     remove(store, fact, hour(3), version=3)
     for moment, version in ((hour(0.5), 1), (hour(1.5), 2), (hour(2.5), 3)):
-        (then,) = store.facts_at([SCOPE], moment, limit=9)
+        (then,) = store.history.facts_at([SCOPE], moment, limit=9)
         assert (then.id, then.version) == (fact.id, version)
         assert then.formed_at == hour(0)
         assert then.recent_at == hour(version - 1)
@@ -74,7 +74,7 @@ def test_a_fact_as_it_was_has_its_version_and_times(store: Store) -> None:
 def test_a_fact_that_came_back_was_away_in_between(store: Store) -> None:
     fact = add_fact(store, SCOPE, "one", formed_at=hour(0))
     remove(store, fact, hour(1))
-    snapshot = store.history("fact", fact.id)[-1].snapshot
+    snapshot = store.history.versions("fact", fact.id)[-1].snapshot
     assert snapshot is not None
     applied(
         store,
@@ -104,10 +104,10 @@ def test_the_text_is_that_of_the_time(store: Store) -> None:
     for version, content in enumerate(("one", "two")):
         at = hour(version)
         assert consolidate(store, SCOPE, content, expected_version=version, at=at).ok
-    assert store.consolidation_at(SCOPE, hour(-1)) is None
-    assert store.consolidation_at(OTHER, hour(9)) is None
+    assert store.history.consolidation_at(SCOPE, hour(-1)) is None
+    assert store.history.consolidation_at(OTHER, hour(9)) is None
     for moment, version, content in ((0.5, 1, "one"), (1.5, 2, "two"), (99, 2, "two")):
-        then = store.consolidation_at(SCOPE, hour(moment))
+        then = store.history.consolidation_at(SCOPE, hour(moment))
         assert then is not None
         assert (then.version, then.content, then.scope) == (version, content, SCOPE)
 
@@ -120,7 +120,7 @@ def test_the_buffer_is_that_of_the_time(store: Store) -> None:
     add_reflection(store, OTHER, "theirs", formed_at=hour(0))
 
     def pending(moment: float) -> list[str]:
-        return [reflection.id for reflection in store.pending_at(SCOPE, hour(moment))]
+        return [reflection.id for reflection in store.history.pending_at(SCOPE, hour(moment))]
 
     assert pending(-1) == []
     assert pending(0.5) == made[:1]
@@ -139,7 +139,7 @@ def test_a_reflection_that_was_absorbed_and_then_removed_was_pending_before(stor
         scope=SCOPE, reflection_id=reflection.id, expected_version=1, at=hour(2)
     )
     applied(store, change, at=hour(2))
-    (then,) = store.pending_at(SCOPE, hour(0.5))
+    (then,) = store.history.pending_at(SCOPE, hour(0.5))
     assert (then.id, then.content, then.absorbed) == (reflection.id, "thought", False)
-    assert store.pending_at(SCOPE, hour(1.5)) == []
-    assert store.pending_at(SCOPE, hour(2.5)) == []
+    assert store.history.pending_at(SCOPE, hour(1.5)) == []
+    assert store.history.pending_at(SCOPE, hour(2.5)) == []

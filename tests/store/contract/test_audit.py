@@ -114,19 +114,19 @@ def next_policy(store: Store) -> Change:
 
 
 def _fact(store: Store, target_id: str) -> Fact | None:
-    return store.fact(target_id)
+    return store.memory.fact(target_id)
 
 
 def _reflection(store: Store, target_id: str) -> Reflection | None:
-    return store.reflection(target_id)
+    return store.memory.reflection(target_id)
 
 
 def _text(store: Store, target_id: str) -> Consolidation | None:
-    return store.consolidations([SCOPE]).get(SCOPE)
+    return store.memory.consolidations([SCOPE]).get(SCOPE)
 
 
 def _policy(store: Store, target_id: str) -> Policy | None:
-    return store.policies([SCOPE]).get(SCOPE)
+    return store.memory.policies([SCOPE]).get(SCOPE)
 
 
 CASES: dict[Callable[[Store], Change], tuple[str, type, Callable[[Store, str], Any]]] = {
@@ -155,11 +155,11 @@ def test_an_entry_holds_the_document_before_and_after(
     before = read(store, target_id)
     actor = make_actor("fact edit", run_id=new_id())
     changes = change_set(change, at=LATER, actor=actor)
-    (result,) = store.apply(changes)
+    (result,) = store.changes.apply(changes)
     assert result.status == "applied"
     after = read(store, result.target_id)
 
-    entry = store.audit_entry(change.id)
+    entry = store.log.audit_entry(change.id)
     assert entry is not None
     assert (entry.id, entry.change_set_id) == (change.id, changes.id)
     assert (entry.actor, entry.at, entry.reason) == (actor, LATER, "because [/red]")
@@ -177,7 +177,7 @@ def test_an_entry_holds_the_document_before_and_after(
             assert document.get("embedding") is None
             msgspec.json.encode(document)
             assert msgspec.convert(document, model, strict=False) == stored
-    assert next(store.audit()) == entry
+    assert next(store.log.audit()) == entry
 
 
 def _target_of(change: Change) -> str:
@@ -198,10 +198,10 @@ def _target_of(change: Change) -> str:
 
 def test_toggles_are_audited(store: Store) -> None:
     agent = make_agent()
-    store.add_agent(agent)
+    store.host.add_agent(agent)
     change = SetAgentToggles(agent_id=agent.id, at=LATER, user_memory_enabled=False)
     applied(store, change)
-    entry = store.audit_entry(change.id)
+    entry = store.log.audit_entry(change.id)
     assert entry is not None
     assert (entry.target_type, entry.target_id, entry.agent_id) == ("agent", agent.id, agent.id)
     assert entry.before is not None
@@ -219,7 +219,7 @@ def test_what_was_not_done_is_not_in_the_audit(store: Store) -> None:
     conflict = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=9, at=LATER)
     missing = RemoveFact(scope=SCOPE, fact_id=new_id(), expected_version=1, at=LATER)
     foreign = RemoveFact(scope=Scope.agent(AGENT), fact_id=fact.id, expected_version=1, at=LATER)
-    before = list(store.audit())
+    before = list(store.log.audit())
     for change, status in (
         (duplicate, "duplicate"),
         (conflict, "conflict"),
@@ -227,8 +227,8 @@ def test_what_was_not_done_is_not_in_the_audit(store: Store) -> None:
         (foreign, "missing"),
     ):
         assert apply_one(store, change).status == status
-        assert store.audit_entry(change.id) is None
-    assert list(store.audit()) == before
+        assert store.log.audit_entry(change.id) is None
+    assert list(store.log.audit()) == before
 
 
 def test_a_fact_that_was_added_instead_is_audited_as_an_addition(store: Store) -> None:
@@ -242,7 +242,7 @@ def test_a_fact_that_was_added_instead_is_audited_as_an_addition(store: Store) -
         or_add=new,
     )
     assert apply_one(store, change).status == "added_instead"
-    entry = store.audit_entry(change.id)
+    entry = store.log.audit_entry(change.id)
     assert entry is not None
     assert (entry.target_id, entry.before) == (new.id, None)
     assert entry.after is not None
@@ -256,7 +256,7 @@ def test_a_fact_that_made_way_for_its_equal_is_audited_as_a_removal(store: Store
         scope=SCOPE, fact_id=target.id, expected_version=1, content="equal", at=LATER
     )
     assert apply_one(store, change).ok
-    entry = store.audit_entry(change.id)
+    entry = store.log.audit_entry(change.id)
     assert entry is not None
     assert entry.target_id == target.id
     assert entry.before is not None
@@ -275,7 +275,7 @@ def test_entries_are_listed_newest_first_of_all_that_is_named(store: Store) -> N
     ids = [change_id for change_id, _ in made]
 
     def listed(**named: object) -> list[str]:
-        return [entry.id for entry in store.audit(**named)]
+        return [entry.id for entry in store.log.audit(**named)]
 
     assert listed() == ids[::-1]
     assert listed(limit=2) == [ids[3], ids[2]]
@@ -283,7 +283,7 @@ def test_entries_are_listed_newest_first_of_all_that_is_named(store: Store) -> N
     assert listed(agent_id=other.agent_id) == [ids[2]]
     assert listed(target_id=made[1][1]) == [ids[1]]
     assert listed(target_id=made[1][1], agent_id=other.agent_id) == []
-    assert store.audit_entry(new_id()) is None
+    assert store.log.audit_entry(new_id()) is None
 
 
 def test_entries_are_found_by_where_when_and_who(store: Store) -> None:
@@ -301,12 +301,12 @@ def test_entries_are_found_by_where_when_and_who(store: Store) -> None:
         if number == 4:
             change = RemoveFact(scope=SCOPE, fact_id=facts[0], expected_version=1, at=NOW)
         at = NOW + timedelta(minutes=number)
-        assert store.apply(change_set(change, at=at, actor=actors[number % 3]))[0].ok
+        assert store.changes.apply(change_set(change, at=at, actor=actors[number % 3]))[0].ok
         ids.append(change.id)
         facts.append(fact.id)
 
     def listed(**named: object) -> list[int]:
-        return [ids.index(entry.id) for entry in store.audit(**named)]
+        return [ids.index(entry.id) for entry in store.log.audit(**named)]
 
     assert listed(scope=SCOPE) == [4, 3, 2, 1, 0]
     assert listed(scope=other) == [5]
@@ -335,22 +335,22 @@ def test_ids_in_the_log_are_found_by_their_beginnings(store: Store) -> None:
     actor = Actor(name="anna", host="h", command="fact add", run_id=run)
     removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
     set_ = change_set(AddFact(fact=fact), AddFact(fact=other), removal, actor=actor)
-    assert all(result.ok for result in store.apply(set_))
-    assert store.find_audited("target", "abcdef") == [fact.id, other.id]
-    assert store.find_audited("target", "abcdef", limit=1) == [fact.id]
-    assert store.find_audited("target", other.id) == [other.id]
-    assert removal.id in store.find_audited("entry", removal.id[:20])
-    assert store.find_audited("entry", removal.id) == [removal.id]
-    assert store.find_audited("run", run[:4]) == [run]
-    assert store.find_audited("run", "abcdef") == []
+    assert all(result.ok for result in store.changes.apply(set_))
+    assert store.log.find_audited("target", "abcdef") == [fact.id, other.id]
+    assert store.log.find_audited("target", "abcdef", limit=1) == [fact.id]
+    assert store.log.find_audited("target", other.id) == [other.id]
+    assert removal.id in store.log.find_audited("entry", removal.id[:20])
+    assert store.log.find_audited("entry", removal.id) == [removal.id]
+    assert store.log.find_audited("run", run[:4]) == [run]
+    assert store.log.find_audited("run", "abcdef") == []
     for nonsense in ("", "abc", "no id at all", "ABCDEF%"):
-        assert store.find_audited("target", nonsense) == []
+        assert store.log.find_audited("target", nonsense) == []
 
 
 def test_an_addition_that_met_its_twin_is_not_found(store: Store) -> None:
     twin = add_fact(store, SCOPE)
     change = AddFact(fact=make_fact(SCOPE))
     apply_one(store, change)
-    assert store.find_audited("entry", change.id) == []
-    assert store.audit_entries([change.id]) == {}
-    assert list(store.audit(target_id=twin.id, actions=["add_fact"])) != []
+    assert store.log.find_audited("entry", change.id) == []
+    assert store.log.audit_entries([change.id]) == {}
+    assert list(store.log.audit(target_id=twin.id, actions=["add_fact"])) != []

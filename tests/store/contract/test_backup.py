@@ -49,13 +49,13 @@ ALL = tuple(RecordKind)
 def fill(store: Store, *lively: str) -> dict[str, Scope]:
     """A store with something of every kind in it, and with a past in the scopes that are named."""
     agent, user = make_agent("eve", persona="kind"), make_user("anna", feature_flags=("preview",))
-    store.apply(change_set(AddAgent(agent=agent), AddUser(user=user)))
+    store.changes.apply(change_set(AddAgent(agent=agent), AddUser(user=user)))
     session = make_session([agent], [user], name="garden", title="Garden", group_id="g")
     silent = make_session([agent], [], last_activity=None, created_at=None)
     for one in (session, silent):
-        store.put_session(one)
+        store.host.put_session(one)
     messages = make_messages(session, 6, sender=user.id)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     scopes = {
         "agent": Scope.agent(agent.id),
         "user": Scope.user(agent.id, user.id),
@@ -66,8 +66,8 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
     for name in lively or ("user", "shard", "session"):
         _live(store, scopes[name])
     done, failed = make_formation(session, messages[:4]), make_formation(session, messages[4:])
-    store.claim(done)
-    store.record(
+    store.formations.claim(done)
+    store.formations.record(
         done.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(scopes["user"], "Formed."))),
@@ -76,10 +76,10 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
         counts={"facts": 1},
         now=NOW,
     )
-    store.apply_formation(done.id, now=LATER)
+    store.formations.apply_formation(done.id, now=LATER)
     recorded = msgspec.structs.replace(failed, seq=2)
-    store.claim(recorded)
-    store.record(
+    store.formations.claim(recorded)
+    store.formations.record(
         recorded.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=vectored(scopes["user"], "Waiting."))),
@@ -89,7 +89,7 @@ def fill(store: Store, *lively: str) -> dict[str, Scope]:
         now=NOW,
     )
     calls = (CallUsage(task="consolidate", model="m"),)
-    store.add_usage(
+    store.usage.add_usage(
         UsageEntry(id=new_id(), at=NOW, agent_id=agent.id, work="consolidation", calls=calls)
     )
     return scopes
@@ -103,7 +103,7 @@ def _live(store: Store, scope: Scope) -> None:
     facts = [vectored(scope, f"fact {n}") for n in range(4)]
     thoughts = [make_reflection(scope, f"thought {n}") for n in range(4)]
     same = {"scope": scope, "at": NOW}
-    store.apply(
+    store.changes.apply(
         change_set(
             *(AddReflection(reflection=thought, word_limit=9) for thought in thoughts),
             WriteConsolidation(
@@ -125,7 +125,7 @@ def _live(store: Store, scope: Scope) -> None:
     )
     if scope.kind is ScopeKind.SESSION:
         return
-    store.apply(
+    store.changes.apply(
         change_set(
             *(AddFact(fact=fact, reason="told so") for fact in facts),
             ReviseFact(fact_id=facts[0].id, expected_version=1, content="revised", **same),
@@ -134,8 +134,8 @@ def _live(store: Store, scope: Scope) -> None:
             SetPrivacy(target_type="fact", target_id=facts[3].id, private=True, **same),
         )
     )
-    store.apply(change_set(AddFact(fact=facts[1]), at=LATER))  # which restores it
-    store.track_access([facts[3].id], LATER)
+    store.changes.apply(change_set(AddFact(fact=facts[1]), at=LATER))  # which restores it
+    store.changes.track_access([facts[3].id], LATER)
 
 
 def dumped(
@@ -143,7 +143,7 @@ def dumped(
 ) -> list[tuple[RecordKind, Record]]:
     """The records of a store, all of which can be read."""
     found = []
-    for kind, record in store.dump(kinds or ALL, selection or Selection()):
+    for kind, record in store.walk.dump(kinds or ALL, selection or Selection()):
         assert not isinstance(record, Unreadable)
         found.append((kind, record))
     return found
@@ -155,7 +155,7 @@ def load(store: Store, records: list[tuple[RecordKind, Record]], size: int = 3) 
     for kind in RecordKind:
         of_kind = [record for one, record in records if one is kind]
         for start in range(0, len(of_kind), size):
-            answers = store.load(kind, of_kind[start : start + size])
+            answers = store.walk.load(kind, of_kind[start : start + size])
             statuses |= {answer.status for answer in answers}
     return statuses
 
@@ -178,23 +178,30 @@ def test_what_is_read_of_it_is_the_same(store: Store, open_store: OpenStore) -> 
     other = open_store("sqlite")
     load(other, dumped(store))
     for scope in scopes.values():
-        assert [one.id for one in other.pending(scope)] == [one.id for one in store.pending(scope)]
-        one, two = (s.history("consolidation", "", scope=scope) for s in (store, other))
+        assert [one.id for one in other.memory.pending(scope)] == [
+            one.id for one in store.memory.pending(scope)
+        ]
+        one, two = (s.history.versions("consolidation", "", scope=scope) for s in (store, other))
         assert [(e.version, e.content, e.at, e.actor, e.change_id) for e in one] == [
             (e.version, e.content, e.at, e.actor, e.change_id) for e in two
         ]
-        assert other.consolidations([scope]).keys() == store.consolidations([scope]).keys()
+        assert (
+            other.memory.consolidations([scope]).keys()
+            == store.memory.consolidations([scope]).keys()
+        )
         for moment in (ago(hours=1), NOW, LATER):
-            then = [s.facts_at([scope], moment, limit=9) for s in (store, other)]
+            then = [s.history.facts_at([scope], moment, limit=9) for s in (store, other)]
             one_then, two_then = ({(f.id, f.content) for f in facts} for facts in then)
             assert one_then == two_then
     kinds = {"agents", "users", "sessions", "messages", "facts", "reflections", "formations"}
     for kind in kinds:
-        assert other.info().counts[kind] == store.info().counts[kind]
-    assert {s.scope: s.pending for s in other.scopes()} == {
-        s.scope: s.pending for s in store.scopes()
+        assert other.database.info().counts[kind] == store.database.info().counts[kind]
+    assert {s.scope: s.pending for s in other.memory.scopes()} == {
+        s.scope: s.pending for s in store.memory.scopes()
     }
-    assert sorted(other.find_unpropagated()) == sorted(store.find_unpropagated())
+    assert sorted(other.propagation.find_unpropagated()) == sorted(
+        store.propagation.find_unpropagated()
+    )
 
 
 def test_life_goes_on_in_what_was_restored(store: Store, open_store: OpenStore) -> None:
@@ -202,9 +209,9 @@ def test_life_goes_on_in_what_was_restored(store: Store, open_store: OpenStore) 
     scopes = fill(origin)
     load(store, dumped(origin))
     scope = scopes["user"]
-    (fact,) = [one for one in store.facts(filter_of(scope)) if one.content == "revised"]
-    pending = store.pending(scope)
-    results = store.apply(
+    (fact,) = [one for one in store.memory.facts(filter_of(scope)) if one.content == "revised"]
+    pending = store.memory.pending(scope)
+    results = store.changes.apply(
         change_set(
             ReviseFact(scope=scope, fact_id=fact.id, expected_version=2, content="More.", at=LATER),
             WriteConsolidation(
@@ -219,11 +226,17 @@ def test_life_goes_on_in_what_was_restored(store: Store, open_store: OpenStore) 
         )
     )
     assert all(found.ok for found in results)
-    assert [e.version for e in store.history("fact", fact.id)] == [1, 2, 3]
-    assert [e.version for e in store.history("consolidation", "", scope=scope)] == [1, 2, 3]
-    assert store.pending(scope) == []
-    (recorded,) = [f for f in store.formations() if f.status == "recorded"]
-    assert [r.status for r in store.apply_formation(recorded.id, now=LATER)] == ["applied"]
+    assert [e.version for e in store.history.versions("fact", fact.id)] == [1, 2, 3]
+    assert [e.version for e in store.history.versions("consolidation", "", scope=scope)] == [
+        1,
+        2,
+        3,
+    ]
+    assert store.memory.pending(scope) == []
+    (recorded,) = [f for f in store.formations.list_formations() if f.status == "recorded"]
+    assert [r.status for r in store.formations.apply_formation(recorded.id, now=LATER)] == [
+        "applied"
+    ]
 
 
 def filter_of(scope: Scope) -> object:
@@ -259,8 +272,10 @@ def test_what_is_there_is_left_as_it_is(store: Store, open_store: OpenStore) -> 
     scopes = fill(origin)
     records = dumped(origin)
     load(store, records)
-    (fact,) = [one for one in store.facts(filter_of(scopes["user"])) if one.content == "revised"]
-    store.apply(
+    (fact,) = [
+        one for one in store.memory.facts(filter_of(scopes["user"])) if one.content == "revised"
+    ]
+    store.changes.apply(
         change_set(
             ReviseFact(
                 scope=fact.home, fact_id=fact.id, expected_version=2, content="By hand.", at=LATER
@@ -270,33 +285,33 @@ def test_what_is_there_is_left_as_it_is(store: Store, open_store: OpenStore) -> 
     )
     kept = [r for _, r in records if isinstance(r, Fact) and r.id == fact.id]
     for dry_run in (True, False):
-        (answer,) = store.load(RecordKind.FACT, kept, dry_run=dry_run)
+        (answer,) = store.walk.load(RecordKind.FACT, kept, dry_run=dry_run)
         assert (answer.status, answer.detail) == ("differs", "another content is stored")
-    stored = store.fact(fact.id)
+    stored = store.memory.fact(fact.id)
     assert stored is not None
     assert stored.content == "By hand."
     twin = msgspec.structs.replace(vectored(scopes["user"], "By hand."), id=new_id())
-    (answer,) = store.load(RecordKind.FACT, [twin])
+    (answer,) = store.walk.load(RecordKind.FACT, [twin])
     assert answer.status is LoadStatus.SAME
     assert fact.id in answer.detail
 
 
 def test_one_bad_record_keeps_none_of_the_others_out(store: Store) -> None:
     """Known failure 9: a batch meets one that it cannot take, and drops all that follow."""
-    store.add_agent(make_agent("eve"))
+    store.host.add_agent(make_agent("eve"))
     others = [make_agent("adam"), make_agent("eve"), make_agent("lilith")]
     records = [r for _, r in dumped(store, RecordKind.AGENT)]
     taken = [
         msgspec.structs.replace(records[0], id=agent.id, username=agent.username)
         for agent in others
     ]
-    answers = store.load(RecordKind.AGENT, taken)
+    answers = store.walk.load(RecordKind.AGENT, taken)
     assert [answer.status for answer in answers] == ["added", "refused", "added"]
-    assert [agent.username for agent in store.agents()] == ["adam", "eve", "lilith"]
+    assert [agent.username for agent in store.host.agents()] == ["adam", "eve", "lilith"]
     orphans = make_messages(new_id(), 1)
-    (answer,) = store.load(RecordKind.MESSAGE, orphans)
+    (answer,) = store.walk.load(RecordKind.MESSAGE, orphans)
     assert answer.status is LoadStatus.REFUSED
-    assert store.info().counts["messages"] == 0
+    assert store.database.info().counts["messages"] == 0
 
 
 def test_a_look_beforehand_writes_nothing(store: Store, open_store: OpenStore) -> None:
@@ -304,7 +319,7 @@ def test_a_look_beforehand_writes_nothing(store: Store, open_store: OpenStore) -
     fill(origin)
     for kind in RecordKind:
         of_kind = [record for _, record in dumped(origin, kind)]
-        answers = store.load(kind, of_kind, dry_run=True)
+        answers = store.walk.load(kind, of_kind, dry_run=True)
         assert {answer.status for answer in answers} == {LoadStatus.ADDED}, kind
     assert dumped(store) == []
 
@@ -336,6 +351,6 @@ def test_a_selection_is_never_wider(store: Store) -> None:
     assert dumped(store, *kinds, selection=of_agents) == []
     late = dumped(store, RecordKind.FACT, RecordKind.AUDIT, selection=Selection(since=LATER))
     assert {kind for kind, _ in late} == {RecordKind.AUDIT}
-    bare = list(store.dump([RecordKind.FACT], Selection(), with_vectors=False))
+    bare = list(store.walk.dump([RecordKind.FACT], Selection(), with_vectors=False))
     assert bare
     assert all(r.embedding is None and r.embedding_model is None for _, r in bare)

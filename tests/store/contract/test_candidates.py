@@ -51,14 +51,16 @@ def semantic(
     limit: int = 10,
     exact: bool = False,
 ) -> list[Candidate]:
-    (found,) = store.semantic_candidates(filter, [vector], model=model, limit=limit, exact=exact)
+    (found,) = store.search.semantic_candidates(
+        filter, [vector], model=model, limit=limit, exact=exact
+    )
     return found
 
 
 def text(
     store: Store, query: str, *, filter: FactFilter = MINE, limit: int = 10
 ) -> list[Candidate]:
-    (found,) = store.text_candidates(filter, [query], limit=limit)
+    (found,) = store.search.text_candidates(filter, [query], limit=limit)
     return found
 
 
@@ -72,7 +74,7 @@ def assert_best_first(candidates: list[Candidate]) -> None:
 
 
 def test_the_store_says_how_it_searches(store: Store) -> None:
-    ability = store.search_ability()
+    ability = store.search.search_ability()
     assert ability.kind in ("embedded", "atlas", "scan")
     if ability.kind == "scan":
         assert ability.notice  # Known failure 29: never a silent fallback
@@ -103,7 +105,7 @@ def test_exact_candidates_are_those_of_brute_force(store: Store) -> None:
     facts = [make_embedded(SCOPE, seed) for seed in range(300)]
     add_facts(store, *facts)
     queries = [random_unit(seed, DIMENSIONS) for seed in (1000, 1001, 1002)]
-    lists = store.semantic_candidates(MINE, queries, model="m", limit=25, exact=True)
+    lists = store.search.semantic_candidates(MINE, queries, model="m", limit=25, exact=True)
     matrix = np.array([numbers(fact.embedding or b"") for fact in facts])
     for query, found in zip(queries, lists, strict=True):
         scores = (1 + matrix @ numbers(query)) / 2
@@ -117,9 +119,9 @@ def test_nothing_under_the_floor_is_a_candidate(store: Store) -> None:
     facts = [make_embedded(SCOPE, seed) for seed in range(60)]
     add_facts(store, *facts)
     queries = [facts[7].embedding or b"", random_unit(1000, DIMENSIONS)]
-    plain = store.semantic_candidates(MINE, queries, model="m", limit=9)
+    plain = store.search.semantic_candidates(MINE, queries, model="m", limit=9)
     floor = plain[1][4].score
-    above = store.semantic_candidates(MINE, queries, model="m", limit=9, floor=floor)
+    above = store.search.semantic_candidates(MINE, queries, model="m", limit=9, floor=floor)
     assert above == [[one for one in found if one.score >= floor] for found in plain]
     assert len(above[1]) == 5
 
@@ -134,9 +136,11 @@ def test_equal_scores_are_ordered_by_id(store: Store) -> None:
         for query in queries[:5]
         for exact in (True, False)
     ]
-    together = store.semantic_candidates(MINE, queries, model="m", limit=7)
+    together = store.search.semantic_candidates(MINE, queries, model="m", limit=7)
     for found in (*alone, *together):
-        if store.search_ability().kind == "atlas":  # which of its equals Atlas keeps is its own
+        if (
+            store.search.search_ability().kind == "atlas"
+        ):  # which of its equals Atlas keeps is its own
             assert len(found) == 7
             assert ids(found) == sorted(ids(found))
         else:
@@ -170,7 +174,7 @@ def test_facts_without_a_vector_are_left_out(store: Store) -> None:
     embedded = make_embedded(SCOPE, 1)
     add_facts(store, embedded)
     assert ids(semantic(store, random_unit(1, DIMENSIONS))) == [embedded.id]
-    store.set_vectors({bare.id: (bare.hash, random_unit(1, DIMENSIONS))}, model="m")
+    store.vectors.set_vectors({bare.id: (bare.hash, random_unit(1, DIMENSIONS))}, model="m")
     assert set(ids(semantic(store, random_unit(1, DIMENSIONS)))) == {embedded.id, bare.id}
 
 
@@ -188,7 +192,7 @@ def test_vectors_of_another_model_are_an_error_and_never_compared(store: Store) 
     for exact in (True, False):
         found = semantic(store, random_unit(1, DIMENSIONS), model="new", exact=exact)
         assert ids(found) == [new.id]
-        if store.search_ability().kind == "atlas":  # an index is of one length
+        if store.search.search_ability().kind == "atlas":  # an index is of one length
             with pytest.raises(StoreError, match="32 dimensions, the query's has 8"):
                 semantic(store, random_unit(1, 8), model="old", exact=exact)
             continue
@@ -205,12 +209,12 @@ def test_several_queries_at_once_and_none(store: Store) -> None:
     facts = [make_embedded(SCOPE, seed, word) for seed, word in enumerate(words)]
     add_facts(store, *facts)
     vectors = [random_unit(seed, DIMENSIONS) for seed in (2, 0, 1, 0)]
-    lists = store.semantic_candidates(MINE, vectors, model="m", limit=1)
+    lists = store.search.semantic_candidates(MINE, vectors, model="m", limit=1)
     assert [ids(found) for found in lists] == [[facts[n].id] for n in (2, 0, 1, 0)]
-    matching = store.text_candidates(MINE, ["basket", "nothing", "anchor"], limit=9)
+    matching = store.search.text_candidates(MINE, ["basket", "nothing", "anchor"], limit=9)
     assert [ids(found) for found in matching] == [[facts[1].id], [], [facts[0].id]]
-    assert store.semantic_candidates(MINE, [], model="m", limit=1) == []
-    assert store.text_candidates(MINE, [], limit=1) == []
+    assert store.search.semantic_candidates(MINE, [], model="m", limit=1) == []
+    assert store.search.text_candidates(MINE, [], limit=1) == []
 
 
 def test_candidates_follow_changes_at_once(store: Store) -> None:
@@ -356,7 +360,7 @@ def test_everything_that_matches_is_found_up_to_the_limit(store: Store) -> None:
     found = text(store, "bees", limit=300)
     assert len(found) == 250
     assert_best_first(found)
-    if store.search_ability().kind == "atlas":  # which of its equals it keeps is its own
+    if store.search.search_ability().kind == "atlas":  # which of its equals it keeps is its own
         assert len(text(store, "bees", limit=100)) == 100
         assert ids(text(store, "number77"))[0] == facts[77].id  # it also finds what is an edit away
     else:

@@ -62,26 +62,26 @@ def test_texts_come_back_to_the_letter(store: Store, text: str) -> None:
     assert consolidate(store, scope, text, expected_version=0).ok
     set_policy(store, scope, memory_instructions=text, consolidation_instructions=text)
     session = make_session(title=text)
-    store.put_session(session)
+    store.host.put_session(session)
     results = [{"output": text}]
     call = ToolCall(id="1", tool="t", args={"text": text}, result=results, status="completed")
     message = make_message(session, text, name=text, tool_calls=(call,))
-    store.add_messages(session.id, [message])
+    store.host.add_messages(session.id, [message])
     cached = CachedContext(xml=text, fingerprint="f", built_at=NOW)
-    store.cache_context(session.id, session.agents[0], cached)
+    store.contexts.cache_context(session.id, session.agents[0], cached)
 
     assert facts_of(store, scope) == [fact]
-    assert store.facts_by_hashes(scope, [fact.hash]) == {fact.hash: fact}
-    assert store.pending(scope) == [reflection]
-    assert store.consolidations([scope])[scope].consolidated_content == text
-    policy = store.policies([scope])[scope]
+    assert store.memory.facts_by_hashes(scope, [fact.hash]) == {fact.hash: fact}
+    assert store.memory.pending(scope) == [reflection]
+    assert store.memory.consolidations([scope])[scope].consolidated_content == text
+    policy = store.memory.policies([scope])[scope]
     assert (policy.memory_instructions, policy.consolidation_instructions) == (text, text)
-    assert store.session(session.id) == msgspec.structs.replace(
+    assert store.host.session(session.id) == msgspec.structs.replace(
         session, last_activity=message.created_at
     )
-    assert list(store.messages(session.id)) == [message]
-    assert store.find_context(session.id, session.agents[0]) == cached
-    (entry,) = store.history("fact", fact.id)
+    assert list(store.host.messages(session.id)) == [message]
+    assert store.contexts.find_context(session.id, session.agents[0]) == cached
+    (entry,) = store.history.versions("fact", fact.id)
     assert entry.content == text
 
 
@@ -92,11 +92,11 @@ def test_what_cannot_be_encoded_is_refused_whole(store: Store) -> None:
     bad = make_fact(scope, "good", id=new_id(), hash=new_id())
     bad = msgspec.structs.replace(bad, content="a\ud800b")
     with pytest.raises((EdenmemError, UnicodeError)):
-        store.apply(change_set(AddFact(fact=bad)))
+        store.changes.apply(change_set(AddFact(fact=bad)))
     assert facts_of(store, scope) == [good]
-    assert store.fact(bad.id) is None
+    assert store.memory.fact(bad.id) is None
     following = add_fact(store, scope, "following")
-    assert store.fact(following.id) == following
+    assert store.memory.fact(following.id) == following
 
 
 @settings(max_examples=25)
@@ -110,13 +110,13 @@ def test_any_two_texts_are_two_facts_unless_they_are_equal(
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, first)
     other = make_fact(scope, second)
-    (result,) = store.apply(change_set(AddFact(fact=other)))
+    (result,) = store.changes.apply(change_set(AddFact(fact=other)))
     assert (result.status == "duplicate") == (first == second)
     assert {f.content for f in facts_of(store, scope)} == {first, second}
     revised = ReviseFact(
         scope=scope, fact_id=fact.id, expected_version=1, content=first + "!", at=NOW
     )
-    assert store.apply(change_set(revised))[0].ok
+    assert store.changes.apply(change_set(revised))[0].ok
     assert {f.content for f in facts_of(store, scope)} == {first + "!"} | (
         {second} if first != second else set()
     )
@@ -130,7 +130,7 @@ def test_vectors_come_back_as_they_are(store: Store, dimensions: int) -> None:
     assert facts_of(store, scope, with_vectors=True) == [fact]
     tombstone = make_fact(scope, "other", embedding=vector, embedding_model="m")
     applied(store, AddFact(fact=tombstone))
-    stored = store.fact(tombstone.id, with_vector=True)
+    stored = store.memory.fact(tombstone.id, with_vector=True)
     assert stored is not None
     assert stored.embedding == vector
 
@@ -151,17 +151,17 @@ def test_times_are_aware_utc_in_milliseconds(store: Store, moment: datetime) -> 
     moment = as_utc(moment)
     fact = add_fact(store, scope, formed_at=moment)
     session = make_session(created_at=moment, last_activity=moment)
-    store.put_session(session)
+    store.host.put_session(session)
     message = make_message(session, created_at=moment)
-    store.add_messages(session.id, [message])
+    store.host.add_messages(session.id, [message])
     user = make_user(created_at=moment)
-    store.add_user(user)
+    store.host.add_user(user)
     reflection = make_reflection(scope, formed_at=moment)
     for stored, given_ in (
-        (store.fact(fact.id), fact),
-        (store.session(session.id), session),
-        (next(store.messages(session.id)), message),
-        (store.user(user.id), user),
+        (store.memory.fact(fact.id), fact),
+        (store.host.session(session.id), session),
+        (next(store.host.messages(session.id)), message),
+        (store.host.user(user.id), user),
         (add_reflection(store, scope, formed_at=moment), reflection),
     ):
         assert stored is not None

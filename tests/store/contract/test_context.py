@@ -45,40 +45,40 @@ def test_a_context_is_kept_for_its_session_and_agent(store: Store) -> None:
     session = make_session([one, two], title="Title")
     other = make_session([one])
     for each in (session, other):
-        store.put_session(each)
-    assert store.find_context(session.id, one) is None
-    store.cache_context(session.id, one, context("one"))
-    assert store.find_context(session.id, one) == context("one")
-    assert store.find_context(session.id, two) is None
-    assert store.find_context(other.id, one) is None
-    store.cache_context(session.id, two, context("two"))
-    store.cache_context(session.id, one, context("newer"))
-    assert store.find_context(session.id, one) == context("newer")
-    assert store.find_context(session.id, two) == context("two")
-    assert store.session(session.id) == session
+        store.host.put_session(each)
+    assert store.contexts.find_context(session.id, one) is None
+    store.contexts.cache_context(session.id, one, context("one"))
+    assert store.contexts.find_context(session.id, one) == context("one")
+    assert store.contexts.find_context(session.id, two) is None
+    assert store.contexts.find_context(other.id, one) is None
+    store.contexts.cache_context(session.id, two, context("two"))
+    store.contexts.cache_context(session.id, one, context("newer"))
+    assert store.contexts.find_context(session.id, one) == context("newer")
+    assert store.contexts.find_context(session.id, two) == context("two")
+    assert store.host.session(session.id) == session
 
 
 def test_caching_disturbs_nothing_else_of_the_session(store: Store) -> None:
     """Known failure 14: a rewrite of the whole session undid what others wrote."""
     session = make_session()
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, 3)
 
     def work(number: int) -> None:
         if number % 2:
-            store.cache_context(session.id, session.agents[0], context(str(number)))
+            store.contexts.cache_context(session.id, session.agents[0], context(str(number)))
         else:
-            store.add_messages(session.id, messages)
-            store.put_session(make_session([new_id()], [new_id()], id=session.id))
+            store.host.add_messages(session.id, messages)
+            store.host.put_session(make_session([new_id()], [new_id()], id=session.id))
 
     at_once(6, work)
-    stored = store.session(session.id)
+    stored = store.host.session(session.id)
     assert stored is not None
     assert len(stored.agents) == 4
     assert len(stored.users) == 3
     assert stored.last_activity == messages[-1].created_at
-    assert list(store.messages(session.id)) == messages
-    cached = store.find_context(session.id, session.agents[0])
+    assert list(store.host.messages(session.id)) == messages
+    cached = store.contexts.find_context(session.id, session.agents[0])
     assert cached is not None
     assert cached.fingerprint in {"1", "3", "5"}
 
@@ -114,27 +114,27 @@ def test_a_revision_grows_with_every_change_in_its_scope_alone(store: Store) -> 
         WritePolicy(policy=make_policy(scope, active=False), expected_version=0, at=LATER),
         RemoveFact(fact_id=fact.id, expected_version=2, **here),
     ]
-    at_first = store.revisions([scope, *others])
+    at_first = store.memory.revisions([scope, *others])
     assert at_first.keys() == {scope, *others}
     last = at_first[scope]
     for change in changes:
         applied(store, change)
-        now = store.revisions([scope])[scope]
+        now = store.memory.revisions([scope])[scope]
         assert now > last, change
         last = now
     assert facts_of(store, scope) == []
-    assert store.revisions(others) == {other: at_first[other] for other in others}
+    assert store.memory.revisions(others) == {other: at_first[other] for other in others}
 
 
 def test_reading_changes_no_revision(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = make_fact(scope)
     applied(store, AddFact(fact=fact))
-    before = store.revisions([scope])
+    before = store.memory.revisions([scope])
     facts_of(store, scope)
-    store.pending(scope)
-    store.consolidations([scope])
-    assert store.revisions([scope]) == before
+    store.memory.pending(scope)
+    store.memory.consolidations([scope])
+    assert store.memory.revisions([scope]) == before
 
 
 def test_revisions_of_many_writers_are_all_counted(store: Store) -> None:
@@ -143,10 +143,10 @@ def test_revisions_of_many_writers_are_all_counted(store: Store) -> None:
         8,
         lambda n: (
             applied(store, AddFact(fact=make_fact(scope, f"fact {n}"))),
-            store.revisions([scope])[scope],
+            store.memory.revisions([scope])[scope],
         )[1],
     )
-    assert store.revisions([scope])[scope] == max(seen)
-    before = store.revisions([scope])[scope]
+    assert store.memory.revisions([scope])[scope] == max(seen)
+    before = store.memory.revisions([scope])[scope]
     applied(store, AddFact(fact=make_fact(scope, "one more")))
-    assert store.revisions([scope])[scope] > before
+    assert store.memory.revisions([scope])[scope] > before

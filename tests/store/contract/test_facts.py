@@ -80,13 +80,13 @@ def test_a_fact_comes_back_as_it_was_added(store: Store, scope: Scope) -> None:
         embedding=random_unit(1, 384),
     )
     add_facts(store, fact)
-    assert store.fact(fact.id, with_vector=True) == fact
-    assert store.fact(fact.id) == without_vector(fact)
+    assert store.memory.fact(fact.id, with_vector=True) == fact
+    assert store.memory.fact(fact.id) == without_vector(fact)
     assert facts_of(store, scope) == [without_vector(fact)]
     assert facts_of(store, scope, with_vectors=True) == [fact]
-    assert store.facts_by_ids([scope], [fact.id], with_vectors=True) == {fact.id: fact}
-    assert store.facts_by_hashes(scope, [fact.hash]).keys() == {fact.hash}
-    assert store.fact(new_id()) is None
+    assert store.memory.facts_by_ids([scope], [fact.id], with_vectors=True) == {fact.id: fact}
+    assert store.memory.facts_by_hashes(scope, [fact.hash]).keys() == {fact.hash}
+    assert store.memory.fact(new_id()) is None
 
 
 def test_facts_are_listed_by_when_they_were_made_or_corrected(store: Store) -> None:
@@ -104,14 +104,14 @@ def test_facts_are_listed_by_when_they_were_made_or_corrected(store: Store) -> N
     applied(store, revise(old, "old, corrected", at=NOW))
     listed = [fact.id for fact in facts_of(store, SCOPE)]
     assert listed == [old.id, new.id, middle.id, *(fact.id for fact in ties)]
-    some = store.facts(FactFilter(scopes=(SCOPE,)), limit=2)
+    some = store.memory.facts(FactFilter(scopes=(SCOPE,)), limit=2)
     assert [fact.id for fact in some] == listed[:2]
 
-    recent = store.recent_facts([SCOPE], since=ago(days=3), limit=10)
+    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=10)
     assert [fact.id for fact in recent] == [old.id, new.id, middle.id]
-    recent = store.recent_facts([SCOPE], since=ago(days=3), limit=1)
+    recent = store.memory.recent_facts([SCOPE], since=ago(days=3), limit=1)
     assert [fact.id for fact in recent] == [old.id]
-    assert store.recent_facts([SCOPE], since=ago(days=3), limit=0) == []
+    assert store.memory.recent_facts([SCOPE], since=ago(days=3), limit=0) == []
 
 
 def test_filters_by_time_and_by_session(store: Store) -> None:
@@ -120,7 +120,7 @@ def test_filters_by_time_and_by_session(store: Store) -> None:
     heard = add_fact(store, SCOPE, "heard", formed_at=ago(days=2, hours=1), session_id=session)
 
     def ids(**fields: object) -> set[str]:
-        return {fact.id for fact in store.facts(FactFilter(scopes=(SCOPE,), **fields))}
+        return {fact.id for fact in store.memory.facts(FactFilter(scopes=(SCOPE,), **fields))}
 
     assert ids(since=ago(days=2)) == {day[0].id, day[1].id, day[2].id}
     assert ids(until=ago(days=2)) == {day[3].id, heard.id}
@@ -139,8 +139,8 @@ def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
     ]
     add_facts(store, *facts)
     assert [fact.id for fact in facts_of(store, SCOPE)] == [fact.id for fact in facts]
-    assert len(store.facts_by_ids([SCOPE], [fact.id for fact in facts])) == 700
-    assert len(store.facts_by_hashes(SCOPE, [fact.hash for fact in facts])) == 700
+    assert len(store.memory.facts_by_ids([SCOPE], [fact.id for fact in facts])) == 700
+    assert len(store.memory.facts_by_hashes(SCOPE, [fact.hash for fact in facts])) == 700
     applied(store, *(remove(fact) for fact in facts[100:220]))
     assert len(facts_of(store, SCOPE)) == 580
 
@@ -149,7 +149,7 @@ def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
 def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -> None:
     facts = [make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n)) for n in range(300)]
     add_facts(store, *facts)
-    reading = store.facts(FactFilter(scopes=(SCOPE,)))
+    reading = store.memory.facts(FactFilter(scopes=(SCOPE,)))
     assert next(reading).id == facts[0].id
     add_fact(store, SCOPE, "one more", formed_at=LATER)
     applied(store, revise(facts[5], "changed"))
@@ -195,7 +195,7 @@ def test_a_revision_replaces_text_vector_and_hash(store: Store) -> None:
     )
     (result,) = applied(store, change)
     assert result.target_id == old.id
-    new = store.fact(old.id, with_vector=True)
+    new = store.memory.fact(old.id, with_vector=True)
     assert new is not None
     assert heard in new.source_message_ids
     assert msgspec.structs.replace(new, source_message_ids=()) == msgspec.structs.replace(
@@ -208,15 +208,15 @@ def test_a_revision_replaces_text_vector_and_hash(store: Store) -> None:
         embedding=random_unit(2),
         embedding_model="model-b",
     )
-    assert store.facts_by_hashes(SCOPE, [old.hash]) == {}
-    assert store.facts_by_hashes(SCOPE, [new.hash]).keys() == {new.hash}
+    assert store.memory.facts_by_hashes(SCOPE, [old.hash]) == {}
+    assert store.memory.facts_by_hashes(SCOPE, [new.hash]).keys() == {new.hash}
 
 
 def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
     """Known failure 28: a vector of the old text, or of another model, stayed with the new one."""
     fact = add_fact(store, SCOPE, embedding=random_unit(1), embedding_model="model-a")
     applied(store, revise(fact))
-    new = store.fact(fact.id, with_vector=True)
+    new = store.memory.fact(fact.id, with_vector=True)
     assert new is not None
     assert (new.embedding, new.embedding_model) == (None, None)
 
@@ -249,8 +249,8 @@ def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope)
         SetPrivacy(scope=claimed, target_type="fact", target_id=fact.id, private=True, at=LATER),
     )
     assert [result.status for result in results] == [ChangeStatus.MISSING] * 3
-    assert store.fact(fact.id) == fact
-    assert len(store.history("fact", fact.id)) == 1
+    assert store.memory.fact(fact.id) == fact
+    assert len(store.history.versions("fact", fact.id)) == 1
 
 
 # -- history -------------------------------------------------------------------------------------
@@ -274,12 +274,12 @@ def test_history_says_who_added_a_fact_and_how(
     actor = Actor(name="anna", host="here", command=command)
     fact = make_fact(SCOPE, "one", formed_at=NOW, formation_id=new_id() if formed else None)
     added = AddFact(fact=fact)
-    store.apply(change_set(added, actor=actor))
-    (only,) = store.history("fact", fact.id)
+    store.changes.apply(change_set(added, actor=actor))
+    (only,) = store.history.versions("fact", fact.id)
     assert (only.version, only.actor, only.action) == (1, "anna", action)
     assert (only.at, only.change_id) == (NOW, added.id)
     applied(store, revise(fact, "two", at=NOW + timedelta(minutes=1)))
-    first, second = store.history("fact", fact.id)
+    first, second = store.history.versions("fact", fact.id)
     assert first == only
     assert (second.actor, second.action) == (ACTOR.name, "edit")
 
@@ -287,13 +287,13 @@ def test_history_says_who_added_a_fact_and_how(
 def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:
     fact = add_fact(store, SCOPE, embedding=random_unit(1, 16), embedding_model="m")
     applied(store, remove(fact))
-    snapshot = store.history("fact", fact.id)[-1].snapshot
+    snapshot = store.history.versions("fact", fact.id)[-1].snapshot
     assert snapshot is not None
     applied(store, AddFact(fact=msgspec.structs.replace(snapshot, version=3)))
     restored = msgspec.structs.replace(fact, version=3)
-    assert store.fact(fact.id, with_vector=True) == restored
+    assert store.memory.fact(fact.id, with_vector=True) == restored
     assert facts_of(store, SCOPE, with_vectors=True) == [restored]
-    history = store.history("fact", fact.id)
+    history = store.history.versions("fact", fact.id)
     assert "delete" in [entry.action for entry in history]
     assert (history[-1].action, history[-1].content) != ("delete", "")
 
@@ -303,15 +303,15 @@ def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:
 
 def test_access_is_counted_for_those_named(store: Store) -> None:
     one, two = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
-    store.track_access([one.id, new_id()], LATER)
-    store.track_access([one.id], LATER + timedelta(hours=1))
-    store.track_access([], LATER)
-    counted = store.fact(one.id)
+    store.changes.track_access([one.id, new_id()], LATER)
+    store.changes.track_access([one.id], LATER + timedelta(hours=1))
+    store.changes.track_access([], LATER)
+    counted = store.memory.fact(one.id)
     assert counted is not None
     assert (counted.access_count, counted.last_accessed_at) == (2, LATER + timedelta(hours=1))
     assert counted.recent_at == one.recent_at
     assert counted.version == 1
-    assert store.fact(two.id) == two
+    assert store.memory.fact(two.id) == two
 
 
 def test_vectors_are_set_only_for_the_text_that_was_embedded(store: Store) -> None:
@@ -319,17 +319,17 @@ def test_vectors_are_set_only_for_the_text_that_was_embedded(store: Store) -> No
     applied(store, revise(facts[1], "changed meanwhile"))
     vectors = {fact.id: (fact.hash, random_unit(n)) for n, fact in enumerate(facts)}
     vectors[new_id()] = (facts[0].hash, random_unit(9))
-    assert store.set_vectors(vectors, model="m") == 2
-    stored = store.facts_by_ids([SCOPE], [fact.id for fact in facts], with_vectors=True)
+    assert store.vectors.set_vectors(vectors, model="m") == 2
+    stored = store.memory.facts_by_ids([SCOPE], [fact.id for fact in facts], with_vectors=True)
     assert stored[facts[0].id].embedding == random_unit(0)
     assert stored[facts[0].id].embedding_model == "m"
     assert (stored[facts[1].id].embedding, stored[facts[1].id].embedding_model) == (None, None)
     assert stored[facts[2].id].embedding == random_unit(2)
     assert stored[facts[2].id].version == 1
-    assert store.set_vectors({}, model="m") == 0
+    assert store.vectors.set_vectors({}, model="m") == 0
     replaced = {facts[0].id: (facts[0].hash, random_unit(7, 16))}
-    assert store.set_vectors(replaced, model="n") == 1
-    assert store.vector_models([SCOPE]) == {"m": 1, "n": 1, "": 1}
+    assert store.vectors.set_vectors(replaced, model="n") == 1
+    assert store.vectors.vector_models([SCOPE]) == {"m": 1, "n": 1, "": 1}
 
 
 def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
@@ -337,6 +337,6 @@ def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
     add_fact(store, SCOPE, "1", embedding=random_unit(1), embedding_model="a")
     add_fact(store, SCOPE, "2")
     add_fact(store, other, "3", embedding=random_unit(3), embedding_model="b")
-    assert store.vector_models([SCOPE]) == {"a": 1, "": 1}
-    assert store.vector_models() == {"a": 1, "b": 1, "": 1}
-    assert store.vector_models([]) == {}
+    assert store.vectors.vector_models([SCOPE]) == {"a": 1, "": 1}
+    assert store.vectors.vector_models() == {"a": 1, "b": 1, "": 1}
+    assert store.vectors.vector_models([]) == {}

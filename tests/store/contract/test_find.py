@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.store import ReferenceKind, Store
+from edenmem.store.protocol.host import ReferenceKind
+from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     make_agent,
     make_formation,
@@ -23,19 +24,19 @@ def _id(prefix: str) -> str:
 
 
 def _ids(store: Store, kind: ReferenceKind, text: str, limit: int = 20) -> list[str]:
-    return [reference.id for reference in store.find(kind, text, limit=limit)]
+    return [reference.id for reference in store.host.find(kind, text, limit=limit)]
 
 
 def _one_of_each(store: Store) -> dict[ReferenceKind, str]:
     agent, user = make_agent("eve"), make_user("anna")
-    store.add_agent(agent)
-    store.add_user(user)
+    store.host.add_agent(agent)
+    store.host.add_user(user)
     session = make_session([agent], [user], name="garden-1", title="In the garden")
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, 4)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     scope = Scope.user(agent.id, user.id)
     return {
         "agent": agent.id,
@@ -50,7 +51,7 @@ def _one_of_each(store: Store) -> dict[ReferenceKind, str]:
 def test_an_id_or_its_beginning_finds_each_kind(store: Store) -> None:
     made = _one_of_each(store)
     for kind in KINDS:
-        (reference,) = store.find(kind, made[kind])
+        (reference,) = store.host.find(kind, made[kind])
         assert reference.id == made[kind]
         assert reference.label
         assert made[kind] in _ids(store, kind, made[kind][:6])
@@ -74,7 +75,7 @@ def test_names_find_agents_users_and_sessions(store: Store) -> None:
 def test_a_prefix_finds_all_that_begin_with_it(store: Store) -> None:
     agents = [make_agent(id=_id(prefix)) for prefix in ("abcd1", "abcd2", "abcd2", "abce0")]
     for agent in agents:
-        store.add_agent(agent)
+        store.host.add_agent(agent)
     ids = [agent.id for agent in agents]
     assert set(_ids(store, "agent", "abcd")) == set(ids[:3])
     assert set(_ids(store, "agent", "abcd2")) == set(ids[1:3])
@@ -89,7 +90,7 @@ def test_an_exact_name_stands_before_prefixes_and_other_cases(store: Store) -> N
     beginning = make_agent("other", id=_id("cafe"))
     named, capital = make_agent("cafe"), make_agent("Cafe")
     for agent in (beginning, named, capital):
-        assert store.add_agent(agent)
+        assert store.host.add_agent(agent)
     assert _ids(store, "agent", "cafe") == [named.id]
     assert _ids(store, "agent", "Cafe") == [capital.id]
     assert set(_ids(store, "agent", "CAFE")) >= {named.id, capital.id}
@@ -108,10 +109,10 @@ def test_no_text_is_taken_for_a_pattern(store: Store) -> None:
 def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> None:
     made = _one_of_each(store)
     twin = make_user("anne", id=_id("fab"))
-    store.add_user(twin)
+    store.host.add_user(twin)
 
     def labels(kind: ReferenceKind, text: str, limit: int = 20) -> list[str]:
-        return [found.label for found in store.beginning_with(kind, text, limit=limit)]
+        return [found.label for found in store.host.beginning_with(kind, text, limit=limit)]
 
     assert labels("user", "an") == ["anna", "anne"]
     assert labels("user", "an", limit=1) == ["anna"]
@@ -119,5 +120,5 @@ def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> No
     assert labels("session", "gard") == ["garden-1"]
     assert labels("user", "q'\"%_$") == labels("user", "\ud800") == []
     for kind in KINDS:
-        assert made[kind] in [f.id for f in store.beginning_with(kind, "", limit=50)]
+        assert made[kind] in [f.id for f in store.host.beginning_with(kind, "", limit=50)]
         assert labels(kind, made[kind][:9])[-1:] == [made[kind]]

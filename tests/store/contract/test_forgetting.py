@@ -55,7 +55,7 @@ def town(store: Store) -> Town:
 
 
 def _texts(store: Store) -> str:
-    return "\n".join(passage.text for passage in store.passages()).casefold()
+    return "\n".join(passage.text for passage in store.walk.passages()).casefold()
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
@@ -88,8 +88,8 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
     assert report.complete, (report.probe, report.unfinished)
     assert "quince" not in _texts(store)
     assert everything_but(store, plan) == before
-    assert store.find_context(town.own.id, town.eve.id) is None or "quince" not in (
-        store.find_context(town.own.id, town.eve.id).xml  # type: ignore[union-attr]
+    assert store.contexts.find_context(town.own.id, town.eve.id) is None or "quince" not in (
+        store.contexts.find_context(town.own.id, town.eve.id).xml  # type: ignore[union-attr]
     )
     again = plan_of(store, user="zenobia")
     assert set(again.counts) <= {"cached contexts"}
@@ -100,8 +100,8 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
 def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Town) -> None:
     store = town.store
     (hers,) = make_messages(town.lone, 1, start=NOW, sender=town.zenobia.id, name="The quince lady")
-    store.add_messages(town.lone.id, [hers])
-    found = [session.id for session in store.sessions_of(accounts=[town.zenobia.id])]
+    store.host.add_messages(town.lone.id, [hers])
+    found = [session.id for session in store.host.sessions_of(accounts=[town.zenobia.id])]
     assert sorted(found) == sorted([town.own.id, town.lone.id])
     plan = plan_of(store, user="zenobia")
     assert set(plan.traces.shared) == {town.shared.id, town.lone.id}
@@ -111,9 +111,9 @@ def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Tow
 def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
     fill(town)
     store = town.store
-    ids = {entry.id for entry in store.audit()}
+    ids = {entry.id for entry in store.log.audit()}
     forget(store, user="zenobia")
-    entries = {entry.id: entry for entry in store.audit()}
+    entries = {entry.id: entry for entry in store.log.audit()}
     assert ids < entries.keys()
     (own,) = (entry for entry in entries.values() if entry.action == "forget")
     assert (own.before, own.after, own.reason) == (None, None, "")
@@ -121,7 +121,7 @@ def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
     hers = [entry for entry in entries.values() if entry.scope == town.her()]
     assert hers
     assert {(entry.before, entry.after, entry.reason) for entry in hers} == {(None, None, "")}
-    (kept,) = store.forgettings()
+    (kept,) = store.erasure.forgettings()
     assert kept.closed_at == NOW
     assert kept.counts["facts"] == 2
 
@@ -133,7 +133,7 @@ def test_what_an_account_was_called_goes_from_the_audit(store: Store) -> None:
     applied(store, AddAgent(agent=eve), *(AddUser(user=user) for user in people))
 
     def said(user: User) -> object:
-        (entry,) = store.audit(target_id=user.id)
+        (entry,) = store.log.audit(target_id=user.id)
         return entry.after
 
     assert forget(store, user="zenobia", agent="eve").complete
@@ -160,24 +160,24 @@ def test_a_second_account_is_the_same_person(town: Town) -> None:
 def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
     store = town.store
     forget(store, user="zenobia")
-    assert store.backlog(town.own.id, town.eve.id, limit=10).total == 0
-    left = store.backlog(town.shared.id, town.eve.id, limit=10)
+    assert store.formations.backlog(town.own.id, town.eve.id, limit=10).total == 0
+    left = store.formations.backlog(town.shared.id, town.eve.id, limit=10)
     assert {message.sender for message in left.messages} == {None}
-    assert store.backlog(town.lone.id, town.eve.id, limit=10).total == 4
+    assert store.formations.backlog(town.lone.id, town.eve.id, limit=10).total == 4
     later = make_messages(town.own, ["I am back."], start=NOW + timedelta(hours=1))
-    store.add_messages(town.own.id, later)
-    assert store.backlog(town.own.id, town.eve.id, limit=10).total == 1
+    store.host.add_messages(town.own.id, later)
+    assert store.formations.backlog(town.own.id, town.eve.id, limit=10).total == 1
 
 
 def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
     """Known failure 58: its progress stood where it was, so it formed the forgotten messages."""
     store = town.store
-    hers = list(store.messages(town.shared.id))
+    hers = list(store.host.messages(town.shared.id))
     others = make_messages(
         town.shared, 3, start=NOW + timedelta(hours=1), sender=town.bruno.id, name="bruno"
     )
-    store.add_messages(town.shared.id, others)
-    own = list(store.messages(town.own.id))
+    store.host.add_messages(town.shared.id, others)
+    own = list(store.host.messages(town.own.id))
 
     forget(store, user="zenobia")
 
@@ -186,10 +186,10 @@ def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
     assert cursor_of(store, town.shared.id) == hers[-1].id
     assert cursor_of(store, town.lone.id) is None
     formation = make_formation(town.shared, others, seq=9)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.apply_formation(formation.id, now=NOW)
+    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    store.formations.apply_formation(formation.id, now=NOW)
     forget(store, user="zenobia")  # never backwards
     assert cursor_of(store, town.shared.id) == others[-1].id
 
@@ -199,7 +199,7 @@ def test_what_others_said_is_still_formed(town: Town, formed: int) -> None:
     """The platform has one progress for a session, and passes over what others said before."""
     store = town.store
     session = make_session([town.eve, town.adam], [town.zenobia, town.bruno])
-    assert store.put_session(session)
+    assert store.host.put_session(session)
     said = [
         make_message(
             session,
@@ -209,14 +209,16 @@ def test_what_others_said_is_still_formed(town: Town, formed: int) -> None:
         )
         for number, person in enumerate((town.zenobia, town.bruno) * 4)
     ]
-    store.add_messages(session.id, said)
+    store.host.add_messages(session.id, said)
     if formed:
         put_cursor(store, session.id, said[formed - 1].id)
 
     forget(store, user="zenobia", agent="eve")
 
     def waiting(agent: Agent) -> list[str]:
-        return [one.content for one in store.backlog(session.id, agent.id, limit=99).messages]
+        return [
+            one.content for one in store.formations.backlog(session.id, agent.id, limit=99).messages
+        ]
 
     assert cursor_of(store, session.id) == said[-2].id
     his = [one.content for one in said[formed:] if one.sender == town.bruno.id]
@@ -231,14 +233,14 @@ def test_a_claim_cannot_record_any_more(town: Town, place: str) -> None:
     """A worker that was asking a model meanwhile must not bring anything back."""
     store = town.store
     session = getattr(town, place)
-    messages = list(store.messages(session.id))
+    messages = list(store.host.messages(session.id))
     formation = make_formation(session, messages)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
 
     forget(store, user="zenobia")
 
     outcome = change_set(AddFact(fact=make_fact(town.her(), "Quince again.")))
-    assert not store.record(
+    assert not store.formations.record(
         formation.id,
         worker="worker-1",
         changes=outcome,
@@ -247,16 +249,16 @@ def test_a_claim_cannot_record_any_more(town: Town, place: str) -> None:
         counts={},
         now=NOW,
     )
-    waiting = store.backlog(session.id, town.eve.id, limit=10)
+    waiting = store.formations.backlog(session.id, town.eve.id, limit=10)
     assert waiting.total == (0 if place == "own" else 2)
 
 
 def test_what_was_recorded_is_applied_without_her(town: Town) -> None:
     store = town.store
-    formation = make_formation(town.shared, list(store.messages(town.shared.id)))
-    assert store.claim(formation)
+    formation = make_formation(town.shared, list(store.host.messages(town.shared.id)))
+    assert store.formations.claim(formation)
     his, hers = make_fact(town.his(), "Bruno has an oar."), make_fact(town.her(), "A quince.")
-    assert store.record(
+    assert store.formations.record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=his), AddFact(fact=hers)),
@@ -266,10 +268,10 @@ def test_what_was_recorded_is_applied_without_her(town: Town) -> None:
         now=NOW,
     )
     forget(store, user="zenobia")
-    assert store.fact(his.id) is not None
-    assert store.fact(hers.id) is None
+    assert store.memory.fact(his.id) is not None
+    assert store.memory.fact(hers.id) is None
     assert "quince" not in _texts(store)
-    found = store.formation(formation.id)
+    found = store.formations.formation(formation.id)
     assert found is not None
     assert (found.status, found.decisions) == (FormationStatus.APPLIED, ())
 
@@ -291,9 +293,11 @@ def _learned(town: Town) -> dict[str, str]:
     """Fill scopes that others share; the texts that came from Zenobia's messages, and how sure
     that is."""
     store, both = town.store, town.shared.id
-    store.add_messages(both, make_messages(town.shared, ["No."], start=NOW, sender=town.bruno.id))
+    store.host.add_messages(
+        both, make_messages(town.shared, ["No."], start=NOW, sender=town.bruno.id)
+    )
     own, hers, his = (
-        [message.id for message in store.messages(session) if message.sender == sender.id]
+        [message.id for message in store.host.messages(session) if message.sender == sender.id]
         for session, sender in (
             (town.own.id, town.zenobia),
             (both, town.zenobia_on_discord),
@@ -387,10 +391,10 @@ def test_a_session_takes_along_what_came_from_it(town: Town) -> None:
     )
     report = forget(store, session="balcony")
     assert report.complete
-    assert store.fact(learned.id) is None
+    assert store.memory.fact(learned.id) is None
     assert "spoke of quince" not in _texts(store)
     assert "paints quince" in _texts(store)  # not from this session
-    assert store.backlog(town.own.id, town.eve.id, limit=1).total == 0
+    assert store.formations.backlog(town.own.id, town.eve.id, limit=1).total == 0
 
 
 def test_a_group_of_one_agent(town: Town) -> None:
@@ -409,7 +413,7 @@ def test_a_whole_agent(town: Town) -> None:
     assert "paints quince" in left  # Adam's
     assert "quince jam" not in left
     assert "answers are short" not in left
-    assert town.store.agent(town.eve.id) is not None
+    assert town.store.host.agent(town.eve.id) is not None
 
 
 def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
@@ -437,11 +441,11 @@ def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
     report = forget(store, [MentionDecision(mention=old, treatment="redact")], plan=plan)
     assert report.complete
     assert report.mentions == {"found": 2, "rewritten": 0, "removed": 0, "emptied": 1, "kept": 1}
-    now = store.fact(fact.id)
+    now = store.memory.fact(fact.id)
     assert now is not None
     assert (now.content, now.previous_content) == ("The gate opens at six.", None)
-    assert store.history("fact", fact.id)[0].content == FORGOTTEN
-    assert store.consolidations([town.everybody])[town.everybody].version == 1
+    assert store.history.versions("fact", fact.id)[0].content == FORGOTTEN
+    assert store.memory.consolidations([town.everybody])[town.everybody].version == 1
 
 
 def test_cached_contexts_of_the_agent_go(town: Town) -> None:
@@ -449,9 +453,9 @@ def test_cached_contexts_of_the_agent_go(town: Town) -> None:
     add_fact(store, town.her(), "Likes quince.")
     for session in (town.own, town.lone):
         context = CachedContext(xml="<m>quince</m>", fingerprint="f", built_at=NOW)
-        store.cache_context(session.id, town.eve.id, context)
+        store.contexts.cache_context(session.id, town.eve.id, context)
     forget(store, user="zenobia")
-    cached = store.find_context(town.lone.id, town.eve.id)
+    cached = store.contexts.find_context(town.lone.id, town.eve.id)
     assert cached is None
     assert "quince" not in _texts(store)
 

@@ -54,12 +54,12 @@ def _prepared(town: Town) -> None:
     fill(town)
     hers = {"session_id": town.own.id}
     add_fact(town.store, town.everybody, "Quince trees bloom in May.", **hers)
-    (up,) = (one for one in town.store.pending(town.everybody) if "uince" in one.content)
+    (up,) = (one for one in town.store.memory.pending(town.everybody) if "uince" in one.content)
     shown = {"expected_version": 1, "absorbed_ids": [up.id]}
     consolidate(town.store, town.everybody, "Doors are wide. Quince is in demand.", **shown)
-    formation = make_formation(town.own, list(town.store.messages(town.own.id)))
-    assert town.store.claim(formation)
-    assert town.store.record(
+    formation = make_formation(town.own, list(town.store.host.messages(town.own.id)))
+    assert town.store.formations.claim(formation)
+    assert town.store.formations.record(
         formation.id,
         worker="worker-1",
         changes=change_set(AddFact(fact=make_fact(town.her(), "She sells quince."))),
@@ -132,9 +132,9 @@ class _Writes:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forgetting") / "prepared.db"
     store = SqliteStore(path)
-    store.initialise()
+    store.database.initialise()
     _prepared(make_town(store))
-    store.close()
+    store.database.close()
     return path
 
 
@@ -142,7 +142,7 @@ def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
     def copied(name: str) -> SqliteStore:
         shutil.copy(prepared, tmp_path / name)
         store = SqliteStore(tmp_path / name)
-        store.compact = lambda: _COMPACTED  # type: ignore[method-assign]
+        store.database.compact = lambda: _COMPACTED  # type: ignore[method-assign]
         return store
 
     store = copied("whole.db")
@@ -152,7 +152,7 @@ def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
     _nothing_left(store)
     outcome = _outcome(store, plan)
     whole = writes.count
-    store.close()
+    store.database.close()
     assert whole > 12
     for at in range(whole):
         store = copied(f"{at}.db")
@@ -162,7 +162,7 @@ def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
         assert _forget(store).complete
         _nothing_left(store)
         assert _outcome(store, plan) == outcome, at
-        store.close()
+        store.database.close()
 
 
 # -- MongoDB ---------------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ def make_talk(
 ) -> tuple[Session, list[Message]]:
     """A stored session with messages."""
     session = make_session(agents or [new_id()], [new_id()])
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, count)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     return session, messages
 
 
@@ -56,7 +56,7 @@ def claim(
 ) -> Formation:
     """A claim that must succeed."""
     formation = make_formation(session, messages, **fields)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     return formation
 
 
@@ -74,7 +74,7 @@ def outcome(session: Session) -> ChangeSet:
 def record(
     store: Store, formation: Formation, changes: ChangeSet, *, worker: str = "worker-1"
 ) -> bool:
-    return store.record(
+    return store.formations.record(
         formation.id,
         worker=worker,
         changes=changes,
@@ -89,11 +89,11 @@ def finish(store: Store, formation: Formation) -> None:
     """Bring a claimed formation to its end without any outcome."""
     worker = formation.worker or ""
     assert record(store, formation, change_set(), worker=worker)
-    store.apply_formation(formation.id, now=SOON)
+    store.formations.apply_formation(formation.id, now=SOON)
 
 
 def stored(store: Store, formation: Formation) -> Formation:
-    found = store.formation(formation.id)
+    found = store.formations.formation(formation.id)
     assert found is not None
     return found
 
@@ -107,7 +107,9 @@ def reclaim(
     forced: bool = False,
 ) -> Formation | None:
     until = now + timedelta(minutes=5)
-    return store.reclaim(formation.id, worker=worker, now=now, lease_until=until, forced=forced)
+    return store.formations.reclaim(
+        formation.id, worker=worker, now=now, lease_until=until, forced=forced
+    )
 
 
 # -- claim ---------------------------------------------------------------------------------------
@@ -116,21 +118,21 @@ def reclaim(
 def test_a_claim_is_kept_as_it_was_made(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages, trigger=Trigger.COLD)
-    assert store.formation(formation.id) == formation
-    assert store.formation(new_id()) is None
-    assert list(store.formations(session_id=session.id)) == [formation]
+    assert store.formations.formation(formation.id) == formation
+    assert store.formations.formation(new_id()) is None
+    assert list(store.formations.list_formations(session_id=session.id)) == [formation]
 
 
 def test_one_formation_of_a_session_is_unfinished_at_a_time(store: Store) -> None:
     session, messages = make_talk(store)
     first = claim(store, session, messages[:4])
     second = make_formation(session, messages[4:], seq=2)
-    assert not store.claim(second)
-    assert not store.claim(first)
+    assert not store.formations.claim(second)
+    assert not store.formations.claim(first)
     assert record(store, first, change_set())
-    assert not store.claim(second)
-    store.apply_formation(first.id, now=SOON)
-    assert store.claim(second)
+    assert not store.formations.claim(second)
+    store.formations.apply_formation(first.id, now=SOON)
+    assert store.formations.claim(second)
     assert stored(store, second).status is FormationStatus.CLAIMED
 
 
@@ -141,11 +143,11 @@ def test_what_failed_stands_in_the_way_only_of_its_own_messages(
     session, messages = make_talk(store)
     first = claim(store, session, messages[:4])
     if released:
-        assert store.release(first.id, worker="worker-1", now=SOON, error="later")
+        assert store.formations.release(first.id, worker="worker-1", now=SOON, error="later")
     else:
-        assert store.fail(first.id, worker="worker-1", now=SOON, error="never")
-    assert not store.claim(make_formation(session, messages[3:6], seq=2))
-    assert store.claim(make_formation(session, messages[4:6], seq=2)) is not released
+        assert store.formations.fail(first.id, worker="worker-1", now=SOON, error="never")
+    assert not store.formations.claim(make_formation(session, messages[3:6], seq=2))
+    assert store.formations.claim(make_formation(session, messages[4:6], seq=2)) is not released
 
 
 @pytest.mark.parametrize("overlap", [slice(0, 4), slice(3, 8), slice(1, 2), slice(0, 10)])
@@ -153,15 +155,15 @@ def test_no_message_is_in_two_formations_of_one_agent(store: Store, overlap: sli
     """Known failure 14: a claim that was read and then written belonged to two workers."""
     session, messages = make_talk(store)
     finish(store, claim(store, session, messages[:4]))
-    assert not store.claim(make_formation(session, messages[overlap], seq=2))
-    assert store.claim(make_formation(session, messages[4:], seq=2))
+    assert not store.formations.claim(make_formation(session, messages[overlap], seq=2))
+    assert store.formations.claim(make_formation(session, messages[4:], seq=2))
 
 
 def test_a_number_in_the_series_is_used_once(store: Store) -> None:
     session, messages = make_talk(store)
     finish(store, claim(store, session, messages[:4], seq=1))
-    assert not store.claim(make_formation(session, messages[4:], seq=1))
-    assert store.claim(make_formation(session, messages[4:], seq=2))
+    assert not store.formations.claim(make_formation(session, messages[4:], seq=1))
+    assert store.formations.claim(make_formation(session, messages[4:], seq=2))
 
 
 def test_each_agent_of_a_session_has_its_own_progress(store: Store) -> None:
@@ -171,10 +173,12 @@ def test_each_agent_of_a_session_has_its_own_progress(store: Store) -> None:
     first = claim(store, session, messages[:6], agent_id=one)
     second = claim(store, session, messages[:8], agent_id=two)
     finish(store, first)
-    assert store.backlog(session.id, one, limit=99).total == 4
-    assert store.backlog(session.id, two, limit=99).total == 2
+    assert store.formations.backlog(session.id, one, limit=99).total == 4
+    assert store.formations.backlog(session.id, two, limit=99).total == 2
     assert stored(store, second).status is FormationStatus.CLAIMED
-    assert [f.id for f in store.formations(session_id=session.id, agent_id=two)] == [second.id]
+    assert [
+        f.id for f in store.formations.list_formations(session_id=session.id, agent_id=two)
+    ] == [second.id]
 
 
 def test_sessions_do_not_stand_in_each_others_way(store: Store) -> None:
@@ -183,7 +187,7 @@ def test_sessions_do_not_stand_in_each_others_way(store: Store) -> None:
     two, messages_of_two = make_talk(store, agents=[agent])
     claim(store, one, messages_of_one)
     claim(store, two, messages_of_two)
-    assert len(list(store.formations(agent_id=agent))) == 2
+    assert len(list(store.formations.list_formations(agent_id=agent))) == 2
 
 
 # -- backlog -------------------------------------------------------------------------------------
@@ -192,15 +196,15 @@ def test_sessions_do_not_stand_in_each_others_way(store: Store) -> None:
 def test_the_backlog_is_what_no_formation_has(store: Store) -> None:
     session, messages = make_talk(store, 10)
     agent = session.agents[0]
-    backlog = store.backlog(session.id, agent, limit=3)
+    backlog = store.formations.backlog(session.id, agent, limit=3)
     assert (list(backlog.messages), backlog.total) == (messages[:3], 10)
     finish(store, claim(store, session, messages[:4]))
-    backlog = store.backlog(session.id, agent, limit=99)
+    backlog = store.formations.backlog(session.id, agent, limit=99)
     assert (list(backlog.messages), backlog.total) == (messages[4:], 6)
     claim(store, session, messages[4:9], seq=2)
-    backlog = store.backlog(session.id, agent, limit=99)
+    backlog = store.formations.backlog(session.id, agent, limit=99)
     assert (list(backlog.messages), backlog.total) == (messages[9:], 1)
-    assert store.backlog(new_id(), agent, limit=9).total == 0
+    assert store.formations.backlog(new_id(), agent, limit=9).total == 0
 
 
 def test_late_and_simultaneous_messages_are_neither_missed_nor_repeated(store: Store) -> None:
@@ -210,14 +214,14 @@ def test_late_and_simultaneous_messages_are_neither_missed_nor_repeated(store: S
     finish(store, claim(store, session, messages[:4]))
     early = make_message(session, "late, dated early", created_at=ago(days=1))
     ties = [make_message(session, f"tie {n}", created_at=messages[3].created_at) for n in range(3)]
-    store.add_messages(session.id, [*ties, early])
+    store.host.add_messages(session.id, [*ties, early])
     wanted = sorted([early, *ties, *messages[4:]], key=lambda m: (m.created_at, m.id))
-    backlog = store.backlog(session.id, agent, limit=99)
+    backlog = store.formations.backlog(session.id, agent, limit=99)
     assert (list(backlog.messages), backlog.total) == (wanted, 6)
     for seq, message in enumerate(wanted, start=2):
-        assert store.backlog(session.id, agent, limit=1).messages == (message,)
+        assert store.formations.backlog(session.id, agent, limit=1).messages == (message,)
         finish(store, claim(store, session, [message], seq=seq))
-    assert store.backlog(session.id, agent, limit=9).total == 0
+    assert store.formations.backlog(session.id, agent, limit=9).total == 0
 
 
 def test_a_failed_range_is_not_new_and_not_forgotten(store: Store) -> None:
@@ -225,25 +229,29 @@ def test_a_failed_range_is_not_new_and_not_forgotten(store: Store) -> None:
     session, messages = make_talk(store, 6)
     agent = session.agents[0]
     formation = claim(store, session, messages[:4])
-    assert store.fail(formation.id, worker="worker-1", now=SOON, error="no", usage=[USAGE])
-    backlog = store.backlog(session.id, agent, limit=99)
+    assert store.formations.fail(
+        formation.id, worker="worker-1", now=SOON, error="no", usage=[USAGE]
+    )
+    backlog = store.formations.backlog(session.id, agent, limit=99)
     assert (list(backlog.messages), backlog.total) == (messages[4:], 2)
-    (failed,) = store.formations(session_id=session.id, statuses=[FormationStatus.FAILED])
+    (failed,) = store.formations.list_formations(
+        session_id=session.id, statuses=[FormationStatus.FAILED]
+    )
     assert (failed.id, failed.error) == (formation.id, "no")
     assert failed.message_ids == formation.message_ids
-    assert store.retry(formation.id, now=EXPIRED)
+    assert store.formations.retry(formation.id, now=EXPIRED)
     taken = reclaim(store, formation, "worker-2")
     assert taken is not None
     assert taken.message_ids == formation.message_ids
-    assert store.backlog(session.id, agent, limit=99).total == 2
+    assert store.formations.backlog(session.id, agent, limit=99).total == 2
 
 
 def test_a_long_backlog_is_counted_whole(store: Store) -> None:
     session, messages = make_talk(store, 1100)
-    backlog = store.backlog(session.id, session.agents[0], limit=50)
+    backlog = store.formations.backlog(session.id, session.agents[0], limit=50)
     assert (list(backlog.messages), backlog.total) == (messages[:50], 1100)
     finish(store, claim(store, session, messages[:1000]))
-    backlog = store.backlog(session.id, session.agents[0], limit=50)
+    backlog = store.formations.backlog(session.id, session.agents[0], limit=50)
     assert (list(backlog.messages), backlog.total) == (messages[1000:1050], 100)
 
 
@@ -272,10 +280,10 @@ def test_a_claim_whose_lease_ran_out_is_taken_over(store: Store) -> None:
     assert taken.lease_until == EXPIRED + timedelta(minutes=5)
     assert taken.message_ids == formation.message_ids
 
-    assert not store.renew(formation.id, worker="worker-1", lease_until=EXPIRED)
+    assert not store.formations.renew(formation.id, worker="worker-1", lease_until=EXPIRED)
     assert not record(store, formation, outcome(session))
-    assert not store.release(formation.id, worker="worker-1", now=EXPIRED, error="x")
-    assert not store.fail(formation.id, worker="worker-1", now=EXPIRED, error="x")
+    assert not store.formations.release(formation.id, worker="worker-1", now=EXPIRED, error="x")
+    assert not store.formations.fail(formation.id, worker="worker-1", now=EXPIRED, error="x")
     assert stored(store, formation) == taken
     assert record(store, formation, change_set(), worker="worker-2")
 
@@ -284,11 +292,11 @@ def test_a_renewed_lease_holds_longer(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     until = EXPIRED + timedelta(minutes=1)
-    assert store.renew(formation.id, worker="worker-1", lease_until=until)
+    assert store.formations.renew(formation.id, worker="worker-1", lease_until=until)
     assert stored(store, formation).lease_until == until
     assert reclaim(store, formation, "worker-2", now=EXPIRED) is None
-    assert not store.renew(formation.id, worker="worker-2", lease_until=until)
-    assert not store.renew(new_id(), worker="worker-1", lease_until=until)
+    assert not store.formations.renew(formation.id, worker="worker-2", lease_until=until)
+    assert not store.formations.renew(new_id(), worker="worker-1", lease_until=until)
 
 
 def test_a_recorded_one_is_taken_over_with_its_outcome(store: Store) -> None:
@@ -309,11 +317,11 @@ def test_finished_ones_are_nobodys_to_take(store: Store) -> None:
     applied_one = claim(store, session, messages[:4])
     finish(store, applied_one)
     failed = claim(store, session, messages[4:], seq=2)
-    assert store.fail(failed.id, worker="worker-1", now=SOON, error="x")
+    assert store.formations.fail(failed.id, worker="worker-1", now=SOON, error="x")
     for formation in (applied_one, failed):
         assert reclaim(store, formation, "worker-2") is None
         assert reclaim(store, formation, "worker-1") is None
-    assert store.reclaim(new_id(), worker="w", now=EXPIRED, lease_until=EXPIRED) is None
+    assert store.formations.reclaim(new_id(), worker="w", now=EXPIRED, lease_until=EXPIRED) is None
 
 
 # -- release, fail, retry ------------------------------------------------------------------------
@@ -323,7 +331,7 @@ def test_a_released_one_waits_for_its_time(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     due = NOW + timedelta(minutes=10)
-    assert store.release(
+    assert store.formations.release(
         formation.id, worker="worker-1", now=SOON, not_before=due, error="429", usage=[USAGE]
     )
     waiting = stored(store, formation)
@@ -342,7 +350,7 @@ def test_by_force_a_released_one_does_not_wait_but_anothers_lease_holds(store: S
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     assert reclaim(store, formation, "worker-2", now=SOON, forced=True) is None
-    assert store.release(formation.id, worker="worker-1", now=SOON, not_before=EXPIRED)
+    assert store.formations.release(formation.id, worker="worker-1", now=SOON, not_before=EXPIRED)
     taken = reclaim(store, formation, "worker-2", now=SOON, forced=True)
     assert taken is not None
     assert (taken.status, taken.worker) == (FormationStatus.CLAIMED, "worker-2")
@@ -355,41 +363,41 @@ def test_attempts_are_counted_unless_told_otherwise(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     for attempts, count in ((1, True), (1, False), (2, True)):
-        assert store.release(formation.id, worker="worker-1", now=SOON, count=count)
+        assert store.formations.release(formation.id, worker="worker-1", now=SOON, count=count)
         assert stored(store, formation).attempts == attempts
         assert reclaim(store, formation, "worker-1", now=SOON) is not None
-    assert not store.release(formation.id, worker="worker-2", now=SOON)
-    assert store.release(formation.id, worker="worker-1", now=SOON)
-    assert not store.release(formation.id, worker="worker-1", now=SOON)
+    assert not store.formations.release(formation.id, worker="worker-2", now=SOON)
+    assert store.formations.release(formation.id, worker="worker-1", now=SOON)
+    assert not store.formations.release(formation.id, worker="worker-1", now=SOON)
     assert stored(store, formation).attempts == 3
 
 
 def test_a_failed_one_is_retried_by_hand(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages[:4])
-    store.release(formation.id, worker="worker-1", now=SOON, error="first")
-    assert not store.retry(formation.id, now=SOON)
+    store.formations.release(formation.id, worker="worker-1", now=SOON, error="first")
+    assert not store.formations.retry(formation.id, now=SOON)
     assert reclaim(store, formation, "worker-1", now=SOON) is not None
-    assert not store.retry(formation.id, now=SOON)
-    assert not store.fail(formation.id, worker="worker-2", now=SOON, error="x")
-    assert store.fail(formation.id, worker="worker-1", now=SOON, error="second")
+    assert not store.formations.retry(formation.id, now=SOON)
+    assert not store.formations.fail(formation.id, worker="worker-2", now=SOON, error="x")
+    assert store.formations.fail(formation.id, worker="worker-1", now=SOON, error="second")
     assert (stored(store, formation).status, stored(store, formation).error) == (
         FormationStatus.FAILED,
         "second",
     )
 
     other = claim(store, session, messages[4:6], seq=2)
-    assert not store.retry(formation.id, now=SOON)
+    assert not store.formations.retry(formation.id, now=SOON)
     finish(store, other)
-    assert store.retry(formation.id, now=SOON)
-    assert not store.retry(formation.id, now=SOON)
+    assert store.formations.retry(formation.id, now=SOON)
+    assert not store.formations.retry(formation.id, now=SOON)
     assert (stored(store, formation).status, stored(store, formation).attempts) == (
         FormationStatus.RELEASED,
         0,
     )
-    assert not store.claim(make_formation(session, messages[6:], seq=3))
+    assert not store.formations.claim(make_formation(session, messages[6:], seq=3))
     assert reclaim(store, formation, "worker-2", now=SOON) is not None
-    assert not store.retry(new_id(), now=SOON)
+    assert not store.formations.retry(new_id(), now=SOON)
 
 
 # -- record and apply ----------------------------------------------------------------------------
@@ -405,7 +413,7 @@ def test_an_outcome_is_recorded_before_it_is_applied(store: Store) -> None:
     assert recorded.decisions == (DECISION,)
     assert recorded.usage == (USAGE,)
     assert recorded.counts == {"facts": 2, "reflections": {"user": 1}}
-    (listed,) = store.formations(session_id=session.id)
+    (listed,) = store.formations.list_formations(session_id=session.id)
     assert listed.changes is None
     assert facts_of(store, Scope.user(session.agents[0], session.users[0])) == []
     assert not record(store, formation, change_set())
@@ -415,7 +423,7 @@ def test_an_outcome_is_recorded_before_it_is_applied(store: Store) -> None:
 def test_usage_of_failed_tries_is_kept(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
-    store.release(formation.id, worker="worker-1", now=SOON, usage=[USAGE])
+    store.formations.release(formation.id, worker="worker-1", now=SOON, usage=[USAGE])
     assert reclaim(store, formation, "worker-1", now=SOON) is not None
     assert record(store, formation, change_set())
     assert stored(store, formation).usage == (USAGE, USAGE)
@@ -427,7 +435,7 @@ def test_a_recorded_outcome_is_applied_once(store: Store) -> None:
     formation, changes = claim(store, session, messages), outcome(session)
     scope = Scope.user(session.agents[0], session.users[0])
     assert record(store, formation, changes)
-    results = store.apply_formation(formation.id, now=SOON)
+    results = store.formations.apply_formation(formation.id, now=SOON)
     assert [result.change_id for result in results] == [c.id for c in changes.changes]
     assert {result.status for result in results} == {ChangeStatus.APPLIED}
     done = stored(store, formation)
@@ -436,13 +444,13 @@ def test_a_recorded_outcome_is_applied_once(store: Store) -> None:
     assert done.decisions == (DECISION,)
     assert done.usage == (USAGE,)
     assert {fact.content for fact in facts_of(store, scope)} == {"Anna sings.", "Anna keeps bees."}
-    assert len(store.pending(scope)) == 1
+    assert len(store.memory.pending(scope)) == 1
 
-    before = list(store.audit()), store.info().counts
-    again = store.apply_formation(formation.id, now=EXPIRED)
+    before = list(store.log.audit()), store.database.info().counts
+    again = store.formations.apply_formation(formation.id, now=EXPIRED)
     assert {result.status for result in again} <= {ChangeStatus.ALREADY}
-    assert (list(store.audit()), store.info().counts) == before
-    assert store.backlog(session.id, session.agents[0], limit=9).total == 0
+    assert (list(store.log.audit()), store.database.info().counts) == before
+    assert store.formations.backlog(session.id, session.agents[0], limit=9).total == 0
 
 
 def test_what_was_begun_by_hand_is_completed(store: Store) -> None:
@@ -450,8 +458,8 @@ def test_what_was_begun_by_hand_is_completed(store: Store) -> None:
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     assert record(store, formation, changes)
-    store.apply(msgspec.structs.replace(changes, changes=changes.changes[:2]))
-    results = store.apply_formation(formation.id, now=SOON)
+    store.changes.apply(msgspec.structs.replace(changes, changes=changes.changes[:2]))
+    results = store.formations.apply_formation(formation.id, now=SOON)
     assert [result.status for result in results] == [
         ChangeStatus.ALREADY,
         ChangeStatus.ALREADY,
@@ -464,18 +472,18 @@ def test_applying_late_brings_back_nothing_that_was_removed(store: Store) -> Non
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     assert record(store, formation, changes)
-    store.apply_formation(formation.id, now=SOON)
+    store.formations.apply_formation(formation.id, now=SOON)
     scope = Scope.user(session.agents[0], session.users[0])
     for fact in facts_of(store, scope):
         applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=EXPIRED))
-    store.apply_formation(formation.id, now=EXPIRED)
+    store.formations.apply_formation(formation.id, now=EXPIRED)
     assert facts_of(store, scope) == []
 
 
 def test_nothing_recorded_means_nothing_applied(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
-    assert store.fail(formation.id, worker="worker-1", now=SOON, error="x")
+    assert store.formations.fail(formation.id, worker="worker-1", now=SOON, error="x")
     assert not record(store, formation, outcome(session))
     failed = stored(store, formation)
     assert (failed.status, failed.changes) == (FormationStatus.FAILED, None)
@@ -497,7 +505,7 @@ def test_formations_are_listed_latest_first(store: Store) -> None:
     other = claim(store, elsewhere, other_messages, now=NOW + timedelta(hours=2))
 
     def ids(**named: object) -> list[str]:
-        return [formation.id for formation in store.formations(**named)]
+        return [formation.id for formation in store.formations.list_formations(**named)]
 
     assert ids() == [other.id, *reversed(made)]
     assert ids(session_id=session.id) == made[::-1]
@@ -518,7 +526,9 @@ def test_formations_of_a_pair_are_in_order_although_clocks_disagree(store: Store
         if seq < 3:
             finish(store, formation)
     named = {"session_id": session.id, "agent_id": session.agents[0]}
-    assert [formation.id for formation in store.formations(**named)] == made[::-1]
-    assert [formation.id for formation in store.formations(**named, limit=1)] == made[-1:]
-    done = store.formations(**named, statuses=[FormationStatus.APPLIED])
+    assert [formation.id for formation in store.formations.list_formations(**named)] == made[::-1]
+    assert [
+        formation.id for formation in store.formations.list_formations(**named, limit=1)
+    ] == made[-1:]
+    done = store.formations.list_formations(**named, statuses=[FormationStatus.APPLIED])
     assert [formation.id for formation in done] == [made[1], made[0]]

@@ -27,9 +27,9 @@ EXPIRED = NOW + timedelta(hours=1)
 
 def make_talk(store: Store, count: int = 12) -> tuple[Session, list[Message]]:
     session = make_session([new_id()], [new_id()])
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, count)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     return session, messages
 
 
@@ -37,9 +37,9 @@ def test_of_many_claims_of_one_range_one_wins(store: Store) -> None:
     """Known failure 14: the claim was read, then written, and two workers both had it."""
     session, messages = make_talk(store)
     claims = [make_formation(session, messages, worker=f"w{n}") for n in range(WORKERS)]
-    won = at_once(WORKERS, lambda n: store.claim(claims[n]))
+    won = at_once(WORKERS, lambda n: store.formations.claim(claims[n]))
     assert won.count(True) == 1
-    (formation,) = store.formations(session_id=session.id)
+    (formation,) = store.formations.list_formations(session_id=session.id)
     assert formation == claims[won.index(True)]
 
 
@@ -49,26 +49,26 @@ def test_of_many_claims_that_overlap_one_wins(store: Store) -> None:
         make_formation(session, messages[n : n + 4], seq=n + 1, worker=f"w{n}")
         for n in range(WORKERS)
     ]
-    won = at_once(WORKERS, lambda n: store.claim(claims[n]))
+    won = at_once(WORKERS, lambda n: store.formations.claim(claims[n]))
     assert won.count(True) == 1
-    assert store.backlog(session.id, session.agents[0], limit=99).total == 8
+    assert store.formations.backlog(session.id, session.agents[0], limit=99).total == 8
 
 
 def test_claims_of_different_agents_all_win(store: Store) -> None:
     session, messages = make_talk(store)
     agents = [new_id() for _ in range(WORKERS)]
     claims = [make_formation(session, messages, agent_id=agent) for agent in agents]
-    assert all(at_once(WORKERS, lambda n: store.claim(claims[n])))
-    assert len(list(store.formations(session_id=session.id))) == WORKERS
+    assert all(at_once(WORKERS, lambda n: store.formations.claim(claims[n])))
+    assert len(list(store.formations.list_formations(session_id=session.id))) == WORKERS
 
 
 def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
     session, messages = make_talk(store)
     formation = make_formation(session, messages, worker="dead")
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     taken = at_once(
         WORKERS,
-        lambda n: store.reclaim(
+        lambda n: store.formations.reclaim(
             formation.id,
             worker=f"w{n}",
             now=EXPIRED,
@@ -77,7 +77,7 @@ def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
     )
     winners = [n for n, one in enumerate(taken) if one is not None]
     assert len(winners) == 1
-    stored = store.formation(formation.id)
+    stored = store.formations.formation(formation.id)
     assert stored is not None
     assert stored.worker == f"w{winners[0]}"
 
@@ -85,7 +85,7 @@ def test_an_expired_claim_is_taken_over_by_one(store: Store) -> None:
 def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> None:
     session, messages = make_talk(store)
     formation = make_formation(session, messages)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     scope = Scope.user(session.agents[0], session.users[0])
     changes = change_set(
         *(AddFact(fact=make_fact(scope, f"fact {n}")) for n in range(5)),
@@ -94,7 +94,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
             for n in range(5)
         ),
     )
-    assert store.record(
+    assert store.formations.record(
         formation.id,
         worker="worker-1",
         changes=changes,
@@ -103,28 +103,28 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
         counts={},
         now=NOW,
     )
-    results = at_once(WORKERS, lambda _: store.apply_formation(formation.id, now=NOW))
+    results = at_once(WORKERS, lambda _: store.formations.apply_formation(formation.id, now=NOW))
     for each in results:
         assert {r.status for r in each} <= {ChangeStatus.APPLIED, ChangeStatus.ALREADY}
     assert len(facts_of(store, scope)) == 5
-    assert len(store.pending(scope)) == 5
-    text = store.consolidations([scope])[scope]
+    assert len(store.memory.pending(scope)) == 5
+    text = store.memory.consolidations([scope])[scope]
     assert len(text.unabsorbed_ids) == 5
-    stored = store.formation(formation.id)
+    stored = store.formations.formation(formation.id)
     assert stored is not None
     assert stored.status is FormationStatus.APPLIED
-    assert len(list(store.audit(agent_id=scope.agent_id))) == 10
+    assert len(list(store.log.audit(agent_id=scope.agent_id))) == 10
 
 
 def test_one_worker_records_while_another_takes_over(store: Store) -> None:
     """Whoever comes second is told so; the outcome is that of the one who has it."""
     session, messages = make_talk(store)
     formation = make_formation(session, messages, worker="slow")
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
 
     def work(number: int) -> bool:
         if number == 0:
-            return store.record(
+            return store.formations.record(
                 formation.id,
                 worker="slow",
                 changes=change_set(),
@@ -133,14 +133,14 @@ def test_one_worker_records_while_another_takes_over(store: Store) -> None:
                 counts={},
                 now=EXPIRED,
             )
-        taken = store.reclaim(
+        taken = store.formations.reclaim(
             formation.id, worker="quick", now=EXPIRED, lease_until=EXPIRED + timedelta(hours=1)
         )
         return taken is not None and taken.status is FormationStatus.CLAIMED
 
     recorded, taken_unrecorded = at_once(2, work)
     assert recorded != taken_unrecorded
-    stored = store.formation(formation.id)
+    stored = store.formations.formation(formation.id)
     assert stored is not None
     wanted = FormationStatus.RECORDED if recorded else FormationStatus.CLAIMED
     assert stored.status is wanted

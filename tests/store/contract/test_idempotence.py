@@ -41,7 +41,7 @@ LATER = NOW + timedelta(hours=1)
 
 def everything_at_once(store: Store, agent: Agent, scope: Scope) -> ChangeSet:
     """One change of every kind, none of which gets in another's way."""
-    assert store.add_agent(agent)
+    assert store.host.add_agent(agent)
     fact = [add_fact(store, scope, f"fact {n}", embedding=random_unit(n)) for n in range(3)]
     reflection = [add_reflection(store, scope, f"thought {n}") for n in range(4)]
     new = make_fact(scope, "new fact", embedding=random_unit(9), embedding_model="m")
@@ -73,19 +73,19 @@ def everything_at_once(store: Store, agent: Agent, scope: Scope) -> ChangeSet:
 
 def state(store: Store, agent: Agent, scope: Scope) -> dict[str, Any]:
     """All that the changes could alter."""
-    texts = store.consolidations([scope])
+    texts = store.memory.consolidations([scope])
     facts = facts_of(store, scope, with_vectors=True)
     return {
-        "agent": store.agent(agent.id),
+        "agent": store.host.agent(agent.id),
         "facts": facts,
-        "reflections": {r.id: r for r in store.reflections([scope])},
-        "pending": store.pending(scope),
+        "reflections": {r.id: r for r in store.memory.reflections([scope])},
+        "pending": store.memory.pending(scope),
         "texts": texts,
-        "policies": store.policies([scope]),
-        "history": store.history("consolidation", "", scope=scope),
-        "fact history": {fact.id: store.history("fact", fact.id) for fact in facts},
-        "audit": {entry.id: entry for entry in store.audit(agent_id=agent.id)},
-        "counts": store.info().counts,
+        "policies": store.memory.policies([scope]),
+        "history": store.history.versions("consolidation", "", scope=scope),
+        "fact history": {fact.id: store.history.versions("fact", fact.id) for fact in facts},
+        "audit": {entry.id: entry for entry in store.log.audit(agent_id=agent.id)},
+        "counts": store.database.info().counts,
     }
 
 
@@ -97,11 +97,11 @@ def new_scope() -> tuple[Agent, Scope]:
 def test_applying_twice_changes_nothing(store: Store) -> None:
     agent, scope = new_scope()
     changes = everything_at_once(store, agent, scope)
-    first = store.apply(changes)
+    first = store.changes.apply(changes)
     assert {r.status for r in first} == {ChangeStatus.APPLIED, ChangeStatus.ADDED_INSTEAD}
     after_first = state(store, agent, scope)
     for _ in range(2):
-        again = store.apply(changes)
+        again = store.changes.apply(changes)
         assert [r.status for r in again] == [ChangeStatus.ALREADY] * len(again)
         assert all(r.ok for r in again)
         assert state(store, agent, scope) == after_first
@@ -114,7 +114,9 @@ def test_applying_in_pieces_is_the_same_as_at_once(store: Store) -> None:
     total = len(changes.changes)
     done = 0
     for piece in (1, 4, 5, 8, total):
-        results = store.apply(msgspec.structs.replace(changes, changes=changes.changes[:piece]))
+        results = store.changes.apply(
+            msgspec.structs.replace(changes, changes=changes.changes[:piece])
+        )
         assert [r.status for r in results[:done]] == [ChangeStatus.ALREADY] * done
         assert ChangeStatus.ALREADY not in [r.status for r in results[done:]]
         assert all(r.ok for r in results)
@@ -136,14 +138,14 @@ def test_a_change_set_survives_being_written_down(store: Store) -> None:
     changes = everything_at_once(store, agent, scope)
     copy = msgspec.json.decode(msgspec.json.encode(changes), type=ChangeSet)
     assert copy == changes
-    assert all(result.ok for result in store.apply(copy))
-    assert {r.status for r in store.apply(changes)} == {ChangeStatus.ALREADY}
+    assert all(result.ok for result in store.changes.apply(copy))
+    assert {r.status for r in store.changes.apply(changes)} == {ChangeStatus.ALREADY}
 
 
 def test_applying_from_many_threads_applies_once(store: Store) -> None:
     agent, scope = new_scope()
     changes = everything_at_once(store, agent, scope)
-    results = at_once(6, lambda _: store.apply(changes))
+    results = at_once(6, lambda _: store.changes.apply(changes))
     for each in results:
         assert all(result.ok for result in each), each
     final = state(store, agent, scope)

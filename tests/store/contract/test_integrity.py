@@ -45,34 +45,34 @@ def cast(store: Store) -> Cast:
     )
     set_policy(store, cast.bruno_scope, word_limit=90)
     messages = make_messages(cast.session, 4, sender=cast.bruno.id)
-    store.add_messages(cast.session.id, messages)
-    assert store.claim(make_formation(cast.session, messages))
+    store.host.add_messages(cast.session.id, messages)
+    assert store.formations.claim(make_formation(cast.session, messages))
     return cast
 
 
 def test_walks_meet_everything_once_and_decode_it(store: Store, cast: Cast) -> None:
     other = cast.add_agent("adam")
     for kind in KINDS:
-        records = list(store.records(kind))
+        records = list(store.walk.records(kind))
         assert records, kind
         assert {record.kind for record in records} == {kind}
         assert len({record.id for record in records}) == len(records)
         assert {(record.fault, record.oddities) for record in records} == {("", ())}, kind
         assert {record.agent_id for record in records} == {cast.eve.id}
-        assert list(store.records(kind, agent_id=cast.eve.id)) == records
-        assert not list(store.records(kind, agent_id=other.id))
+        assert list(store.walk.records(kind, agent_id=cast.eve.id)) == records
+        assert not list(store.walk.records(kind, agent_id=other.id))
 
 
 def test_walks_bring_what_the_store_would_read(store: Store, cast: Cast) -> None:
-    (fact,) = [record.value for record in store.records("fact")]
+    (fact,) = [record.value for record in store.walk.records("fact")]
     assert isinstance(fact, Fact)
-    assert fact == store.fact(fact.id)
-    for record in store.records("reflection"):
+    assert fact == store.memory.fact(fact.id)
+    for record in store.walk.records("reflection"):
         assert isinstance(record.value, Reflection)
-        assert record.value == store.reflection(record.id)
-    (text,) = [record.value for record in store.records("consolidation")]
+        assert record.value == store.memory.reflection(record.id)
+    (text,) = [record.value for record in store.walk.records("consolidation")]
     assert isinstance(text, Consolidation)
-    assert text == store.consolidations([cast.anna_scope])[cast.anna_scope]
+    assert text == store.memory.consolidations([cast.anna_scope])[cast.anna_scope]
 
 
 def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +80,14 @@ def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPa
     cast = make_cast(store)
     for number in range(3):
         add_fact(store, cast.anna_scope, f"Anna has {number} cats.")
-    assert len(list(store.records("fact"))) == 3
+    assert len(list(store.walk.records("fact"))) == 3
 
 
 def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
     nobody = "0" * 24
-    message = next(store.messages(cast.session.id)).id
-    waiting = store.pending(cast.anna_scope)[0].id
-    text = store.consolidations([cast.anna_scope])[cast.anna_scope].id
+    message = next(store.host.messages(cast.session.id)).id
+    waiting = store.memory.pending(cast.anna_scope)[0].id
+    text = store.memory.consolidations([cast.anna_scope])[cast.anna_scope].id
     group = cast.add_session(group_id="choir").group_id
     assert group is not None
     for kind, known in (
@@ -99,18 +99,18 @@ def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
         ("reflection", waiting),
         ("consolidation", text),
     ):
-        assert store.present(kind, [known, nobody]) == {known}, kind
-        assert store.present(kind, []) == set()
+        assert store.walk.present(kind, [known, nobody]) == {known}, kind
+        assert store.walk.present(kind, []) == set()
     linked = make_user("zoe#1", eden_user_id=new_id())
-    assert store.add_user(linked)
+    assert store.host.add_user(linked)
     assert linked.eden_user_id is not None  # of which there is no account
     known = {cast.anna_on_discord.id, linked.id, linked.eden_user_id}
-    assert store.present("person", [*known, nobody]) == known
+    assert store.walk.present("person", [*known, nobody]) == known
 
 
 def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast: Cast) -> None:
     both = cast.add_session(cast.anna, cast.anna_on_discord)
-    people = store.people_of([cast.session.id, both.id, "0" * 24])
+    people = store.host.people_of([cast.session.id, both.id, "0" * 24])
     assert people == {
         cast.session.id: frozenset({cast.anna.id, cast.bruno.id}),
         both.id: frozenset({cast.anna.id}),
@@ -118,13 +118,13 @@ def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast:
 
 
 def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> None:
-    (waiting,) = store.pending(cast.anna_scope)
-    buffers = store.buffers([cast.anna_scope, cast.bruno_scope])
+    (waiting,) = store.memory.pending(cast.anna_scope)
+    buffers = store.memory.buffers([cast.anna_scope, cast.bruno_scope])
     assert buffers.get(cast.anna_scope) == (waiting.id,)
     assert not buffers.get(cast.bruno_scope)
-    text = store.consolidations([cast.anna_scope])[cast.anna_scope]
+    text = store.memory.consolidations([cast.anna_scope])[cast.anna_scope]
     consolidate(store, cast.anna_scope, "She is brief and dances.", expected_version=1)
-    kept = store.list_versions("consolidation", [text.id, "0" * 24])
+    kept = store.history.list_versions("consolidation", [text.id, "0" * 24])
     assert 1 in kept[text.id]
     assert set(kept) == {text.id}
 
@@ -142,32 +142,32 @@ def test_versions_say_how_they_came_to_be(store: Store, cast: Cast) -> None:
             at=NOW,
             as_version=version,
         )
-        (result,) = store.apply(change_set(moved, actor=mover))
+        (result,) = store.changes.apply(change_set(moved, actor=mover))
         assert result.ok
-    text = store.consolidations([scope])[scope]
+    text = store.memory.consolidations([scope])[scope]
     consolidate(store, scope, "He rows no more.", expected_version=9)
     actions = {4: "migrate", 9: "migrate", 10: "edit"}
-    assert store.list_versions("consolidation", [text.id]) == {text.id: actions}
+    assert store.history.list_versions("consolidation", [text.id]) == {text.id: actions}
 
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
-    assert not list(store.file_faults())
-    assert not list(store.twins())
-    assert not list(store.find_shared_messages())
-    assert not list(store.vector_faults())
-    assert not list(store.stray_contexts())
-    assert not list(store.miscounts())
-    assert store.recount() == 0
-    assert store.mend_schema() == 0
-    assert store.finish_absorbing(cast.anna_scope) == 0
-    assert store.finish_absorbing(cast.bruno_scope) == 0
+    assert not list(store.database.file_faults())
+    assert not list(store.memory.twins())
+    assert not list(store.formations.find_shared_messages())
+    assert not list(store.vectors.vector_faults())
+    assert not list(store.contexts.stray_contexts())
+    assert not list(store.statistics.miscounts())
+    assert store.statistics.recount() == 0
+    assert store.database.mend_schema() == 0
+    assert store.changes.finish_absorbing(cast.anna_scope) == 0
+    assert store.changes.finish_absorbing(cast.bruno_scope) == 0
 
 
 def test_a_vector_that_is_dropped_is_missing_afterwards(store: Store, cast: Cast) -> None:
-    (fact,) = [record.id for record in store.records("fact")]
-    assert store.drop_vectors([fact]) == 1
-    assert store.vector_models() == {"": 1}
-    found = store.fact(fact, with_vector=True)
+    (fact,) = [record.id for record in store.walk.records("fact")]
+    assert store.vectors.drop_vectors([fact]) == 1
+    assert store.vectors.vector_models() == {"": 1}
+    found = store.memory.fact(fact, with_vector=True)
     assert found is not None
     assert found.embedding is None
-    assert store.set_vectors({fact: (found.hash, random_unit(1))}, model="model") == 1
+    assert store.vectors.set_vectors({fact: (found.hash, random_unit(1))}, model="model") == 1

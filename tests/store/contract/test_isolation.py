@@ -102,31 +102,31 @@ def test_every_way_of_reading_facts_keeps_to_the_filter(
     wanted = [fact for fact in inside if _matches(fact, filter)]
     newest_first = sorted(wanted, key=lambda fact: fact.formed_at, reverse=True)
 
-    listed = [fact.id for fact in store.facts(filter)]
+    listed = [fact.id for fact in store.memory.facts(filter)]
     assert listed == [fact.id for fact in newest_first]
-    assert [f.id for f in store.facts(filter, limit=limit)] == listed[:limit]
+    assert [f.id for f in store.memory.facts(filter, limit=limit)] == listed[:limit]
     everything = [fact.id for fact in facts.values()]
-    assert store.facts_by_ids(scopes, everything).keys() == {fact.id for fact in inside}
-    recent = store.recent_facts(scopes, since=NOW, limit=100)
+    assert store.memory.facts_by_ids(scopes, everything).keys() == {fact.id for fact in inside}
+    recent = store.memory.recent_facts(scopes, since=NOW, limit=100)
     assert {fact.id for fact in recent} == {fact.id for fact in inside}
-    assert {fact.id for fact in store.facts_at(scopes, NOW + timedelta(days=9), limit=100)} == {
-        fact.id for fact in inside
-    }
+    assert {
+        fact.id for fact in store.history.facts_at(scopes, NOW + timedelta(days=9), limit=100)
+    } == {fact.id for fact in inside}
     for scope in scopes:
         hashes = [content_hash(content) for content in CONTENTS]
-        found = store.facts_by_hashes(scope, hashes)
+        found = store.memory.facts_by_hashes(scope, hashes)
         assert {f.id for f in found.values()} == {f.id for f in inside if f.home == scope}
-    assert sum(store.vector_models(scopes).values()) == len(inside)
+    assert sum(store.vectors.vector_models(scopes).values()) == len(inside)
 
-    (near,) = store.semantic_candidates(filter, [random_unit(0)], model="m", limit=100)
+    (near,) = store.search.semantic_candidates(filter, [random_unit(0)], model="m", limit=100)
     assert {candidate.fact_id for candidate in near} == set(listed)
-    (few,) = store.semantic_candidates(filter, [random_unit(0)], model="m", limit=limit)
+    (few,) = store.search.semantic_candidates(filter, [random_unit(0)], model="m", limit=limit)
     assert few == near[:limit]
-    (matching,) = store.text_candidates(filter, ["Anna"], limit=100)
+    (matching,) = store.search.text_candidates(filter, ["Anna"], limit=100)
     assert {candidate.fact_id for candidate in matching} == {
         fact.id for fact in wanted if "Anna" in fact.content
     }
-    (few,) = store.text_candidates(filter, ["Anna"], limit=limit)
+    (few,) = store.search.text_candidates(filter, ["Anna"], limit=limit)
     assert [candidate.fact_id for candidate in few] == [c.fact_id for c in matching][:limit]
 
 
@@ -167,20 +167,20 @@ def test_every_way_of_reading_reflections_keeps_to_the_scopes(
 
     scopes = tuple({reader.scope(agents) for reader in readers})
     inside = [reflection for reflection in made if reflection.home in scopes]
-    assert [r.id for r in store.reflections(scopes)] == [r.id for r in reversed(inside)]
+    assert [r.id for r in store.memory.reflections(scopes)] == [r.id for r in reversed(inside)]
     homes = {reflection.home for reflection in inside}
-    texts = store.consolidations(scopes)
+    texts = store.memory.consolidations(scopes)
     assert {scope: text.consolidated_content for scope, text in texts.items()} == {
         scope: f"Text of {scope.key}." for scope in homes
     }
-    policies = store.policies(scopes)
+    policies = store.memory.policies(scopes)
     assert {scope: policy.memory_instructions for scope, policy in policies.items()} == {
         scope: scope.key for scope in homes
     }
     for scope in scopes:
         mine = [reflection.id for reflection in inside if reflection.home == scope]
-        assert [reflection.id for reflection in store.pending(scope)] == mine
-        assert [r.id for r in store.pending_at(scope, NOW + timedelta(days=1))] == mine
+        assert [reflection.id for reflection in store.memory.pending(scope)] == mine
+        assert [r.id for r in store.history.pending_at(scope, NOW + timedelta(days=1))] == mine
 
 
 # -- missing owners ------------------------------------------------------------------------------
@@ -200,22 +200,22 @@ def test_no_scopes_are_nothing_never_everything(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, "Anna sings.", embedding=random_unit(1), embedding_model="m")
     nothing = FactFilter(scopes=())
-    assert list(store.facts(nothing)) == []
-    assert store.recent_facts([], since=NOW - timedelta(days=9), limit=9) == []
-    assert store.facts_by_ids([], [fact.id]) == {}
-    assert store.facts_by_ids([scope], []) == {}
-    assert store.facts_by_hashes(scope, []) == {}
-    assert store.facts_at([], NOW + timedelta(days=9), limit=9) == []
-    assert store.semantic_candidates(nothing, [random_unit(1)], model="m", limit=9) == [[]]
-    assert store.text_candidates(nothing, ["Anna"], limit=9) == [[]]
-    assert store.revisions([]) == {}
+    assert list(store.memory.facts(nothing)) == []
+    assert store.memory.recent_facts([], since=NOW - timedelta(days=9), limit=9) == []
+    assert store.memory.facts_by_ids([], [fact.id]) == {}
+    assert store.memory.facts_by_ids([scope], []) == {}
+    assert store.memory.facts_by_hashes(scope, []) == {}
+    assert store.history.facts_at([], NOW + timedelta(days=9), limit=9) == []
+    assert store.search.semantic_candidates(nothing, [random_unit(1)], model="m", limit=9) == [[]]
+    assert store.search.text_candidates(nothing, ["Anna"], limit=9) == [[]]
+    assert store.memory.revisions([]) == {}
 
 
 def test_a_session_is_the_source_of_a_fact_and_not_its_owner(store: Store) -> None:
     agent, user, session = new_id(), new_id(), new_id()
     fact = add_fact(store, Scope.user(agent, user), session_id=session)
-    assert list(store.facts(FactFilter(scopes=(Scope.session(agent, session),)))) == []
-    assert store.facts_by_ids([Scope.agent(agent)], [fact.id]) == {}
+    assert list(store.memory.facts(FactFilter(scopes=(Scope.session(agent, session),)))) == []
+    assert store.memory.facts_by_ids([Scope.agent(agent)], [fact.id]) == {}
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_names_of_shards_are_not_confused(store: Store, one: str, two: str) -> N
     scopes = Scope.shard(agent, one), Scope.shard(agent, two)
     applied(store, *(AddFact(fact=make_fact(scope)) for scope in scopes))
     for scope in scopes:
-        assert [f.home for f in store.facts(FactFilter(scopes=(scope,)))] == [scope]
+        assert [f.home for f in store.memory.facts(FactFilter(scopes=(scope,)))] == [scope]
         set_policy(store, scope)
-        assert store.policies([scope]).keys() == {scope}
+        assert store.memory.policies([scope]).keys() == {scope}
         assert consolidate(store, scope, scope.owner, expected_version=0).ok
-    texts = store.consolidations(scopes)
+    texts = store.memory.consolidations(scopes)
     assert [texts[scope].consolidated_content for scope in scopes] == [one, two]
-    assert [policy.shard for policy in store.shards(agent)] == sorted((one, two))
+    assert [policy.shard for policy in store.memory.shards(agent)] == sorted((one, two))

@@ -35,9 +35,9 @@ def test_a_store_does_what_the_kernel_says(
         before = len(scene.effects)
         changes = scene.play(part)
         said = [effect.result for effect in scene.effects[before:]]
-        dry = preview(changes, store.load_state)
+        dry = preview(changes, store.changes.load_state)
         assert [effect.result for effect in dry] == said
-        assert store.apply(changes) == said
+        assert store.changes.apply(changes) == said
     assert documents(store, scene) == kernel_documents(scene)
     assert log(store, scene) == kernel_log(scene)
     assert_history(store, scene)
@@ -45,18 +45,18 @@ def test_a_store_does_what_the_kernel_says(
 
 def documents(store: Store, scene: Scene) -> dict[str, Any]:
     scopes = scene.scopes
-    facts = store.facts(FactFilter(scopes=scopes), with_vectors=True)
+    facts = store.memory.facts(FactFilter(scopes=scopes), with_vectors=True)
     return {
         "facts": {fact.id: fact for fact in facts},
-        "reflections": {each.id: each for each in store.reflections(scopes)},
-        "texts": {scope: _unordered(t) for scope, t in store.consolidations(scopes).items()},
-        "waiting": {scope: [each.id for each in store.pending(scope)] for scope in scopes},
-        "policies": store.policies(scopes),
-        "agents": {id: store.agent(id) for id in scene.state.agents},
-        "users": {id: store.user(id) for id in scene.state.users},
+        "reflections": {each.id: each for each in store.memory.reflections(scopes)},
+        "texts": {scope: _unordered(t) for scope, t in store.memory.consolidations(scopes).items()},
+        "waiting": {scope: [each.id for each in store.memory.pending(scope)] for scope in scopes},
+        "policies": store.memory.policies(scopes),
+        "agents": {id: store.host.agent(id) for id in scene.state.agents},
+        "users": {id: store.host.user(id) for id in scene.state.users},
         "counts": {
             each.scope: (each.facts, each.pending)
-            for each in store.scopes(agent_id=scopes[0].agent_id)
+            for each in store.memory.scopes(agent_id=scopes[0].agent_id)
             if each.facts or each.pending
         },
     }
@@ -97,7 +97,7 @@ def _unordered(text: Consolidation) -> Consolidation:
 
 
 def log(store: Store, scene: Scene) -> dict[str, Any]:
-    found = store.audit_entries([effect.change.id for effect in scene.effects])
+    found = store.log.audit_entries([effect.change.id for effect in scene.effects])
     return {id: msgspec.to_builtins(entry) for id, entry in found.items()}
 
 
@@ -117,6 +117,6 @@ def assert_history(store: Store, scene: Scene) -> None:
         for version in effect.versions:
             written[version.target_type, version.target_id, version.scope].append(version)
     for (kind, target_id, scope), versions in written.items():
-        found = store.history(kind, target_id, scope=scope)
+        found = store.history.versions(kind, target_id, scope=scope)
         assert found[: len(versions)] == versions
         assert len(found) <= len(versions) + 1

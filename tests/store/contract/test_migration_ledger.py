@@ -32,27 +32,27 @@ def make_run(**fields: object) -> MigrationRun:
 
 
 def test_a_new_store_has_had_every_step(store: Store) -> None:
-    steps = store.schema()
+    steps = store.migrations.schema()
     assert [step.name for step in steps] == NAMES
     assert all(step.applied_at is not None for step in steps)
-    assert store.info().schema_version == str(steps[-1].number)
-    assert list(store.migrate_up()) == []
-    assert store.schema() == steps
+    assert store.database.info().schema_version == str(steps[-1].number)
+    assert list(store.migrations.migrate_up()) == []
+    assert store.migrations.schema() == steps
 
 
 def test_steps_are_taken_back_and_again(store: Store) -> None:
-    steps = [step for step in store.schema() if step.number >= 5]
-    assert list(store.migrate_down(4)) == [step.name for step in reversed(steps)]
-    pending = [step.name for step in store.schema() if step.applied_at is None]
+    steps = [step for step in store.migrations.schema() if step.number >= 5]
+    assert list(store.migrations.migrate_down(4)) == [step.name for step in reversed(steps)]
+    pending = [step.name for step in store.migrations.schema() if step.applied_at is None]
     assert pending == [step.name for step in steps]
-    assert list(store.migrate_up()) == pending
-    assert not [step for step in store.schema() if step.applied_at is None]
+    assert list(store.migrations.migrate_up()) == pending
+    assert not [step for step in store.migrations.schema() if step.applied_at is None]
 
 
 def test_what_has_no_way_back_stays(store: Store) -> None:
     with pytest.raises(ConflictError, match="0001_initial has no way back"):
-        store.migrate_down(0)
-    assert all(step.applied_at is not None for step in store.schema())
+        store.migrations.migrate_down(0)
+    assert all(step.applied_at is not None for step in store.migrations.schema())
 
 
 def test_a_run_is_kept_as_it_was_last_written(store: Store) -> None:
@@ -62,34 +62,37 @@ def test_a_run_is_kept_as_it_was_last_written(store: Store) -> None:
         problems=[RunProblem(source="memory_user/1", reason="\x1b[31mno text")],
         finished_at=NOW,
     )
-    assert store.migration_run(run.id) is None
-    store.put_migration_run(run)
-    assert store.migration_run(run.id) == run
+    assert store.migrations.migration_run(run.id) is None
+    store.migrations.put_migration_run(run)
+    assert store.migrations.migration_run(run.id) == run
     done = msgspec.structs.replace(run, state=RunState.DONE, counts={"migrated": 9, "bad": 1})
-    store.put_migration_run(done)
+    store.migrations.put_migration_run(done)
     later = make_run(started_at=NOW + timedelta(hours=1))
-    store.put_migration_run(later)
-    assert store.migration_runs() == [later, done]
+    store.migrations.put_migration_run(later)
+    assert store.migrations.migration_runs() == [later, done]
 
 
 def test_reflections_are_read_by_their_ids(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     made = [make_reflection(scope, f"thought {n}") for n in range(3)]
-    store.apply(change_set(*(AddReflection(reflection=r, word_limit=9) for r in made)))
-    found = store.reflections_by_ids([made[0].id, made[2].id, new_id(), "no id"])
+    store.changes.apply(change_set(*(AddReflection(reflection=r, word_limit=9) for r in made)))
+    found = store.memory.reflections_by_ids([made[0].id, made[2].id, new_id(), "no id"])
     assert found == {made[0].id: made[0], made[2].id: made[2]}
-    assert store.reflections_by_ids([]) == {}
+    assert store.memory.reflections_by_ids([]) == {}
 
 
 def test_one_is_at_work_at_a_time_and_the_dead_are_succeeded(store: Store) -> None:
     soon = NOW + timedelta(minutes=1)
-    assert store.take_migration_lease("one", now=NOW, until=soon) is None
-    assert store.take_migration_lease("two", now=NOW, until=soon) == "one"
+    assert store.migrations.take_migration_lease("one", now=NOW, until=soon) is None
+    assert store.migrations.take_migration_lease("two", now=NOW, until=soon) == "one"
     later = soon + timedelta(minutes=1)
-    assert store.take_migration_lease("one", now=NOW, until=later) is None
-    assert store.take_migration_lease("two", now=soon, until=later) == "one"
-    assert store.take_migration_lease("two", now=later, until=later + timedelta(hours=1)) is None
-    store.end_migration_lease("one")  # which is not its any more
-    assert store.take_migration_lease("one", now=later, until=later) == "two"
-    store.end_migration_lease("two")
-    assert store.take_migration_lease("one", now=later, until=later) is None
+    assert store.migrations.take_migration_lease("one", now=NOW, until=later) is None
+    assert store.migrations.take_migration_lease("two", now=soon, until=later) == "one"
+    assert (
+        store.migrations.take_migration_lease("two", now=later, until=later + timedelta(hours=1))
+        is None
+    )
+    store.migrations.end_migration_lease("one")  # which is not its any more
+    assert store.migrations.take_migration_lease("one", now=later, until=later) == "two"
+    store.migrations.end_migration_lease("two")
+    assert store.migrations.take_migration_lease("one", now=later, until=later) is None

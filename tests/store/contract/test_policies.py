@@ -40,7 +40,7 @@ def test_a_policy_comes_back_as_it_was_written(store: Store) -> None:
         propagate=False,
     )
     assert apply_one(store, WritePolicy(policy=wanted, expected_version=0, at=NOW)).ok
-    stored = store.policies([scope])[scope]
+    stored = store.memory.policies([scope])[scope]
     ours = {"id": wanted.id, "version": 1, "updated_at": NOW}
     assert msgspec.structs.replace(stored, **ours) == msgspec.structs.replace(wanted, **ours)
     assert (stored.version, stored.updated_at) == (1, NOW)
@@ -49,7 +49,7 @@ def test_a_policy_comes_back_as_it_was_written(store: Store) -> None:
 
 def test_nothing_set_is_nothing_stored(store: Store) -> None:
     set_policy(store, SCOPE)
-    stored = store.policies([SCOPE])[SCOPE]
+    stored = store.memory.policies([SCOPE])[SCOPE]
     assert stored.word_limit is None
     assert stored.memory_instructions is None
     assert stored.propagate is None
@@ -71,15 +71,15 @@ def test_of_many_writers_of_a_policy_one_wins(store: Store) -> None:
     assert statuses.count(ChangeStatus.APPLIED) == 1
     assert statuses.count(ChangeStatus.CONFLICT) == 7
     winner = statuses.index(ChangeStatus.APPLIED)
-    assert store.policies([SCOPE])[SCOPE].word_limit == winner + 1
+    assert store.memory.policies([SCOPE])[SCOPE].word_limit == winner + 1
 
 
 def test_policies_are_read_for_exactly_the_scopes_named(store: Store) -> None:
     mine = set_policy(store, SCOPE, word_limit=1)
     set_policy(store, Scope.user(AGENT, new_id()), word_limit=2)
     set_policy(store, Scope.agent(AGENT), word_limit=3)
-    assert store.policies([SCOPE, Scope.group(AGENT, USER)]) == {SCOPE: mine}
-    assert store.policies([]) == {}
+    assert store.memory.policies([SCOPE, Scope.group(AGENT, USER)]) == {SCOPE: mine}
+    assert store.memory.policies([]) == {}
 
 
 def test_shards_are_those_with_a_policy_by_name(store: Store) -> None:
@@ -89,10 +89,10 @@ def test_shards_are_those_with_a_policy_by_name(store: Store) -> None:
     set_policy(store, Scope.shard(new_id(), "of another"))
     set_policy(store, Scope.agent(AGENT))
     add_fact(store, Scope.shard(AGENT, "no policy"))
-    shards = store.shards(AGENT)
+    shards = store.memory.shards(AGENT)
     assert [policy.shard for policy in shards] == ["alpha", "mid dle/…", "paused", "zebra"]
     assert [policy.active for policy in shards] == [True, True, False, True]
-    assert store.shards(new_id()) == []
+    assert store.memory.shards(new_id()) == []
 
 
 # -- the overview --------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_every_scope_that_has_anything_is_counted(store: Store) -> None:
         add_reflection(store, buffer, f"thought {number}")
     consolidate(store, text, "Anna likes 我喜欢喝茶.", expected_version=0)
     set_policy(store, policy, active=False)
-    summaries = {summary.scope: summary for summary in store.scopes()}
+    summaries = {summary.scope: summary for summary in store.memory.scopes()}
     assert summaries.keys() == {facts, buffer, text, policy}
     assert (summaries[facts].facts, summaries[facts].pending) == (3, 0)
     assert (summaries[buffer].facts, summaries[buffer].pending) == (0, 2)
@@ -120,7 +120,7 @@ def test_counts_of_one_scope_come_together(store: Store) -> None:
     consolidate(store, SCOPE, "two words", expected_version=0, absorbed_ids=[reflections[0].id])
     add_fact(store, SCOPE)
     set_policy(store, SCOPE, word_limit=5)
-    (summary,) = store.scopes()
+    (summary,) = store.memory.scopes()
     assert (summary.scope, summary.facts, summary.pending) == (SCOPE, 1, 2)
     assert (summary.version, summary.words, summary.active) == (1, 2, True)
 
@@ -146,7 +146,7 @@ def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
         add_reflection(store, busy, f"more {number}")
 
     def scopes(**named: object) -> list[Scope]:
-        return [summary.scope for summary in store.scopes(**named)]
+        return [summary.scope for summary in store.memory.scopes(**named)]
 
     everything = scopes()
     assert sorted(everything) == sorted(made)
@@ -174,5 +174,5 @@ def test_naming_a_user_shows_no_other_users_scope(store: Store, user: str) -> No
     """Known failure 5: an optional id silently dropped out of a filter."""
     for scope in (SCOPE, Scope.group(AGENT, new_id()), Scope.agent(AGENT)):
         add_fact(store, scope)
-    shown = [summary.scope for summary in store.scopes(agent_id=AGENT, user_ids=[user])]
+    shown = [summary.scope for summary in store.memory.scopes(agent_id=AGENT, user_ids=[user])]
     assert SCOPE not in shown

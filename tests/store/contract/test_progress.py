@@ -30,14 +30,14 @@ ONE, TWO = new_id(), new_id()
 def talk(store: Store) -> tuple[Store, Session, list[Message]]:
     """A session of two agents and ten messages, half a minute apart."""
     session = make_session([ONE, TWO], [new_id()])
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, 10)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     return store, session, messages
 
 
 def waiting(store: Store, session: Session, agent: str, reach: Reach = Reach.WAITING) -> list[str]:
-    backlog = store.backlog(session.id, agent, limit=99, reach=reach)
+    backlog = store.formations.backlog(session.id, agent, limit=99, reach=reach)
     assert backlog.total == len(backlog.messages)
     return [message.id for message in backlog.messages]
 
@@ -45,10 +45,10 @@ def waiting(store: Store, session: Session, agent: str, reach: Reach = Reach.WAI
 def form(store: Store, session: Session, messages: list[Message], **fields: Any) -> Formation:
     """Form the messages from claim to effect, without any outcome."""
     formation = make_formation(session, messages, cursor_moves=(), **fields)
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.apply_formation(formation.id, now=NOW)
+    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    store.formations.apply_formation(formation.id, now=NOW)
     return formation
 
 
@@ -73,7 +73,7 @@ def test_known_failure_55_what_the_platform_formed_does_not_wait(
     covered = places[cursor][1]
     for agent in (ONE, TWO):
         assert waiting(store, session, agent) == ids(messages[covered:])
-        assert store.backlog(session.id, agent, limit=1).by_platform == covered
+        assert store.formations.backlog(session.id, agent, limit=1).by_platform == covered
         for reach in (Reach.INCLUDE_FORMED, Reach.FROM_START):
             assert waiting(store, session, agent, reach) == ids(messages)
 
@@ -88,7 +88,7 @@ def test_forming_in_turns_neither_doubles_nor_loses(
     # Our own move hides nothing: neither from the other agent, nor what comes late.
     assert waiting(store, session, TWO) == ids(messages[4:])
     late = make_message(session, "late", created_at=messages[4].created_at + timedelta(seconds=9))
-    store.add_messages(session.id, [late])
+    store.host.add_messages(session.id, [late])
     put_cursor(store, session.id, messages[7].id)
     assert waiting(store, session, ONE) == [late.id, *ids(messages[8:])]
     form(store, session, [late, *messages[8:]], seq=2)
@@ -106,11 +106,11 @@ def test_the_cursor_never_moves_backwards(talk: tuple[Store, Session, list[Messa
     form(store, session, messages[:2], agent_id=TWO)
     assert cursor_of(store, session.id) is None  # it follows the session's first agent
     formation = make_formation(session, messages[:2], cursor_moves=())
-    assert store.claim(formation)
+    assert store.formations.claim(formation)
     put_cursor(store, session.id, messages[7].id)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.apply_formation(formation.id, now=NOW)
+    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
+    store.formations.apply_formation(formation.id, now=NOW)
     assert cursor_of(store, session.id) == messages[7].id
     assert waiting(store, session, ONE) == ids(messages[8:])
     gone = new_id(messages[-1].created_at + timedelta(seconds=1))
@@ -125,7 +125,7 @@ def test_a_formation_from_before_moves_were_noted_moved_the_cursor(
     store, session, messages = talk
     old = make_formation(session, messages[2:4], status=FormationStatus.APPLIED, worker=None)
     assert old.cursor_moves is None
-    [answer] = store.load(RecordKind.FORMATION, [old])
+    [answer] = store.walk.load(RecordKind.FORMATION, [old])
     assert answer.status is LoadStatus.ADDED
     put_cursor(store, session.id, messages[3].id)
     assert waiting(store, session, TWO) == ids(messages)
@@ -139,27 +139,27 @@ def test_messages_of_a_superseded_formation_wait_again(
     put_cursor(store, session.id, messages[1].id)
     first = form(store, session, messages[2:6])
     claimed = make_formation(session, messages[6:8], seq=2, cursor_moves=())
-    assert store.claim(claimed)
+    assert store.formations.claim(claimed)
     assert waiting(store, session, ONE, Reach.AGAIN) == ids(messages[2:6] + messages[8:])
     whole = messages[:6] + messages[8:]
     assert waiting(store, session, ONE, Reach.FROM_START) == ids(whole)
 
-    assert not store.supersede(claimed.id, now=NOW)
-    assert not store.supersede(first.id, keep=first.message_ids, now=NOW)
+    assert not store.formations.supersede(claimed.id, now=NOW)
+    assert not store.formations.supersede(first.id, keep=first.message_ids, now=NOW)
     kept = messages[3].id
-    assert store.supersede(first.id, keep=[kept], now=NOW)
-    assert not store.supersede(first.id, now=NOW)
+    assert store.formations.supersede(first.id, keep=[kept], now=NOW)
+    assert not store.formations.supersede(first.id, now=NOW)
     assert waiting(store, session, ONE) == ids([messages[2], *messages[4:6], *messages[8:]])
-    found = store.formation(first.id)
+    found = store.formations.formation(first.id)
     assert found is not None
     assert (found.status, found.message_ids) == (FormationStatus.SUPERSEDED, (kept,))
     assert found.superseded_message_ids == first.message_ids
-    assert store.fail(claimed.id, worker="worker-1", now=NOW, error="no")
-    assert store.supersede(claimed.id, now=NOW)
-    assert not store.retry(claimed.id, now=NOW)
-    assert list(store.formations(statuses=[FormationStatus.FAILED])) == []
-    assert list(store.formations(statuses=[FormationStatus.APPLIED])) == []
-    superseded = store.formations(statuses=[FormationStatus.SUPERSEDED])
+    assert store.formations.fail(claimed.id, worker="worker-1", now=NOW, error="no")
+    assert store.formations.supersede(claimed.id, now=NOW)
+    assert not store.formations.retry(claimed.id, now=NOW)
+    assert list(store.formations.list_formations(statuses=[FormationStatus.FAILED])) == []
+    assert list(store.formations.list_formations(statuses=[FormationStatus.APPLIED])) == []
+    superseded = store.formations.list_formations(statuses=[FormationStatus.SUPERSEDED])
     assert {formation.id for formation in superseded} == {first.id, claimed.id}
 
     form(store, session, [messages[2], *messages[4:8]], seq=3)
@@ -167,10 +167,10 @@ def test_messages_of_a_superseded_formation_wait_again(
     for kind in ("sqlite", "secantus"):  # and so it is out of a backup
         other = open_store(kind)
         for each in (RecordKind.SESSION, RecordKind.MESSAGE, RecordKind.FORMATION):
-            records = [record for _, record in store.dump([each], Selection())]
-            answers = other.load(each, records)
+            records = [record for _, record in store.walk.dump([each], Selection())]
+            answers = other.walk.load(each, records)
             assert {answer.status for answer in answers} == {LoadStatus.ADDED}
-            assert [record for _, record in other.dump([each], Selection())] == records
+            assert [record for _, record in other.walk.dump([each], Selection())] == records
         assert waiting(other, session, ONE) == ids(messages[8:])
 
 
@@ -181,9 +181,9 @@ def test_a_superseded_formation_takes_the_cold_runs_note_back(
     formation = form(store, session, messages)
     later = NOW + timedelta(days=1)
     for rounds in (1, 0):
-        found = list(store.quiet_sessions(before=later, rules="r"))
+        found = list(store.cold.quiet_sessions(before=later, rules="r"))
         assert len(found) == rounds
         for quiet in found:
-            assert store.settle(session.id, seen=quiet.seen, rules="r")
-    assert store.supersede(formation.id, now=NOW)
-    assert len(list(store.quiet_sessions(before=later, rules="r"))) == 1
+            assert store.cold.settle(session.id, seen=quiet.seen, rules="r")
+    assert store.formations.supersede(formation.id, now=NOW)
+    assert len(list(store.cold.quiet_sessions(before=later, rules="r"))) == 1

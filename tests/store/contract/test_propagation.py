@@ -26,7 +26,7 @@ def written(scope: Scope, version: int, *, propagate: bool = True) -> WriteConso
 
 
 def noted(store: Store, scope: Scope) -> tuple[int, ...]:
-    return store.consolidations((scope,))[scope].unpropagated_versions
+    return store.memory.consolidations((scope,))[scope].unpropagated_versions
 
 
 def test_a_version_is_noted_by_the_write_that_makes_it(store: Store) -> None:
@@ -44,7 +44,7 @@ def test_a_write_that_is_refused_notes_nothing(store: Store) -> None:
     applied(store, written(USER, 0, propagate=False))
     assert apply_one(store, written(USER, 0)).status is ChangeStatus.CONFLICT
     assert noted(store, USER) == ()
-    assert store.find_unpropagated() == []
+    assert store.propagation.find_unpropagated() == []
 
 
 def test_scopes_with_something_noted_are_found(store: Store) -> None:
@@ -53,24 +53,24 @@ def test_scopes_with_something_noted_are_found(store: Store) -> None:
         applied(store, written(scope, 0))
     consolidate(store, Scope.agent(AGENT), "Nothing to propagate.", expected_version=0)
     everything = sorted((USER, GROUP, other), key=lambda s: (s.agent_id, s.kind, s.owner))
-    assert store.find_unpropagated() == everything
-    assert store.find_unpropagated(agent_id=AGENT) == [GROUP, USER]
-    assert store.find_unpropagated(agent_id=new_id()) == []
+    assert store.propagation.find_unpropagated() == everything
+    assert store.propagation.find_unpropagated(agent_id=AGENT) == [GROUP, USER]
+    assert store.propagation.find_unpropagated(agent_id=new_id()) == []
 
 
 def test_settling_takes_away_exactly_one_version(store: Store) -> None:
     for version in range(3):
         applied(store, written(USER, version))
-    before = store.consolidations((USER,))[USER]
+    before = store.memory.consolidations((USER,))[USER]
     for _ in range(2):
-        store.settle_propagation(USER, 2)
+        store.propagation.settle_propagation(USER, 2)
         assert noted(store, USER) == (1, 3)
-    store.settle_propagation(USER, 7)
-    store.settle_propagation(GROUP, 1)  # there is no such text: nothing is made of it
-    assert store.consolidations((GROUP,)) == {}
-    store.settle_propagation(USER, 1)
-    store.settle_propagation(USER, 3)
-    after = store.consolidations((USER,))[USER]
+    store.propagation.settle_propagation(USER, 7)
+    store.propagation.settle_propagation(GROUP, 1)  # there is no such text: nothing is made of it
+    assert store.memory.consolidations((GROUP,)) == {}
+    store.propagation.settle_propagation(USER, 1)
+    store.propagation.settle_propagation(USER, 3)
+    after = store.memory.consolidations((USER,))[USER]
     assert after.unpropagated_versions == ()
     assert (after.version, after.consolidated_content) == (3, before.consolidated_content)
-    assert store.find_unpropagated() == []
+    assert store.propagation.find_unpropagated() == []

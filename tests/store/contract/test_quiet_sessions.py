@@ -20,7 +20,8 @@ from tests.support.builders import (
 )
 
 if TYPE_CHECKING:
-    from edenmem.store.protocol.store import QuietSession, Store
+    from edenmem.store.protocol.formations import QuietSession
+    from edenmem.store.protocol.store import Store
 
 RULES = "rules-1"
 EVE = make_agent("eve")
@@ -30,9 +31,9 @@ def add(store: Store, *, at: datetime = NOW, messages: int = 3, **fields: Any) -
     """A session whose last message was at ``at``."""
     fields.setdefault("last_activity", None)
     session = make_session(fields.pop("agents", [EVE]), **fields)
-    assert store.put_session(session)
+    assert store.host.put_session(session)
     step = timedelta(seconds=1)
-    store.add_messages(
+    store.host.add_messages(
         session.id, make_messages(session, messages, start=at - (messages - 1) * step, step=step)
     )
     return session
@@ -41,7 +42,7 @@ def add(store: Store, *, at: datetime = NOW, messages: int = 3, **fields: Any) -
 def look(
     store: Store, *, before: datetime = NOW + timedelta(minutes=1), rules: str | None = RULES
 ) -> list[QuietSession]:
-    return list(store.quiet_sessions(before=before, rules=rules))
+    return list(store.cold.quiet_sessions(before=before, rules=rules))
 
 
 def ids(store: Store, **options: Any) -> list[str]:
@@ -50,7 +51,7 @@ def ids(store: Store, **options: Any) -> list[str]:
 
 def settle_all(store: Store) -> None:
     for quiet in look(store):
-        assert store.settle(quiet.session.id, seen=quiet.seen, rules=RULES)
+        assert store.cold.settle(quiet.session.id, seen=quiet.seen, rules=RULES)
     assert ids(store) == []
 
 
@@ -79,7 +80,7 @@ def test_what_was_said_lately_is_not_quiet(store: Store) -> None:
 def test_neither_deleted_nor_incognito_ones(store: Store) -> None:
     add(store, incognito=True)
     gone = make_session([EVE], deleted=True)
-    store.put_session(gone)
+    store.host.put_session(gone)
     kept = add(store)
     assert ids(store) == [kept.id]
     assert ids(store, rules=None) == [kept.id]
@@ -96,7 +97,7 @@ def test_a_settled_session_comes_back_under_other_rules_only(store: Store) -> No
 def test_a_new_message_takes_the_note_back(store: Store) -> None:
     session = add(store, at=ago(days=2))
     settle_all(store)
-    store.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
+    store.host.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
     assert ids(store) == [session.id]
 
 
@@ -104,26 +105,26 @@ def test_a_late_message_with_an_old_time_and_id_takes_the_note_back(store: Store
     session = add(store, at=ago(days=2))
     settle_all(store)
     late = make_message(session, id="0" * 23 + "7", created_at=ago(days=90))
-    store.add_messages(session.id, [late])
+    store.host.add_messages(session.id, [late])
     assert ids(store) == [session.id]
 
 
 def test_a_message_between_the_look_and_the_note_is_not_hidden(store: Store) -> None:
     session = add(store, at=ago(days=2))
     [quiet] = look(store)
-    store.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
-    store.settle(session.id, seen=quiet.seen, rules=RULES)
+    store.host.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
+    store.cold.settle(session.id, seen=quiet.seen, rules=RULES)
     assert ids(store) == [session.id]
 
 
 def test_messages_that_come_while_the_sessions_are_walked_are_not_hidden(store: Store) -> None:
     sessions = [add(store, at=ago(days=days)) for days in (5, 4)]
-    walk = store.quiet_sessions(before=NOW, rules=RULES)
+    walk = store.cold.quiet_sessions(before=NOW, rules=RULES)
     first = next(walk)
-    store.add_messages(sessions[1].id, [make_message(sessions[1], created_at=ago(days=1))])
+    store.host.add_messages(sessions[1].id, [make_message(sessions[1], created_at=ago(days=1))])
     second = next(walk)
     assert [first.session.id, second.session.id] == [session.id for session in sessions]
-    store.settle(second.session.id, seen=second.seen, rules=RULES)
+    store.cold.settle(second.session.id, seen=second.seen, rules=RULES)
     assert sessions[1].id in ids(store)
 
 
@@ -131,14 +132,14 @@ def test_messages_that_come_while_the_sessions_are_walked_are_not_hidden(store: 
 def test_an_unfinished_formation_takes_the_note_back(store: Store, status: str) -> None:
     session = add(store)
     settle_all(store)
-    formation = make_formation(session, list(store.messages(session.id)))
-    assert store.claim(formation)
+    formation = make_formation(session, list(store.host.messages(session.id)))
+    assert store.formations.claim(formation)
     if status == "released":
-        assert store.release(formation.id, worker="worker-1", now=NOW)
+        assert store.formations.release(formation.id, worker="worker-1", now=NOW)
     if status == "recorded":
         from tests.support.builders import change_set
 
-        assert store.record(
+        assert store.formations.record(
             formation.id,
             worker="worker-1",
             changes=change_set(),
@@ -152,13 +153,13 @@ def test_an_unfinished_formation_takes_the_note_back(store: Store, status: str) 
 
 def test_a_retry_by_hand_takes_the_note_back(store: Store) -> None:
     session = add(store)
-    formation = make_formation(session, list(store.messages(session.id)))
-    store.claim(formation)
-    store.fail(formation.id, worker="worker-1", now=NOW, error="no")
+    formation = make_formation(session, list(store.host.messages(session.id)))
+    store.formations.claim(formation)
+    store.formations.fail(formation.id, worker="worker-1", now=NOW, error="no")
     settle_all(store)
-    assert store.retry(formation.id, now=NOW)
+    assert store.formations.retry(formation.id, now=NOW)
     assert ids(store) == [session.id]
-    found = store.formation(formation.id)
+    found = store.formations.formation(formation.id)
     assert found is not None
     assert found.status is FormationStatus.RELEASED
 

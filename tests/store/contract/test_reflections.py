@@ -50,10 +50,10 @@ def remove(reflection: Reflection, **fields: object) -> RemoveReflection:
 
 def pending_ids(store: Store, scope: Scope) -> list[str]:
     """The ids in the buffer, which the document and the reflections must agree on."""
-    pending = [reflection.id for reflection in store.pending(scope)]
-    text = store.consolidations([scope]).get(scope)
+    pending = [reflection.id for reflection in store.memory.pending(scope)]
+    text = store.memory.consolidations([scope]).get(scope)
     assert sorted(text.unabsorbed_ids if text else ()) == sorted(pending)
-    waiting = [r.id for r in store.reflections([scope], absorbed=False)]
+    waiting = [r.id for r in store.memory.reflections([scope], absorbed=False)]
     assert sorted(waiting) == sorted(pending)
     return pending
 
@@ -82,36 +82,36 @@ def test_a_reflection_comes_back_and_waits_in_its_buffer(store: Store, scope: Sc
         **({} if scope.session_id else {"session_id": new_id()}),
     )
     applied(store, AddReflection(reflection=reflection, word_limit=123))
-    assert store.reflection(reflection.id) == reflection
-    assert store.pending(scope) == [reflection]
-    assert list(store.reflections([scope])) == [reflection]
-    text = store.consolidations([scope])[scope]
+    assert store.memory.reflection(reflection.id) == reflection
+    assert store.memory.pending(scope) == [reflection]
+    assert list(store.memory.reflections([scope])) == [reflection]
+    text = store.memory.consolidations([scope])[scope]
     assert text.home == scope
     assert (text.version, text.consolidated_content, text.word_limit) == (0, "", 123)
     assert text.unabsorbed_ids == (reflection.id,)
-    assert store.reflection(new_id()) is None
+    assert store.memory.reflection(new_id()) is None
 
 
 def test_an_absorbed_reflection_does_not_wait(store: Store) -> None:
     reflection = make_reflection(SCOPE, absorbed=True, absorbed_at=NOW, consolidated_into=new_id())
     applied(store, AddReflection(reflection=reflection, word_limit=300))
-    assert store.reflection(reflection.id) == reflection
+    assert store.memory.reflection(reflection.id) == reflection
     assert pending_ids(store, SCOPE) == []
-    assert list(store.reflections([SCOPE], absorbed=True)) == [reflection]
+    assert list(store.memory.reflections([SCOPE], absorbed=True)) == [reflection]
 
 
 def test_reflections_are_listed_newest_first_and_wait_oldest_first(store: Store) -> None:
     """Known failure 36: the "recent" reflections were the oldest twenty."""
     series = add_series(store, SCOPE, 30)
     ids = [reflection.id for reflection in series]
-    assert store.consolidations([SCOPE])[SCOPE].unabsorbed_ids == tuple(ids)
-    assert [r.id for r in store.reflections([SCOPE])] == ids[::-1]
-    assert [r.id for r in store.reflections([SCOPE], limit=20)] == ids[:9:-1]
-    before = store.reflections([SCOPE], before=series[5].formed_at, limit=2)
+    assert store.memory.consolidations([SCOPE])[SCOPE].unabsorbed_ids == tuple(ids)
+    assert [r.id for r in store.memory.reflections([SCOPE])] == ids[::-1]
+    assert [r.id for r in store.memory.reflections([SCOPE], limit=20)] == ids[:9:-1]
+    before = store.memory.reflections([SCOPE], before=series[5].formed_at, limit=2)
     assert [r.id for r in before] == [ids[4], ids[3]]
     assert pending_ids(store, SCOPE) == ids
-    assert list(store.reflections([])) == []
-    assert store.pending(OTHER) == []
+    assert list(store.memory.reflections([])) == []
+    assert store.memory.pending(OTHER) == []
 
 
 def test_a_first_reflection_from_many_threads_starts_one_buffer(store: Store) -> None:
@@ -127,7 +127,7 @@ def test_a_first_reflection_from_many_threads_starts_one_buffer(store: Store) ->
 def test_a_removal_empties_its_place_in_the_buffer(store: Store) -> None:
     series = add_series(store, SCOPE, 3)
     applied(store, remove(series[1]))
-    assert store.reflection(series[1].id) is None
+    assert store.memory.reflection(series[1].id) is None
     assert pending_ids(store, SCOPE) == [series[0].id, series[2].id]
     assert apply_one(store, remove(series[1])).status is ChangeStatus.MISSING
     stale = remove(series[0], expected_version=7)
@@ -154,7 +154,7 @@ def test_no_change_reaches_a_reflection_of_another_scope(store: Store, claimed: 
         remove(make_reflection(SCOPE)),
     )
     assert [result.status for result in results] == [ChangeStatus.MISSING] * 5
-    assert store.reflection(mine.id) == mine
+    assert store.memory.reflection(mine.id) == mine
     assert pending_ids(store, SCOPE) == [mine.id]
 
 
@@ -176,13 +176,13 @@ def test_consolidation_absorbs_exactly_what_it_names(store: Store) -> None:
     )
     applied(store, change, at=LATER)
 
-    text = store.consolidations([SCOPE])[SCOPE]
+    text = store.memory.consolidations([SCOPE])[SCOPE]
     assert (text.consolidated_content, text.version) == ("Anna likes bees.", 1)
     assert text.word_limit == 200
     assert text.absorbed_ids == tuple(taken)
     assert text.last_consolidated_at == LATER
     assert pending_ids(store, SCOPE) == [series[2].id, series[4].id]
-    absorbed = {r.id: r for r in store.reflections([SCOPE], absorbed=True)}
+    absorbed = {r.id: r for r in store.memory.reflections([SCOPE], absorbed=True)}
     assert absorbed.keys() == set(taken)
     for reflection in absorbed.values():
         assert (reflection.absorbed_at, reflection.consolidated_into) == (LATER, text.id)
@@ -201,7 +201,7 @@ def test_of_many_writers_one_wins(store: Store) -> None:
     winners = [n for n, result in enumerate(results) if result.status is ChangeStatus.APPLIED]
     assert len(winners) == 1
     assert {r.status for r in results} == {ChangeStatus.APPLIED, ChangeStatus.CONFLICT}
-    text = store.consolidations([SCOPE])[SCOPE]
+    text = store.memory.consolidations([SCOPE])[SCOPE]
     assert (text.version, text.consolidated_content) == (1, f"text {winners[0]}")
     others = [r.id for n, r in enumerate(series) if n != winners[0]]
     assert pending_ids(store, SCOPE) == others
@@ -215,10 +215,10 @@ def test_five_hundred_pending_are_all_read_and_absorbed(store: Store) -> None:
     assert pending_ids(store, SCOPE) == ids
     consolidate(store, SCOPE, "most", expected_version=0, absorbed_ids=ids[:499])
     assert pending_ids(store, SCOPE) == ids[499:]
-    assert len(list(store.reflections([SCOPE], absorbed=True))) == 499
+    assert len(list(store.memory.reflections([SCOPE], absorbed=True))) == 499
     consolidate(store, SCOPE, "all", expected_version=1, absorbed_ids=ids[499:])
     assert pending_ids(store, SCOPE) == []
-    assert len(list(store.reflections([SCOPE]))) == 500
+    assert len(list(store.memory.reflections([SCOPE]))) == 500
 
 
 def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
@@ -235,8 +235,8 @@ def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
 
     at_once(8, work)
     assert set(pending_ids(store, SCOPE)) == {reflection.id for reflection in late}
-    assert {r.id for r in store.reflections([SCOPE], absorbed=True)} == set(first)
-    assert store.consolidations([SCOPE])[SCOPE].version == 1
+    assert {r.id for r in store.memory.reflections([SCOPE], absorbed=True)} == set(first)
+    assert store.memory.consolidations([SCOPE])[SCOPE].version == 1
 
 
 @pytest.mark.parametrize(
@@ -246,28 +246,28 @@ def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
 def test_texts_come_back_to_the_letter(store: Store, content: str) -> None:
     """The platform's own first line is neither shown, nor taken from what somebody wrote."""
     assert consolidate(store, SCOPE, content, expected_version=0).ok
-    text = store.consolidations([SCOPE])[SCOPE]
+    text = store.memory.consolidations([SCOPE])[SCOPE]
     assert (text.consolidated_content, text.version) == (content, 1)
     assert consolidate(store, SCOPE, content + "!", expected_version=1).ok
-    assert store.consolidations([SCOPE])[SCOPE].version == 2
-    history = store.history("consolidation", "", scope=SCOPE)
+    assert store.memory.consolidations([SCOPE])[SCOPE].version == 2
+    history = store.history.versions("consolidation", "", scope=SCOPE)
     assert [entry.content for entry in history] == [content, content + "!"]
 
 
 def test_consolidations_of_many_scopes_at_once(store: Store) -> None:
     for scope in EVERY_SCOPE:
         assert consolidate(store, scope, f"text of {scope.key}", expected_version=0).ok
-    texts = store.consolidations([*EVERY_SCOPE, OTHER])
+    texts = store.memory.consolidations([*EVERY_SCOPE, OTHER])
     assert texts.keys() == set(EVERY_SCOPE)
     for scope, text in texts.items():
         assert text.home == scope
         assert text.consolidated_content == f"text of {scope.key}"
-    assert store.consolidations([]) == {}
+    assert store.memory.consolidations([]) == {}
 
 
 def test_the_time_of_a_reflection(store: Store) -> None:
     old = add_reflection(store, SCOPE, formed_at=ago(days=400, milliseconds=999))
-    stored = store.reflection(old.id)
+    stored = store.memory.reflection(old.id)
     assert stored is not None
     assert stored.formed_at == ago(days=400, milliseconds=999)
     assert stored.formed_at.utcoffset() == timedelta(0)

@@ -9,7 +9,8 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.search import staleness as mongo
-from edenmem.store.protocol.store import Store, VectorCount
+from edenmem.store.protocol.store import Store
+from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.search import staleness as sqlite
 from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, add_facts, applied
@@ -37,7 +38,7 @@ def mixed(store: Store) -> dict[str, Fact]:
 
 def stale(store: Store, **wanted: object) -> list[str]:
     wanted = {"dimensions": len(random_unit(1)) // 4, **wanted}
-    return [fact.content for fact in store.stale_facts("new", **wanted)]  # type: ignore[arg-type]
+    return [fact.content for fact in store.vectors.stale_facts("new", **wanted)]  # type: ignore[arg-type]
 
 
 def test_facts_without_a_vector_or_of_another_model_are_stale(
@@ -48,8 +49,8 @@ def test_facts_without_a_vector_or_of_another_model_are_stale(
     assert sorted(stale(store, agent_id=AGENT)) == ["bare", "old"]
     assert stale(store, agent_id=OTHER_AGENT) == ["elsewhere"]
     assert stale(store, agent_id=new_id()) == []
-    found = {fact.content: fact for fact in store.stale_facts("new", dimensions=None)}
-    assert found["old"] == store.fact(mixed["old"].id)
+    found = {fact.content: fact for fact in store.vectors.stale_facts("new", dimensions=None)}
+    assert found["old"] == store.memory.fact(mixed["old"].id)
     assert found["old"].embedding is None
 
 
@@ -64,26 +65,26 @@ def test_counts_are_by_agent_and_model(store: Store, mixed: dict[str, Fact]) -> 
         VectorCount(agent_id=OTHER_AGENT, model="", facts=1),
         VectorCount(agent_id=OTHER_AGENT, model="new", facts=1),
     ]
-    assert store.vector_counts("new", dimensions=length) == of_first + of_second
-    assert store.vector_counts("new", dimensions=None) == of_first + of_second
-    assert store.vector_counts("new", dimensions=length, agent_id=OTHER_AGENT) == of_second
-    assert store.vector_counts("new", dimensions=length, agent_id=new_id()) == []
+    assert store.vectors.vector_counts("new", dimensions=length) == of_first + of_second
+    assert store.vectors.vector_counts("new", dimensions=None) == of_first + of_second
+    assert store.vectors.vector_counts("new", dimensions=length, agent_id=OTHER_AGENT) == of_second
+    assert store.vectors.vector_counts("new", dimensions=length, agent_id=new_id()) == []
 
 
 def test_vectors_of_a_wrong_length_are_stale_and_counted(
     store: Store, mixed: dict[str, Fact]
 ) -> None:
     assert sorted(stale(store, dimensions=3)) == sorted(f.content for f in mixed.values())
-    counts = store.vector_counts("new", dimensions=3)
+    counts = store.vectors.vector_counts("new", dimensions=3)
     assert [count.wrong_length for count in counts if count.model == "new"] == [1, 1]
     assert {count.wrong_length for count in counts if count.model != "new"} == {0}
 
 
 def test_what_got_its_vector_is_no_longer_stale(store: Store, mixed: dict[str, Fact]) -> None:
     """A backfill that was killed goes on where it was, with nothing to remember it by."""
-    walk = store.stale_facts("new", dimensions=len(random_unit(1)) // 4)
+    walk = store.vectors.stale_facts("new", dimensions=len(random_unit(1)) // 4)
     done = [next(walk), next(walk)]
-    store.set_vectors({f.id: (f.hash, random_unit(3)) for f in done}, model="new")
+    store.vectors.set_vectors({f.id: (f.hash, random_unit(3)) for f in done}, model="new")
     left = {"bare", "elsewhere", "old"} - {fact.content for fact in done}
     assert [fact.content for fact in walk] == list(left)
     assert stale(store) == list(left)
@@ -107,32 +108,32 @@ def test_many_come_each_once_while_they_are_written(
     for scope in (SCOPE, SHARED):
         add_facts(store, *(make_fact(scope, f"fact {n}") for n in range(12)))
     seen: list[str] = []
-    for fact in store.stale_facts("new", dimensions=None, agent_id=AGENT):
+    for fact in store.vectors.stale_facts("new", dimensions=None, agent_id=AGENT):
         seen.append(fact.id)
         if len(seen) % 4 == 0:
-            given = store.facts_by_ids([SCOPE, SHARED], seen[-3:]).values()
-            store.set_vectors({f.id: (f.hash, random_unit(1)) for f in given}, model="new")
+            given = store.memory.facts_by_ids([SCOPE, SHARED], seen[-3:]).values()
+            store.vectors.set_vectors({f.id: (f.hash, random_unit(1)) for f in given}, model="new")
     assert len(seen) == len(set(seen)) == 24
     assert len(stale(store)) == 24 - 18
 
 
 def test_what_meaning_cannot_find_is_counted(store: Store, mixed: dict[str, Fact]) -> None:
-    assert store.unsearchable([SCOPE], model="new") == 1
-    assert store.unsearchable([SCOPE, SHARED], model="new") == 2
-    assert store.unsearchable([SCOPE, SHARED], model="neither") == 3
-    assert store.unsearchable([Scope.agent(new_id())], model="new") == 0
-    assert store.unsearchable([], model="new") == 0
+    assert store.vectors.unsearchable([SCOPE], model="new") == 1
+    assert store.vectors.unsearchable([SCOPE, SHARED], model="new") == 2
+    assert store.vectors.unsearchable([SCOPE, SHARED], model="neither") == 3
+    assert store.vectors.unsearchable([Scope.agent(new_id())], model="new") == 0
+    assert store.vectors.unsearchable([], model="new") == 0
 
 
 def test_the_models_of_vectors_are_named(store: Store, mixed: dict[str, Fact]) -> None:
-    assert store.vector_model_names([SCOPE]) == ("new",)
-    assert store.vector_model_names([SHARED, SCOPE]) == ("new", "old")
-    assert store.vector_model_names([SCOPE, ELSEWHERE]) == ("new",)
-    assert store.vector_model_names([Scope.agent(new_id())]) == ()
-    assert store.vector_model_names([]) == ()
+    assert store.vectors.vector_model_names([SCOPE]) == ("new",)
+    assert store.vectors.vector_model_names([SHARED, SCOPE]) == ("new", "old")
+    assert store.vectors.vector_model_names([SCOPE, ELSEWHERE]) == ("new",)
+    assert store.vectors.vector_model_names([Scope.agent(new_id())]) == ()
+    assert store.vectors.vector_model_names([]) == ()
 
 
 def test_a_vector_that_begins_with_zero_is_one(store: Store) -> None:
     add_fact(store, SCOPE, "zero", embedding=unit(0.0, 1.0), embedding_model="flat")
     add_fact(store, SCOPE, "nameless")
-    assert store.vector_model_names([SCOPE]) == ("flat",)
+    assert store.vectors.vector_model_names([SCOPE]) == ("flat",)

@@ -22,12 +22,12 @@ TUESDAY = MONDAY + timedelta(milliseconds=1)
 
 
 def test_a_new_store_has_nothing_to_count(store: Store) -> None:
-    assert list(store.count_by_day()) == []
-    assert list(store.usage_by_day()) == []
-    assert list(store.counts_by_kind()) == [KindCount(kind=kind) for kind in ScopeKind]
-    assert list(store.buffer_ages(limit=5)) == []
-    assert store.fact_use() == FactUse()
-    assert list(store.most_retrieved(limit=5)) == []
+    assert list(store.statistics.count_by_day()) == []
+    assert list(store.usage.usage_by_day()) == []
+    assert list(store.statistics.counts_by_kind()) == [KindCount(kind=kind) for kind in ScopeKind]
+    assert list(store.statistics.buffer_ages(limit=5)) == []
+    assert store.statistics.fact_use() == FactUse()
+    assert list(store.statistics.most_retrieved(limit=5)) == []
 
 
 def test_what_was_formed_counts_on_its_day_in_utc(store: Store) -> None:
@@ -35,14 +35,14 @@ def test_what_was_formed_counts_on_its_day_in_utc(store: Store) -> None:
         add_fact(store, scope, formed_at=at)
     add_reflection(store, ANNAS, formed_at=TUESDAY)
     monday = FormedOnDay(day="2026-03-02", facts=1)
-    assert list(store.count_by_day()) == [
+    assert list(store.statistics.count_by_day()) == [
         monday,
         FormedOnDay(day="2026-03-03", facts=3, reflections=1),
     ]
     eves = FormedOnDay(day="2026-03-03", facts=2, reflections=1)
-    assert list(store.count_by_day(agent_id=EVE)) == [monday, eves]
-    assert list(store.count_by_day(agent_id=EVE, since=TUESDAY)) == [eves]
-    assert list(store.count_by_day(agent_id=new_id())) == []
+    assert list(store.statistics.count_by_day(agent_id=EVE)) == [monday, eves]
+    assert list(store.statistics.count_by_day(agent_id=EVE, since=TUESDAY)) == [eves]
+    assert list(store.statistics.count_by_day(agent_id=new_id())) == []
 
 
 def test_kinds_of_scopes_are_counted(store: Store) -> None:
@@ -63,7 +63,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
             absorbed_ids=(absorbed.id,),
         ),
     )
-    counts = {count.kind: count for count in store.counts_by_kind(agent_id=EVE)}
+    counts = {count.kind: count for count in store.statistics.counts_by_kind(agent_id=EVE)}
     assert list(counts) == list(ScopeKind)
     assert counts[ScopeKind.USER] == KindCount(
         kind=ScopeKind.USER, facts=2, reflections=2, pending=1
@@ -71,7 +71,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     assert counts[ScopeKind.SESSION].pending == 1
     assert counts[ScopeKind.SHARD].facts == 1
     assert counts[ScopeKind.AGENT].reflections == 0
-    everybody = {count.kind: count for count in store.counts_by_kind()}
+    everybody = {count.kind: count for count in store.statistics.counts_by_kind()}
     assert everybody[ScopeKind.AGENT].reflections == 1
 
 
@@ -85,8 +85,8 @@ def test_the_buffer_that_waits_longest_comes_first(store: Store) -> None:
         BufferAge(scope=session, pending=2, oldest_at=MONDAY),
         BufferAge(scope=ANNAS, pending=1, oldest_at=TUESDAY),
     ]
-    assert list(store.buffer_ages(agent_id=EVE, limit=5)) == waiting
-    assert [age.scope for age in store.buffer_ages(limit=2)] == [ADAMS, session]
+    assert list(store.statistics.buffer_ages(agent_id=EVE, limit=5)) == waiting
+    assert [age.scope for age in store.statistics.buffer_ages(limit=2)] == [ADAMS, session]
 
 
 def test_how_facts_are_used(store: Store) -> None:
@@ -95,25 +95,31 @@ def test_how_facts_are_used(store: Store) -> None:
     once = add_fact(store, EVES, "The walk is on Saturday.")
     add_fact(store, ADAMS, "Anna rows.")  # another agent's
     for _ in range(3):
-        store.track_access([often.id], TUESDAY)
-    store.track_access([once.id], TUESDAY)
-    assert store.fact_use(agent_id=EVE) == FactUse(facts=3, never=1, accesses=4, repeated=2)
-    assert store.fact_use() == FactUse(facts=4, never=2, accesses=4, repeated=2)
-    assert [fact.id for fact in store.most_retrieved(limit=5)] == [often.id, once.id]
-    assert [fact.id for fact in store.most_retrieved(agent_id=EVE, limit=1)] == [often.id]
-    assert list(store.most_retrieved(agent_id=ADAM, limit=1)) == []
+        store.changes.track_access([often.id], TUESDAY)
+    store.changes.track_access([once.id], TUESDAY)
+    assert store.statistics.fact_use(agent_id=EVE) == FactUse(
+        facts=3, never=1, accesses=4, repeated=2
+    )
+    assert store.statistics.fact_use() == FactUse(facts=4, never=2, accesses=4, repeated=2)
+    assert [fact.id for fact in store.statistics.most_retrieved(limit=5)] == [often.id, once.id]
+    assert [fact.id for fact in store.statistics.most_retrieved(agent_id=EVE, limit=1)] == [
+        often.id
+    ]
+    assert list(store.statistics.most_retrieved(agent_id=ADAM, limit=1)) == []
 
 
 def test_what_models_cost_is_counted_by_day_and_model(store: Store) -> None:
     def spend(at: datetime, agent: str, model: str, cost: float | None) -> None:
         call = CallUsage(task="t", model=model, input_tokens=10, output_tokens=1, cost=cost)
-        store.add_usage(UsageEntry(id=new_id(), at=at, agent_id=agent, work="w", calls=(call,)))
+        store.usage.add_usage(
+            UsageEntry(id=new_id(), at=at, agent_id=agent, work="w", calls=(call,))
+        )
 
     spend(MONDAY, EVE, "small", 0.5)
     spend(TUESDAY, EVE, "small", 0.25)
     spend(TUESDAY, EVE, "small", None)
     spend(TUESDAY, ADAM, "large", 1.0)
-    monday, large, small = store.usage_by_day()
+    monday, large, small = store.usage.usage_by_day()
     assert (monday.day, monday.model, monday.cost) == ("2026-03-02", "small", pytest.approx(0.5))
     assert (large.day, large.model, large.unpriced) == ("2026-03-03", "large", 0)
     assert small == UsageOnDay(
@@ -125,4 +131,6 @@ def test_what_models_cost_is_counted_by_day_and_model(store: Store) -> None:
         cost=0.25,
         unpriced=1,
     )
-    assert [usage.model for usage in store.usage_by_day(agent_id=EVE, since=TUESDAY)] == ["small"]
+    assert [usage.model for usage in store.usage.usage_by_day(agent_id=EVE, since=TUESDAY)] == [
+        "small"
+    ]

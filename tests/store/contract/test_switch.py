@@ -49,7 +49,7 @@ def facts(store: Store) -> list[Fact]:
 def fill(store: Store, *facts: Fact) -> int:
     """Make the new vectors of facts."""
     made = {fact.id: (fact.hash, new_vector(fact)) for fact in facts}
-    return store.set_vectors(made, model="new", staged=True)
+    return store.vectors.set_vectors(made, model="new", staged=True)
 
 
 def new_vector(fact: Fact) -> bytes:
@@ -57,31 +57,33 @@ def new_vector(fact: Fact) -> bytes:
 
 
 def stale(store: Store) -> list[str]:
-    return sorted(fact.content for fact in store.stale_facts("new", dimensions=NEW_SIZE))
+    return sorted(fact.content for fact in store.vectors.stale_facts("new", dimensions=NEW_SIZE))
 
 
 def built(store: Store) -> None:
     """Wait for the index of the new vectors, where there is one."""
-    while (state := store.switch_index()) is not None and not state.queryable:
+    while (state := store.switches.switch_index()) is not None and not state.queryable:
         pass
 
 
 def move(store: Store, before: SwitchPhase, after: SwitchPhase) -> None:
-    assert store.move_switch("new", before=before, after=after, at=NOW)
+    assert store.switches.move_switch("new", before=before, after=after, at=NOW)
 
 
 def by(store: Store, model: str, fact: Fact, *, prepared: bool = False) -> list[str]:
     """The ids that a search by the fact's own vector finds, best first."""
     vector = new_vector(fact) if model == "new" else fact.embedding
     assert vector is not None
-    (found,) = store.semantic_candidates(MINE, [vector], model=model, limit=9, prepared=prepared)
+    (found,) = store.search.semantic_candidates(
+        MINE, [vector], model=model, limit=9, prepared=prepared
+    )
     if found:
         assert found[0].score == pytest.approx(1.0, abs=1e-4)
     return [one.fact_id for one in found]
 
 
 def switched(store: Store, facts: list[Fact]) -> None:
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     fill(store, *facts)
     built(store)
     move(store, "filling", "switched")
@@ -89,77 +91,79 @@ def switched(store: Store, facts: list[Fact]) -> None:
 
 def exhaust(store: Store) -> None:
     """Settle and clear to the end."""
-    while sum(store.settle_vectors()):
+    while sum(store.switches.settle_vectors()):
         pass
     move(store, "settling", "clearing")
-    while not store.drop_switch_index():
+    while not store.switches.drop_switch_index():
         pass
-    while sum(store.clear_staged()):
+    while sum(store.switches.clear_staged()):
         pass
-    assert store.end_switch("new")
+    assert store.switches.end_switch("new")
 
 
 def test_there_is_one_switch_at_a_time(store: Store) -> None:
-    assert store.vector_switch() is None
-    assert store.begin_switch(SWITCH) == SWITCH
+    assert store.switches.vector_switch() is None
+    assert store.switches.begin_switch(SWITCH) == SWITCH
     again = msgspec.structs.replace(SWITCH, previous="else")
-    assert store.begin_switch(again) == SWITCH == store.vector_switch()
+    assert store.switches.begin_switch(again) == SWITCH == store.switches.vector_switch()
     for other in ({"model": "third"}, {"dimensions": 7}):
         with pytest.raises(ConflictError, match="to 'new'") as caught:
-            store.begin_switch(msgspec.structs.replace(SWITCH, **other))
+            store.switches.begin_switch(msgspec.structs.replace(SWITCH, **other))
         assert "abandon" in (caught.value.hint or "")
-    assert not store.end_switch("new")
-    assert not store.move_switch("third", before="filling", after="switched", at=NOW)
-    assert not store.move_switch("new", before="switched", after="filling", at=NOW)
+    assert not store.switches.end_switch("new")
+    assert not store.switches.move_switch("third", before="filling", after="switched", at=NOW)
+    assert not store.switches.move_switch("new", before="switched", after="filling", at=NOW)
     move(store, "filling", "switched")
     with pytest.raises(ConflictError, match="switched"):
-        store.begin_switch(SWITCH)
-    assert store.vector_switch() == msgspec.structs.replace(
+        store.switches.begin_switch(SWITCH)
+    assert store.switches.vector_switch() == msgspec.structs.replace(
         SWITCH, phase="switched", switched_at=NOW
     )
     move(store, "switched", "filling")
     move(store, "filling", "abandoning")
-    assert store.end_switch("new")
-    assert not store.end_switch("new")
-    assert store.vector_switch() is None
+    assert store.switches.end_switch("new")
+    assert not store.switches.end_switch("new")
+    assert store.switches.vector_switch() is None
 
 
 def test_the_old_model_finds_all_as_before_while_the_new_vectors_are_made(
     store: Store, facts: list[Fact]
 ) -> None:
     before = by(store, "old", facts[0])
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     assert stale(store) == ["fact 0", "fact 1", "fact 2"]
     assert fill(store, facts[0]) == 1
     assert by(store, "old", facts[0]) == before
     assert stale(store) == ["fact 1", "fact 2"]
-    assert store.unsearchable([SCOPE], model="new") == 1
-    assert store.unsearchable([SCOPE], model="old") == 0
-    counts = {(c.agent_id, c.model): c.facts for c in store.vector_counts("new", dimensions=None)}
+    assert store.vectors.unsearchable([SCOPE], model="new") == 1
+    assert store.vectors.unsearchable([SCOPE], model="old") == 0
+    counts = {
+        (c.agent_id, c.model): c.facts for c in store.vectors.vector_counts("new", dimensions=None)
+    }
     assert counts == {
         (SCOPE.agent_id, "new"): 1,
         (SCOPE.agent_id, "old"): 1,
         (OTHER.agent_id, "old"): 1,
     }
-    assert not list(store.stale_facts("old", dimensions=OLD_SIZE))
-    stored = store.fact(facts[0].id, with_vector=True)
+    assert not list(store.vectors.stale_facts("old", dimensions=OLD_SIZE))
+    stored = store.memory.fact(facts[0].id, with_vector=True)
     assert stored is not None
     assert stored.embedding_model == "old"
     ids = [fact.id for fact in facts]
-    assert store.vectors_of(ids, model="new") == {facts[0].id: new_vector(facts[0])}
-    assert set(store.vectors_of(ids, model="old")) == set(ids)
+    assert store.switches.vectors_of(ids, model="new") == {facts[0].id: new_vector(facts[0])}
+    assert set(store.switches.vectors_of(ids, model="old")) == set(ids)
 
 
 def test_the_new_model_is_refused_before_the_switch_and_both_are_served_after_it(
     store: Store, facts: list[Fact]
 ) -> None:
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     fill(store, *facts)
     built(store)
     with pytest.raises(EmbeddingModelMismatch, match=r"'old'.*'new'") as caught:
         by(store, "new", facts[0])
     assert "--switch" in (caught.value.hint or "")
-    assert store.finds_vectors("new")
+    assert store.switches.finds_vectors("new")
     prepared = by(store, "new", facts[0], prepared=True)
     assert sorted(prepared) == sorted(fact.id for fact in facts[:2])
     move(store, "filling", "switched")
@@ -191,7 +195,7 @@ def test_a_text_that_changes_leaves_no_vector_of_the_old_one(
     with pytest.raises(EmbeddingModelMismatch):  # no fact of this reader has one any more
         by(store, "new", facts[1])
     assert stale(store) == ["said anew"]
-    assert list(store.vectors_of([fact.id for fact in facts[:2]], model="new")) == []
+    assert list(store.switches.vectors_of([fact.id for fact in facts[:2]], model="new")) == []
     assert fill(store, facts[0]) == 0  # it was embedded before it changed
     assert stale(store) == ["said anew"]
 
@@ -204,8 +208,8 @@ def test_what_is_learned_after_the_switch_is_found_by_the_new_model(
         store, SCOPE, "late", embedding=random_unit(77, NEW_SIZE), embedding_model="new"
     )
     assert stale(store) == []
-    assert store.vectors_of([late.id], model="new") == {late.id: random_unit(77, NEW_SIZE)}
-    assert [fact.id for fact in store.stale_facts("old", dimensions=OLD_SIZE)] == [late.id]
+    assert store.switches.vectors_of([late.id], model="new") == {late.id: random_unit(77, NEW_SIZE)}
+    assert [fact.id for fact in store.vectors.stale_facts("old", dimensions=OLD_SIZE)] == [late.id]
     applied(
         store,
         ReviseFact(
@@ -219,8 +223,10 @@ def test_what_is_learned_after_the_switch_is_found_by_the_new_model(
         ),
     )
     assert stale(store) == []
-    assert store.vectors_of([facts[0].id], model="old") == {}
-    (found,) = store.semantic_candidates(MINE, [random_unit(78, NEW_SIZE)], model="new", limit=1)
+    assert store.switches.vectors_of([facts[0].id], model="old") == {}
+    (found,) = store.search.semantic_candidates(
+        MINE, [random_unit(78, NEW_SIZE)], model="new", limit=1
+    )
     assert [one.fact_id for one in found] == [facts[0].id]
 
 
@@ -230,49 +236,49 @@ def test_settled_the_new_vectors_are_the_only_ones(store: Store, facts: list[Fac
     move(store, "switched", "settling")
     with pytest.raises(EmbeddingModelMismatch, match=r"'new'.*'old'"):
         by(store, "old", facts[0])
-    pages = store.settle_vectors()
+    pages = store.switches.settle_vectors()
     next(pages)  # and then it was killed
-    assert len(store.vectors_of([fact.id for fact in facts], model="new")) == 3
+    assert len(store.switches.vectors_of([fact.id for fact in facts], model="new")) == 3
     assert fill(store, late) == 1
-    assert sum(store.clear_staged()) == 0
+    assert sum(store.switches.clear_staged()) == 0
     exhaust(store)
-    assert store.vector_switch() is None
+    assert store.switches.vector_switch() is None
     for fact in (*facts, late):
-        stored = store.fact(fact.id, with_vector=True)
+        stored = store.memory.fact(fact.id, with_vector=True)
         assert stored is not None
         assert (stored.embedding_model, stored.embedding) == ("new", new_vector(fact))
-    assert store.vector_models() == {"new": 4}
+    assert store.vectors.vector_models() == {"new": 4}
     assert stale(store) == []
-    assert store.vectors_of([fact.id for fact in facts], model="old") == {}
+    assert store.switches.vectors_of([fact.id for fact in facts], model="old") == {}
 
 
 def test_abandoned_all_is_as_it_was(store: Store, facts: list[Fact]) -> None:
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     fill(store, *facts[:2])
     move(store, "filling", "abandoning")
     with pytest.raises(ConflictError, match="ended meanwhile"):
         fill(store, facts[2])
-    assert sum(store.settle_vectors()) == 0
-    while not store.drop_switch_index():
+    assert sum(store.switches.settle_vectors()) == 0
+    while not store.switches.drop_switch_index():
         pass
-    assert sum(store.clear_staged()) == 2
-    assert sum(store.clear_staged()) == 0
-    assert store.end_switch("new")
+    assert sum(store.switches.clear_staged()) == 2
+    assert sum(store.switches.clear_staged()) == 0
+    assert store.switches.end_switch("new")
     with pytest.raises(ConflictError, match="ended meanwhile"):
         fill(store, facts[2])
     with pytest.raises(UnavailableError):
         by(store, "new", facts[0])
     assert sorted(by(store, "old", facts[0])) == sorted(fact.id for fact in facts[:2])
     for fact in facts:
-        assert store.fact(fact.id, with_vector=True) == fact
+        assert store.memory.fact(fact.id, with_vector=True) == fact
 
 
 def test_another_reader_never_finds_what_is_not_its_own(store: Store, facts: list[Fact]) -> None:
     switched(store, facts)
     elsewhere = FactFilter(scopes=(Scope.agent(new_id()),))
     vector = new_vector(facts[0])
-    assert store.semantic_candidates(elsewhere, [vector], model="new", limit=9) == [[]]
-    (found,) = store.semantic_candidates(
+    assert store.search.semantic_candidates(elsewhere, [vector], model="new", limit=9) == [[]]
+    (found,) = store.search.semantic_candidates(
         FactFilter(scopes=(OTHER,)), [vector], model="new", limit=9
     )
     assert [one.fact_id for one in found] == [facts[2].id]

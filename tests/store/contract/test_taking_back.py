@@ -55,18 +55,18 @@ def hour(number: float) -> datetime:
 
 def pending(store: Store, scope: Scope = SCOPE) -> list[str]:
     """What waits: as it is read, which must be what the buffer and the flags say."""
-    waiting = [each.id for each in store.pending(scope)]
-    text = store.consolidations([scope]).get(scope)
+    waiting = [each.id for each in store.memory.pending(scope)]
+    text = store.memory.consolidations([scope]).get(scope)
     assert waiting == list(text.unabsorbed_ids if text else ())
-    flagged = {each.id for each in store.reflections([scope], absorbed=False)}
+    flagged = {each.id for each in store.memory.reflections([scope], absorbed=False)}
     assert flagged == set(waiting)
-    (summary,) = store.scopes(agent_id=scope.agent_id, kinds=[scope.kind])
+    (summary,) = store.memory.scopes(agent_id=scope.agent_id, kinds=[scope.kind])
     assert summary.pending == len(waiting)
     return waiting
 
 
 def text_of(store: Store, scope: Scope = SCOPE) -> Consolidation:
-    return store.consolidations([scope])[scope]
+    return store.memory.consolidations([scope])[scope]
 
 
 def revert(
@@ -113,17 +113,17 @@ def test_a_consolidation_is_taken_back_with_what_went_into_it(store: Store, scop
     # In their places, not at the end.
     assert pending(store, scope) == [b.id, c.id, d.id]
     for each in (b, d):
-        stored = store.reflection(each.id)
+        stored = store.memory.reflection(each.id)
         assert stored is not None
         assert (stored.absorbed, stored.absorbed_at, stored.consolidated_into) == (
             False,
             None,
             None,
         )
-    kept = store.reflection(a.id)
+    kept = store.memory.reflection(a.id)
     assert kept is not None
     assert kept.absorbed
-    history = store.history("consolidation", "", scope=scope)
+    history = store.history.versions("consolidation", "", scope=scope)
     assert [(v.version, v.content, v.action) for v in history] == [
         (1, "One.", "consolidate"),
         (2, "Two.", "consolidate"),
@@ -165,7 +165,9 @@ def test_the_buffer_of_the_past_is_what_it_was(store: Store) -> None:
     both = [a.id, b.id]
     expected = {1: both, 3: [b.id], 5: both, 7: [], 9: both, 11: [a.id], 13: both}
     for moment, waiting in expected.items():
-        assert [each.id for each in store.pending_at(SCOPE, hour(moment))] == waiting, moment
+        assert [each.id for each in store.history.pending_at(SCOPE, hour(moment))] == waiting, (
+            moment
+        )
 
 
 # -- reflections ---------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_a_removed_reflection_comes_back_to_its_place(store: Store) -> None:
     restored = msgspec.structs.replace(b, version=2, private=True)
     applied(store, RestoreReflection(reflection=restored, word_limit=300))
     assert pending(store) == [a.id, b.id, c.id]
-    assert store.reflection(b.id) == restored
+    assert store.memory.reflection(b.id) == restored
     # What was decided on the one that was removed is not done to this one.
     assert apply_one(store, msgspec.structs.replace(removal, id=new_id())).status is (
         ChangeStatus.CONFLICT
@@ -198,13 +200,13 @@ def test_a_buffer_in_order_is_left_alone(store: Store) -> None:
     for scope in (SCOPE, GROUP):
         change = RepairBuffer(scope=scope, at=hour(1))
         assert apply_one(store, change).status is ChangeStatus.ALREADY
-        assert store.audit_entry(change.id) is None
+        assert store.log.audit_entry(change.id) is None
 
 
 def _disturb(store: Store, scope: Scope, waiting: Sequence[Reflection]) -> None:
     """What a clean-up by hand leaves: the last that waits is not in the buffer, or not counted."""
     if isinstance(store, SqliteStore):
-        with sqlite3.connect(store.info().location) as raw:
+        with sqlite3.connect(store.database.info().location) as raw:
             raw.execute("UPDATE scopes SET pending = pending - 1")
         raw.close()
         return
@@ -220,13 +222,13 @@ def test_a_buffer_holds_again_what_waits(store: Store, scope: Scope) -> None:
     waiting = thoughts(store, 3, scope)
     consolidate(store, scope, "One.", expected_version=0, absorbed_ids=[waiting.pop(0).id])
     _disturb(store, scope, waiting)
-    before = store.revisions([scope])[scope]
+    before = store.memory.revisions([scope])[scope]
     change = RepairBuffer(scope=scope, at=hour(1), reason="it disagreed with the flags")
     assert apply_one(store, change).status is ChangeStatus.APPLIED
     assert pending(store, scope) == [each.id for each in waiting]
-    assert store.revisions([scope])[scope] > before
+    assert store.memory.revisions([scope])[scope] > before
     assert text_of(store, scope).version == 1
-    entry = store.audit_entry(change.id)
+    entry = store.log.audit_entry(change.id)
     assert entry is not None
     assert (entry.target_id, entry.reason) == (text_of(store, scope).id, change.reason)
     assert entry.before != entry.after
@@ -241,19 +243,19 @@ def test_a_shard_without_its_policy_is_no_shard(store: Store) -> None:
     policy = make_policy(lore, memory_instructions="Keep lore.", word_limit=9, active=False)
     applied(store, WritePolicy(policy=policy, expected_version=0, at=NOW))
     fact = add_fact(store, lore)
-    before = store.revisions([lore])[lore]
+    before = store.memory.revisions([lore])[lore]
     stale = RemovePolicy(scope=lore, expected_version=2, at=NOW)
     assert apply_one(store, stale).status is ChangeStatus.CONFLICT
     applied(store, RemovePolicy(scope=lore, expected_version=1, at=NOW))
-    assert store.policies([lore]) == {}
-    assert store.shards(AGENT) == []
-    assert store.fact(fact.id) == fact
-    assert store.revisions([lore])[lore] > before
+    assert store.memory.policies([lore]) == {}
+    assert store.memory.shards(AGENT) == []
+    assert store.memory.fact(fact.id) == fact
+    assert store.memory.revisions([lore])[lore] > before
     assert apply_one(store, RemovePolicy(scope=lore, expected_version=1, at=NOW)).status is (
         ChangeStatus.MISSING
     )
     applied(store, WritePolicy(policy=policy, expected_version=0, at=NOW))
-    (again,) = store.shards(AGENT)
+    (again,) = store.memory.shards(AGENT)
     assert again == msgspec.structs.replace(policy, version=1, updated_at=NOW)
 
 
@@ -264,9 +266,9 @@ def test_agents_and_accounts_are_added_and_taken_away_on_the_record(store: Store
     agent, user = make_agent("eve", created_at=NOW), make_user("anna", created_at=NOW)
     added = AddAgent(agent=agent), AddUser(user=user)
     applied(store, *added)
-    assert (store.agent(agent.id), store.user(user.id)) == (agent, user)
+    assert (store.host.agent(agent.id), store.host.user(user.id)) == (agent, user)
     for change, kind, agent_id in zip(added, ("agent", "user"), (agent.id, ""), strict=True):
-        entry = store.audit_entry(change.id)
+        entry = store.log.audit_entry(change.id)
         assert entry is not None
         assert (entry.target_type, entry.agent_id, entry.before) == (kind, agent_id, None)
         assert entry.after is not None
@@ -279,7 +281,7 @@ def test_agents_and_accounts_are_added_and_taken_away_on_the_record(store: Store
     for change in taken:
         assert apply_one(store, change).status is ChangeStatus.CONFLICT
     applied(store, RemoveAgent(agent_id=agent.id), RemoveUser(user_id=user.id))
-    assert (list(store.agents()), list(store.users())) == ([], [])
+    assert (list(store.host.agents()), list(store.host.users())) == ([], [])
     assert apply_one(store, RemoveAgent(agent_id=agent.id)).status is ChangeStatus.MISSING
     applied(store, AddAgent(agent=agent), AddUser(user=user))  # the names are free again
 
@@ -298,9 +300,9 @@ def test_nobody_is_taken_away_who_is_known_for_anything(store: Store) -> None:
     fact = make_fact(home)
     applied(store, AddFact(fact=fact))
     assert refused()
-    store.put_session(make_session([agent], [user]))
+    store.host.put_session(make_session([agent], [user]))
     assert refused()
-    assert store.agent(agent.id) is not None
+    assert store.host.agent(agent.id) is not None
 
 
 @pytest.mark.parametrize("what", ["reflection", "text", "policy", "session"])
@@ -315,7 +317,7 @@ def test_each_trace_alone_keeps_an_account(store: Store, what: str) -> None:
     elif what == "policy":
         applied(store, WritePolicy(policy=make_policy(home), expected_version=0, at=NOW))
     else:
-        store.put_session(make_session([agent], [user]))
+        store.host.put_session(make_session([agent], [user]))
     for removal in (RemoveAgent(agent_id=agent.id), RemoveUser(user_id=user.id)):
         assert apply_one(store, removal).status is ChangeStatus.CONFLICT
 
@@ -329,7 +331,7 @@ def test_an_undo_says_what_it_undoes(store: Store) -> None:
     applied(store, first)
     back = msgspec.structs.replace(first, id=new_id(), private=False, undoes=first.id)
     applied(store, back)
-    entries = store.audit_entries([first.id, back.id, new_id()])
+    entries = store.log.audit_entries([first.id, back.id, new_id()])
     assert {key: entry.undoes for key, entry in entries.items()} == {
         first.id: None,
         back.id: first.id,

@@ -29,17 +29,17 @@ def test_a_text_may_begin_with_any_version_and_numbers_only_grow(store: Store) -
         write(scope, 7, "eighth", 2),  # never back
         write(scope, 8, "ninth"),
     )
-    results = store.apply(change_set(*steps))
+    results = store.changes.apply(change_set(*steps))
     assert {each.status for each in results} == {ChangeStatus.APPLIED}
-    text = store.consolidations([scope])[scope]
+    text = store.memory.consolidations([scope])[scope]
     assert (text.version, text.consolidated_content) == (9, "ninth")
     assert text.unpropagated_versions == (3, 7, 8, 9)
-    history = store.history("consolidation", "", scope=scope)
+    history = store.history.versions("consolidation", "", scope=scope)
     assert [(each.version, each.content) for each in history] == [
         (3, "third"),
         (7, "seventh"),
         (8, "eighth"),
         (9, "ninth"),
     ]
-    again = store.apply(change_set(*steps))
+    again = store.changes.apply(change_set(*steps))
     assert {each.status for each in again} == {ChangeStatus.ALREADY}

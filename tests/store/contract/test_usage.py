@@ -29,15 +29,15 @@ def entry(*calls: CallUsage, **fields: object) -> UsageEntry:
 
 
 def test_nothing_was_spent_in_a_new_store(store: Store) -> None:
-    assert store.usage() == []
-    store.add_usage(entry())
-    assert store.usage() == []
+    assert store.usage.sum_usage() == []
+    store.usage.add_usage(entry())
+    assert store.usage.sum_usage() == []
 
 
 def test_calls_are_added_up_for_each_model(store: Store) -> None:
-    store.add_usage(entry(call("small", 10, 0.25), call("large", 7), call("small", 5)))
-    store.add_usage(entry(call("small", 1, 0.5)))
-    large, small = store.usage()
+    store.usage.add_usage(entry(call("small", 10, 0.25), call("large", 7), call("small", 5)))
+    store.usage.add_usage(entry(call("small", 1, 0.5)))
+    large, small = store.usage.sum_usage()
     assert large == UsageTotal(model="large", calls=1, input_tokens=7, output_tokens=1, unpriced=1)
     assert small == UsageTotal(
         model="small", calls=3, input_tokens=16, output_tokens=3, cost=0.75, unpriced=1
@@ -46,32 +46,34 @@ def test_calls_are_added_up_for_each_model(store: Store) -> None:
 
 def test_an_entry_counts_once(store: Store) -> None:
     once = entry(call())
-    store.add_usage(once)
-    store.add_usage(once)
-    assert [total.calls for total in store.usage()] == [1]
+    store.usage.add_usage(once)
+    store.usage.add_usage(once)
+    assert [total.calls for total in store.usage.sum_usage()] == [1]
 
 
 @pytest.mark.parametrize("end", ["applied", "released", "failed"])
 def test_formations_count_with_their_failed_tries(store: Store, end: str) -> None:
     session = make_session([AGENT])
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, 2)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
-    assert store.claim(formation)
-    store.release(
+    assert store.formations.claim(formation)
+    store.formations.release(
         formation.id, worker="worker-1", now=NOW, usage=(call("small", 3),), error="no answer"
     )
-    store.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    store.formations.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
     match end:
         case "failed":
-            store.fail(
+            store.formations.fail(
                 formation.id, worker="worker-1", now=NOW, error="x", usage=(call("small", 4),)
             )
         case "released":
-            store.release(formation.id, worker="worker-1", now=NOW, usage=(call("small", 4),))
+            store.formations.release(
+                formation.id, worker="worker-1", now=NOW, usage=(call("small", 4),)
+            )
         case _:
-            assert store.record(
+            assert store.formations.record(
                 formation.id,
                 worker="worker-1",
                 changes=change_set(),
@@ -80,24 +82,28 @@ def test_formations_count_with_their_failed_tries(store: Store, end: str) -> Non
                 counts={},
                 now=NOW,
             )
-            store.apply_formation(formation.id, now=NOW)
-    store.add_usage(entry(call("small", 100)))
-    assert [(t.model, t.calls, t.input_tokens) for t in store.usage()] == [("small", 3, 107)]
+            store.formations.apply_formation(formation.id, now=NOW)
+    store.usage.add_usage(entry(call("small", 100)))
+    assert [(t.model, t.calls, t.input_tokens) for t in store.usage.sum_usage()] == [
+        ("small", 3, 107)
+    ]
 
 
 def test_the_time_and_the_agent_narrow_it(store: Store) -> None:
     other = new_id()
-    store.add_usage(entry(call("small", 1), at=ago(days=8)))
-    store.add_usage(entry(call("small", 2), at=ago(hours=3)))
-    store.add_usage(entry(call("small", 4), agent_id=other))
+    store.usage.add_usage(entry(call("small", 1), at=ago(days=8)))
+    store.usage.add_usage(entry(call("small", 2), at=ago(hours=3)))
+    store.usage.add_usage(entry(call("small", 4), agent_id=other))
     session = make_session([AGENT])
-    store.put_session(session)
+    store.host.put_session(session)
     messages = make_messages(session, 1)
-    store.add_messages(session.id, messages)
-    assert store.claim(make_formation(session, messages, now=ago(days=2), usage=(call("x", 8),)))
+    store.host.add_messages(session.id, messages)
+    assert store.formations.claim(
+        make_formation(session, messages, now=ago(days=2), usage=(call("x", 8),))
+    )
 
     def tokens(**narrow: object) -> int:
-        return sum(total.input_tokens for total in store.usage(**narrow))
+        return sum(total.input_tokens for total in store.usage.sum_usage(**narrow))
 
     assert tokens() == 15
     assert tokens(agent_id=AGENT) == 11

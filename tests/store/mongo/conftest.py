@@ -33,7 +33,7 @@ def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
             store = MongoStore(
                 secantus_uri, StoreSettings(database=name, **settings), client=client
             )
-            stack.callback(store.close)
+            stack.callback(store.database.close)
             return store
 
         yield open_one
@@ -46,7 +46,7 @@ def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
 def mongo(open_store: Callable[[str], MongoStore]) -> MongoStore:
     """A store with its indexes on a database that is as new; it is connected."""
     store = open_store("secantus")
-    store.info()
+    store.database.info()
     return store
 
 

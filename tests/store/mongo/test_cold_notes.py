@@ -21,22 +21,22 @@ MONTH_AGO = utc_now() - timedelta(days=30)
 
 
 def quiet(store: MongoStore) -> list[str]:
-    found = store.quiet_sessions(before=utc_now() - timedelta(minutes=10), rules=RULES)
+    found = store.cold.quiet_sessions(before=utc_now() - timedelta(minutes=10), rules=RULES)
     return [each.session.id for each in found]
 
 
 def settle(store: MongoStore) -> None:
-    found = store.quiet_sessions(before=utc_now() - timedelta(minutes=10), rules=RULES)
+    found = store.cold.quiet_sessions(before=utc_now() - timedelta(minutes=10), rules=RULES)
     for each in list(found):
-        assert store.settle(each.session.id, seen=each.seen, rules=RULES)
+        assert store.cold.settle(each.session.id, seen=each.seen, rules=RULES)
     assert quiet(store) == []
 
 
 def add(store: MongoStore, messages: int = 3, *, at: datetime = MONTH_AGO) -> Session:
     """A session of so long ago, through us."""
     session = make_session([EVE], last_activity=None)
-    store.put_session(session)
-    store.add_messages(
+    store.host.put_session(session)
+    store.host.add_messages(
         session.id,
         [make_message(session, id=new_id(at), created_at=at) for _ in range(messages)],
     )
@@ -118,7 +118,7 @@ def test_known_failure_14_a_session_that_is_written_back_whole_hides_nothing(
 def test_messages_of_an_hour_ago_stay_settled(mongo: MongoStore, database: Any) -> None:
     """They are read again by each run, and change nothing."""
     session = make_session([EVE], last_activity=None)
-    mongo.put_session(session)
+    mongo.host.put_session(session)
     platform_writes(database, session, at=utc_now() - timedelta(minutes=30))
     assert quiet(mongo) == [session.id]
     settle(mongo)
@@ -128,7 +128,7 @@ def test_messages_of_an_hour_ago_stay_settled(mongo: MongoStore, database: Any) 
 def test_sessions_from_before_the_first_run_are_found(mongo: MongoStore, database: Any) -> None:
     sessions = [make_session([EVE], last_activity=None) for _ in range(7)]
     for days, session in enumerate(sessions):
-        mongo.put_session(session)
+        mongo.host.put_session(session)
         at = MONTH_AGO - timedelta(days=days)
         platform_writes(database, session, at=at, written=at)
     assert quiet(mongo) == [session.id for session in reversed(sessions)]
@@ -140,7 +140,7 @@ def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
     monkeypatch.setattr("edenmem.store.mongo.formations.cold._SWEEP", 2)
     sessions = [make_session([EVE], last_activity=None) for _ in range(5)]
     for session in sessions:
-        mongo.put_session(session)
+        mongo.host.put_session(session)
         platform_writes(database, session, at=MONTH_AGO, written=MONTH_AGO)
     refresh, calls = mongo._refresh, 0
 
@@ -185,7 +185,7 @@ def test_within_a_week_every_session_is_looked_over_again(mongo: MongoStore, dat
 def test_settled_sessions_cost_no_query_each(open_mongo: OpenMongo) -> None:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.initialise()
+    store.database.initialise()
 
     def cost() -> int:
         before = len(watcher.seen)

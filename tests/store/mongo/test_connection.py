@@ -41,20 +41,22 @@ def _shown(error: BaseException) -> str:
 
 
 READS: dict[str, Callable[[MongoStore], object]] = {
-    "agents": lambda store: list(store.agents()),
-    "sessions": lambda store: list(store.sessions()),
-    "messages": lambda store: list(store.messages(new_id())),
-    "facts": lambda store: list(store.facts(FactFilter(scopes=(SCOPE,)))),
-    "recent facts": lambda store: store.recent_facts(
+    "agents": lambda store: list(store.host.agents()),
+    "sessions": lambda store: list(store.host.sessions()),
+    "messages": lambda store: list(store.host.messages(new_id())),
+    "facts": lambda store: list(store.memory.facts(FactFilter(scopes=(SCOPE,)))),
+    "recent facts": lambda store: store.memory.recent_facts(
         (SCOPE, Scope.agent(SCOPE.agent_id)), since=_long_ago(), limit=3
     ),
-    "pending": lambda store: store.pending(SCOPE),
-    "scopes": lambda store: list(store.scopes()),
-    "search": lambda store: store.text_candidates(FactFilter(scopes=(SCOPE,)), ["x"], limit=3),
-    "find": lambda store: store.find("agent", "eve"),
-    "backlog": lambda store: store.backlog(new_id(), new_id(), limit=3),
-    "info": lambda store: store.info(),
-    "initialise": lambda store: store.initialise(),
+    "pending": lambda store: store.memory.pending(SCOPE),
+    "scopes": lambda store: list(store.memory.scopes()),
+    "search": lambda store: store.search.text_candidates(
+        FactFilter(scopes=(SCOPE,)), ["x"], limit=3
+    ),
+    "find": lambda store: store.host.find("agent", "eve"),
+    "backlog": lambda store: store.formations.backlog(new_id(), new_id(), limit=3),
+    "info": lambda store: store.database.info(),
+    "initialise": lambda store: store.database.initialise(),
 }
 
 
@@ -74,7 +76,7 @@ def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> Non
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
     assert caught.value.hint
     assert SECRET not in _shown(caught.value)
-    store.close()
+    store.database.close()
 
 
 def test_the_time_to_connect_is_the_settings() -> None:
@@ -83,7 +85,7 @@ def test_the_time_to_connect_is_the_settings() -> None:
     assert options.server_selection_timeout == 4.0
     assert options.pool_options.connect_timeout == 4.0
     assert options.retry_writes
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(
@@ -103,10 +105,10 @@ def test_the_time_to_connect_is_the_settings() -> None:
 def test_a_bad_uri_is_refused_without_its_password(uri: str) -> None:
     store = MongoStore(uri, StoreSettings(connect_timeout_seconds=0.05))
     with pytest.raises(StoreError) as caught:
-        store.info()
+        store.database.info()
     assert SECRET not in _shown(caught.value)
     assert SECRET not in repr(store)
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
 def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMongo) -> None:
     """Known failure 10: what came before a read error was taken for everything."""
     store = open_mongo()
-    store.initialise()
+    store.database.initialise()
     add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
     database = store._database
     database.client.admin.command(
@@ -195,17 +197,17 @@ def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMon
         data={"failCommands": ["getMore"], "errorCode": 11600},
     )
     with pytest.raises(StoreError):
-        list(store.facts(FactFilter(scopes=(SCOPE,))))
-    assert len(list(store.facts(FactFilter(scopes=(SCOPE,))))) == 700
+        list(store.memory.facts(FactFilter(scopes=(SCOPE,))))
+    assert len(list(store.memory.facts(FactFilter(scopes=(SCOPE,))))) == 700
 
 
 def test_a_closed_store_can_be_used_again(secantus_uri: str) -> None:
     store = MongoStore(secantus_uri, StoreSettings(database="closing"))
-    assert store.fact(new_id()) is None
-    store.close()
-    assert store.fact(new_id()) is None
-    store.close()
-    store.close()
+    assert store.memory.fact(new_id()) is None
+    store.database.close()
+    assert store.memory.fact(new_id()) is None
+    store.database.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_a_closed_store_can_be_used_again(secantus_uri: str) -> None:
 def test_the_name_of_the_database(path: str, setting: str, name: str) -> None:
     store = MongoStore(f"mongodb://127.0.0.1:1{path}", StoreSettings(database=setting))
     assert store._database.name == name
-    store.close()
+    store.database.close()
 
 
 @pytest.mark.parametrize(
@@ -268,9 +270,9 @@ def test_an_unreachable_server_is_waited_for_once() -> None:
     def call() -> None:
         nonlocal begun
         begun += 1
-        store.info()
+        store.database.info()
 
     with pytest.raises(StoreError, match="cannot reach"):
         store._run_all([call] * 40)
-    store.close()
+    store.database.close()
     assert begun <= 8

@@ -79,7 +79,7 @@ BEFORE = [with_platform, with_older, with_former]
 
 
 def state(store: MongoStore) -> IndexState:
-    (found,) = (one for one in store.indexes(WISH) if one.name == FACT_KEY.name)
+    (found,) = (one for one in store.indexes.list_indexes(WISH) if one.name == FACT_KEY.name)
     return found
 
 
@@ -91,7 +91,7 @@ def narrow_store(open_mongo: OpenMongo) -> MongoStore:
     """A store where the platform was first, and `initialise` came second."""
     store = open_mongo()
     start_platform(store._database.memory2_facts)
-    store.initialise()
+    store.database.initialise()
     return store
 
 
@@ -105,16 +105,16 @@ def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) ->
     start_platform(raw)
     raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
     before = store._database.list_collection_names(), raw.index_information()
-    plan = store.preparation()
+    plan = store.database.preparation()
     assert (store._database.list_collection_names(), raw.index_information()) == before
     assert any("edenmem_fact_recent" in step for step in plan.steps)
     assert not any("fact_dedup_idx" in step for step in plan.steps)
-    made = store.initialise()
+    made = store.database.initialise()
     assert list(plan.steps) == made
-    (warning,) = store.preparation().warnings
+    (warning,) = store.database.preparation().warnings
     assert "fact_dedup_idx" in warning
     assert "edenmem index create --replace" in warning
-    assert store.preparation().steps == ()
+    assert store.database.preparation().steps == ()
     assert raw.index_information()["fact_dedup_idx"]["key"] == NARROW
     assert (state(store).status, state(store).replaces) == ("conflicting", ("fact_dedup_idx",))
 
@@ -126,9 +126,9 @@ def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) ->
         ),
     ):
         with pytest.raises(FactKeyConflict, match="fact_dedup_idx") as caught:
-            store.apply(change_set(change))
+            store.changes.apply(change_set(change))
         assert "edenmem index create --replace" in (caught.value.hint or "")
-    assert list(store.audit()) == []
+    assert list(store.log.audit()) == []
     applied(store, AddReflection(reflection=make_reflection(fact.home), word_limit=9))
     applied(store, RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=1, at=LATER))
 
@@ -137,18 +137,18 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
     """Known failure 54: it was dropped, and its messages counted as done."""
     raw = mongo._database.memory2_facts
     raw.create_index([("session_id", 1), ("hash", 1)], name="theirs", unique=True)
-    (warning,) = mongo.preparation().warnings
+    (warning,) = mongo.database.preparation().warnings
     assert "theirs" in warning
     session = make_session()
     messages = make_messages(session, 4)
-    mongo.put_session(session)
-    mongo.add_messages(session.id, messages)
+    mongo.host.put_session(session)
+    mongo.host.add_messages(session.id, messages)
     agent = session.agents[0]
     one = make_fact(Scope.agent(agent), SENTENCE, session_id=session.id)
     other = make_fact(Scope.user(agent, new_id()), SENTENCE, session_id=session.id)
     formation = make_formation(session, messages)
-    assert mongo.claim(formation)
-    assert mongo.record(
+    assert mongo.formations.claim(formation)
+    assert mongo.formations.record(
         formation.id,
         worker=formation.worker or "",
         changes=change_set(AddFact(fact=one), AddFact(fact=other)),
@@ -159,12 +159,12 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
     )
     for _ in range(2):  # the next run meets the same
         with pytest.raises(ConflictError, match="theirs"):
-            mongo.apply_formation(formation.id, now=NOW)
-        kept = mongo.formation(formation.id)
+            mongo.formations.apply_formation(formation.id, now=NOW)
+        kept = mongo.formations.formation(formation.id)
         assert kept is not None
         assert kept.status is FormationStatus.RECORDED
         assert "theirs" in (kept.error or "")
-    assert list(mongo.audit()) == []
+    assert list(mongo.log.audit()) == []
     assert facts_of(mongo, one.home) == []
 
     add_fact(mongo, Scope.group(agent, "choir"), SENTENCE, session_id=session.id)
@@ -173,11 +173,11 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
         scope=lone.home, fact_id=lone.id, expected_version=1, content=SENTENCE, at=LATER
     )
     with pytest.raises(ConflictError, match="theirs"):
-        mongo.apply(change_set(revision))
+        mongo.changes.apply(change_set(revision))
     assert facts_of(mongo, lone.home) == [lone]
 
     raw.drop_index("theirs")
-    statuses = [one.status for one in mongo.apply_formation(formation.id, now=NOW)]
+    statuses = [one.status for one in mongo.formations.apply_formation(formation.id, now=NOW)]
     assert statuses == [ChangeStatus.APPLIED] * 2
     assert [fact.id for fact in facts_of(mongo, one.home)] == [one.id]
     assert other.id in {fact.id for fact in facts_of(mongo, other.home)}
@@ -199,7 +199,7 @@ def test_a_replacement_can_be_killed_at_every_command(
         raw = store._database.memory2_facts
         raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
         prepare(raw)
-        store.initialise()
+        store.database.initialise()
         breaking = BreakingStore("", StoreSettings(database=store._database.name))
         breaking._client = store._client
         breaking.breaker = breaker
@@ -212,10 +212,10 @@ def test_a_replacement_can_be_killed_at_every_command(
                 breaking.replace_index(FACT_KEY.name)
             with pytest.raises(DuplicateKeyError):
                 raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
-            store.replace_index(FACT_KEY.name)
+            store.indexes.replace_index(FACT_KEY.name)
         assert unique_keys(raw) == {FACT_KEY.name}
         assert tuple(raw.index_information()[FACT_KEY.name]["key"]) == FACT_KEY.keys
-        assert (state(store).status, store.preparation().warnings) == ("ready", ())
+        assert (state(store).status, store.database.preparation().warnings) == ("ready", ())
         assert raw.count_documents({}) == (2 if prepare is with_former else 1)
         add_fact(store, Scope.user(str(AGENT), new_id()), SENTENCE)
         if not points:
@@ -236,8 +236,8 @@ def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMo
     scope = Scope.user(str(AGENT), new_id())
     with pytest.raises(FactKeyConflict, match="being replaced"):
         add_fact(store, scope, SENTENCE)
-    assert "completes" in store.preparation().warnings[0]
-    store.replace_index(FACT_KEY.name)
+    assert "completes" in store.database.preparation().warnings[0]
+    store.indexes.replace_index(FACT_KEY.name)
     add_fact(store, scope, SENTENCE)
 
 
@@ -272,7 +272,7 @@ def test_the_platform_may_be_quicker(open_mongo: OpenMongo, starts: int) -> None
     with pytest.raises(ConflictError, match="gave up"):
         quick.replace_index(FACT_KEY.name)
     assert TEMPORARY_FACT_KEY.name in unique_keys(store._database.memory2_facts)
-    store.replace_index(FACT_KEY.name)
+    store.indexes.replace_index(FACT_KEY.name)
     assert unique_keys(store._database.memory2_facts) == {FACT_KEY.name}
 
 
@@ -288,7 +288,7 @@ def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: 
     assert not isinstance(caught.value, DuplicateKeyError)
     raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx", background=True)
     raw.create_index([("agent_id", 1), ("user_id", 1)], name="fact_user_idx", background=True)
-    (lost,) = mongo.platform_conflicts()
+    (lost,) = mongo.indexes.platform_conflicts()
     assert lost.text == SENTENCE
     assert raw.count_documents({"_id": ObjectId(lost.related[0])}) == 1
     assert lost.related[0] != lost.target_id
@@ -301,14 +301,14 @@ def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
     raw.create_index(NARROW, unique=True, name="partial", partialFilterExpression={"shard": "x"})
     twins = [platform_fact(AGENT, USER, SENTENCE) for _ in range(2)]
     raw.insert_many(twins)
-    store.initialise()
+    store.database.initialise()
     before = raw.index_information()
     with pytest.raises(StoreError, match="cannot create") as caught:
-        store.replace_index(FACT_KEY.name)
+        store.indexes.replace_index(FACT_KEY.name)
     assert all(str(twin["_id"]) in caught.value.message for twin in twins)
     assert raw.index_information() == before
     raw.delete_one({"_id": twins[0]["_id"]})
-    store.replace_index(FACT_KEY.name)
+    store.indexes.replace_index(FACT_KEY.name)
     assert unique_keys(raw) == {FACT_KEY.name}
 
 
@@ -316,17 +316,17 @@ def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> No
     store = open_mongo()
     raw = store._database.memory2_facts
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
-    store.initialise()
+    store.database.initialise()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, SENTENCE)
     twin = AddFact(fact=make_fact(scope, SENTENCE))
-    assert store.apply(change_set(twin))[0].status is ChangeStatus.DUPLICATE
+    assert store.changes.apply(change_set(twin))[0].status is ChangeStatus.DUPLICATE
     assert facts_of(store, scope) == [fact]
-    assert list(store.twins()) == []
+    assert list(store.memory.twins()) == []
     assert state(store).status == "outdated"
-    assert "--replace" in store.preparation().warnings[0]
+    assert "--replace" in store.database.preparation().warnings[0]
     with pytest.raises(ConflictError) as caught:
-        store.update_index(FACT_KEY.name, WISH)
+        store.indexes.update_index(FACT_KEY.name, WISH)
     assert "--replace" in (caught.value.hint or "")
 
 
@@ -337,12 +337,15 @@ def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenM
     shards.insert_one({"_id": namespace, "key": {"hash": 1}})
     try:
         assert state(store).status == "unavailable"
-        assert any("unsupported" in line for line in store.preparation().warnings)
-        for work in (store.initialise, lambda: store.create_index(FACT_KEY.name, WISH)):
+        assert any("unsupported" in line for line in store.database.preparation().warnings)
+        for work in (
+            store.database.initialise,
+            lambda: store.indexes.create_index(FACT_KEY.name, WISH),
+        ):
             with pytest.raises(StoreError, match=r"unsupported.*sharded by \{hash: 1\}"):
                 work()
         shards.update_one({"_id": namespace}, {"$set": {"key": {"agent_id": 1, "scope": 1}}})
-        store.initialise()
+        store.database.initialise()
         assert state(store).status == "ready"
     finally:
         shards.delete_one({"_id": namespace})
@@ -357,21 +360,21 @@ def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMo
     index = username_index(store._settings)
     raw = store._database.users3
     raw.create_index(index.keys, name=index.name, unique=True)
-    store.initialise()
-    (warning,) = store.preparation().warnings
+    store.database.initialise()
+    (warning,) = store.database.preparation().warnings
     assert "edenmem_username" in warning
-    store.replace_index(index.name)
+    store.indexes.replace_index(index.name)
     raw.insert_many([{"type": "user", "username": "anna"} for _ in range(2)])
-    assert store.preparation().warnings == ()
-    assert store.initialise() == []
-    assert len(list(store.users())) == 2
+    assert store.database.preparation().warnings == ()
+    assert store.database.initialise() == []
+    assert len(list(store.host.users())) == 2
 
 
 def test_one_of_many_workers_adds_an_account(mongo: MongoStore) -> None:
     users = [make_user("anna") for _ in range(6)]
-    results = at_once(6, lambda n: mongo.apply(change_set(AddUser(user=users[n]))))
+    results = at_once(6, lambda n: mongo.changes.apply(change_set(AddUser(user=users[n]))))
     assert [one.ok for (one,) in results].count(True) == 1
     bens = [make_user("ben") for _ in range(6)]
-    assert at_once(6, lambda n: mongo.add_user(bens[n])).count(True) == 1
-    assert [user.username for user in mongo.users()] == ["anna", "ben"]
+    assert at_once(6, lambda n: mongo.host.add_user(bens[n])).count(True) == 1
+    assert [user.username for user in mongo.host.users()] == ["anna", "ben"]
     assert mongo._database.memory2_migrations.count_documents({"_id": {"$regex": "^lease/"}}) == 0

@@ -163,17 +163,17 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 
 
 def _prepare(store: Store) -> None:
-    store.initialise()
-    store.add_agent(AGENT)
-    store.add_agent(SPARE_AGENT)
-    store.add_user(SPARE_USER)
-    assert all(result.ok for result in store.apply(BEFORE))
+    store.database.initialise()
+    store.host.add_agent(AGENT)
+    store.host.add_agent(SPARE_AGENT)
+    store.host.add_user(SPARE_USER)
+    assert all(result.ok for result in store.changes.apply(BEFORE))
 
 
 def _state(store: Store) -> dict[str, Any]:
     """All that the changes could alter, with ids that are new in every run made equal."""
     scopes = (SCOPE, Scope.group(AGENT.id, "g"))
-    texts = store.consolidations(scopes)
+    texts = store.memory.consolidations(scopes)
     names = {text.id: scope.key for scope, text in texts.items()}
 
     def named(value: Any) -> Any:
@@ -182,17 +182,19 @@ def _state(store: Store) -> dict[str, Any]:
             shown = shown.replace(made, name)
         return msgspec.json.decode(shown)
 
-    histories = {scope.key: store.history("consolidation", "", scope=scope) for scope in scopes}
-    histories |= {fact.id: store.history("fact", fact.id) for fact in FACTS}
-    entries = {entry.id: entry for entry in store.audit()}
+    histories = {
+        scope.key: store.history.versions("consolidation", "", scope=scope) for scope in scopes
+    }
+    histories |= {fact.id: store.history.versions("fact", fact.id) for fact in FACTS}
+    entries = {entry.id: entry for entry in store.log.audit()}
     return {
         "facts": named({fact.id: fact for fact in facts_of(store, SCOPE, with_vectors=True)}),
-        "reflections": named({r.id: r for r in store.reflections([SCOPE])}),
-        "pending": [r.id for r in store.pending(SCOPE)],
+        "reflections": named({r.id: r for r in store.memory.reflections([SCOPE])}),
+        "pending": [r.id for r in store.memory.pending(SCOPE)],
         "texts": named(list(texts.values())),
-        "policy": named(store.policies([SCOPE]).get(SCOPE)),
-        "agent": named(store.agent(AGENT.id)),
-        "accounts": named([*store.agents(), *store.users()]),
+        "policy": named(store.memory.policies([SCOPE]).get(SCOPE)),
+        "agent": named(store.host.agent(AGENT.id)),
+        "accounts": named([*store.host.agents(), *store.host.users()]),
         "histories": named(
             {
                 key: [msgspec.structs.replace(entry, id="") for entry in history]
@@ -246,7 +248,7 @@ def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
         assert _state(mongo) == (wanted if where == "after commit" else before), where
         assert [result.ok for result in store.apply(EVERYTHING)] == expected, where
         assert _state(mongo) == wanted, where
-    again = mongo.apply(EVERYTHING)
+    again = mongo.changes.apply(EVERYTHING)
     assert _state(mongo) == wanted
     assert {r.status for r in again if r.ok} <= {ChangeStatus.ALREADY, ChangeStatus.DUPLICATE}
 
@@ -257,15 +259,15 @@ def test_a_formation_that_broke_off_anywhere_is_applied_once(
     """Known failures 12 and 13: messages were marked done before their memories were there."""
     session = make_session([AGENT])
     messages = make_messages(session, 4)
-    mongo.put_session(session)
-    mongo.add_messages(session.id, messages)
+    mongo.host.put_session(session)
+    mongo.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
-    assert mongo.claim(formation)
+    assert mongo.formations.claim(formation)
     changes = change_set(
         AddFact(fact=make_fact(SCOPE, "formed")),
         AddReflection(reflection=make_reflection(SCOPE, "formed"), word_limit=300),
     )
-    assert mongo.record(
+    assert mongo.formations.record(
         formation.id,
         worker="worker-1",
         changes=changes,
@@ -281,8 +283,8 @@ def test_a_formation_that_broke_off_anywhere_is_applied_once(
         template.restore()
         with pytest.raises(StoreError):
             breaking(point).apply_formation(formation.id, now=LATER)
-        mongo.apply_formation(formation.id, now=LATER)
-        found = mongo.formation(formation.id)
+        mongo.formations.apply_formation(formation.id, now=LATER)
+        found = mongo.formations.formation(formation.id)
         assert found is not None
         assert found.status is FormationStatus.APPLIED
         assert found.changes is None
@@ -290,4 +292,4 @@ def test_a_formation_that_broke_off_anywhere_is_applied_once(
         progress = mongo._database["sessions"].find_one()["memory_context"]
         assert str(progress["last_memory_message_id"]) == messages[-1].id
         assert progress["messages_since_memory_formation"] == 0
-        assert mongo.backlog(session.id, AGENT.id, limit=9).total == 0
+        assert mongo.formations.backlog(session.id, AGENT.id, limit=9).total == 0

@@ -193,7 +193,7 @@ def _is_served(
 def watched(open_mongo: OpenMongo) -> tuple[MongoStore, Watcher]:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.initialise()
+    store.database.initialise()
     watcher.seen.clear()
     return store, watcher
 
@@ -207,45 +207,47 @@ def _use_migrations(store: Store) -> None:
         started_at=NOW,
         updated_at=NOW,
     )
-    store.schema()
-    store.migrate_down(store.schema()[-1].number)  # nothing: steps have queries of their own
-    store.migrate_up()
-    store.take_migration_lease(run_id, now=NOW, until=LATER)
-    store.put_migration_run(run)
-    store.migration_run(run_id)
-    store.migration_runs()
-    store.reflections_by_ids([run_id])
-    store.end_migration_lease(run_id)
+    store.migrations.schema()
+    store.migrations.migrate_down(
+        store.migrations.schema()[-1].number
+    )  # nothing: steps have queries of their own
+    store.migrations.migrate_up()
+    store.migrations.take_migration_lease(run_id, now=NOW, until=LATER)
+    store.migrations.put_migration_run(run)
+    store.migrations.migration_run(run_id)
+    store.migrations.migration_runs()
+    store.memory.reflections_by_ids([run_id])
+    store.migrations.end_migration_lease(run_id)
 
 
 def _use_everything(store: Store) -> None:
     """Call every public method, with scopes of every kind and every option that makes a query."""
     agent, other, user = make_agent("eve"), make_agent("adam"), make_user("anna")
-    store.info()
+    store.database.info()
     _use_migrations(store)
     for added in (agent, other):
-        store.add_agent(added)
-    store.add_user(user)
-    list(store.agents())
-    list(store.users())
-    store.agent(agent.id)
-    store.user(user.id)
-    store.users_by_ids([user.id, new_id()])
+        store.host.add_agent(added)
+    store.host.add_user(user)
+    list(store.host.agents())
+    list(store.host.users())
+    store.host.agent(agent.id)
+    store.host.user(user.id)
+    store.host.users_by_ids([user.id, new_id()])
 
     session = make_session([agent, other], [user], name="garden", title="Garden", group_id="g")
-    store.put_session(session)
-    store.put_session(session)
+    store.host.put_session(session)
+    store.host.put_session(session)
     for named in ({}, {"agent_id": agent.id}, {"user_id": user.id}, {"group_id": "g"}):
-        list(store.sessions(**named))
-    list(store.sessions(agent_id=agent.id, user_id=user.id, group_id="g", limit=3))
-    store.session(session.id)
-    store.set_session_status(session.id, "paused")
+        list(store.host.sessions(**named))
+    list(store.host.sessions(agent_id=agent.id, user_id=user.id, group_id="g", limit=3))
+    store.host.session(session.id)
+    store.host.set_session_status(session.id, "paused")
     messages = make_messages(session, 6)
-    store.add_messages(session.id, messages)
-    list(store.messages(session.id))
-    list(store.messages(session.id, newest=2))
-    store.senders(session.id)
-    list(store.messages(session.id, ids=[messages[0].id]))
+    store.host.add_messages(session.id, messages)
+    list(store.host.messages(session.id))
+    list(store.host.messages(session.id, newest=2))
+    store.host.senders(session.id)
+    list(store.host.messages(session.id, ids=[messages[0].id]))
 
     scopes = (
         Scope.agent(agent.id),
@@ -262,36 +264,36 @@ def _use_everything(store: Store) -> None:
     _read_everything(store, scopes, agent.id)
 
     formation = make_formation(session, messages[:4])
-    store.claim(formation)
-    store.renew(formation.id, worker="worker-1", lease_until=LATER)
-    store.release(formation.id, worker="worker-1", now=NOW)
-    store.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
+    store.formations.claim(formation)
+    store.formations.renew(formation.id, worker="worker-1", lease_until=LATER)
+    store.formations.release(formation.id, worker="worker-1", now=NOW)
+    store.formations.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
     changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
-    store.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
-    store.apply_formation(formation.id, now=NOW)
+    store.formations.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
+    store.formations.apply_formation(formation.id, now=NOW)
     failing = make_formation(session, messages[4:], seq=2)
-    store.claim(failing)
-    store.fail(failing.id, worker="worker-1", now=NOW, error="no")
-    store.retry(failing.id, now=NOW)
-    store.formation(formation.id)
-    store.backlog(session.id, agent.id, limit=2)
-    store.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
-    store.supersede(formation.id, now=NOW)
+    store.formations.claim(failing)
+    store.formations.fail(failing.id, worker="worker-1", now=NOW, error="no")
+    store.formations.retry(failing.id, now=NOW)
+    store.formations.formation(formation.id)
+    store.formations.backlog(session.id, agent.id, limit=2)
+    store.formations.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
+    store.formations.supersede(formation.id, now=NOW)
     of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
     for named in ({}, of_session, of_agent, of_session | of_agent):
-        list(store.formations(**named))
-        list(store.formations(**named, statuses=[FormationStatus.APPLIED], limit=1))
+        list(store.formations.list_formations(**named))
+        list(store.formations.list_formations(**named, statuses=[FormationStatus.APPLIED], limit=1))
 
     context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
     for each in (agent, other):
-        store.cache_context(session.id, each.id, context)
-        store.find_context(session.id, each.id)
+        store.contexts.cache_context(session.id, each.id, context)
+        store.contexts.find_context(session.id, each.id)
     for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
-        store.find(kind, "No such name")
-        store.find(kind, "abcd")
-        store.find(kind, new_id())
-        store.beginning_with(kind, "abcd", limit=20)
+        store.host.find(kind, "No such name")
+        store.host.find(kind, "abcd")
+        store.host.find(kind, new_id())
+        store.host.beginning_with(kind, "abcd", limit=20)
     _back_up(store, agent.id, user.id)
 
 
@@ -304,9 +306,9 @@ def _back_up(store: Store, agent_id: str, user_id: str) -> None:
         backup.Selection(user_ids=(user_id,)),
         backup.Selection(kinds=(ScopeKind.USER, ScopeKind.AGENT)),
     ):
-        records = list(store.dump(kinds, selection))
+        records = list(store.walk.dump(kinds, selection))
     for kind in kinds:
-        store.load(kind, [record for one, record in records if one is kind])
+        store.walk.load(kind, [record for one, record in records if one is kind])
 
 
 def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
@@ -358,59 +360,61 @@ def _change_everything(store: Store, scope: Scope, agent_id: str) -> None:
         AddAgent(agent=(agent := make_agent(new_id()))),
         RemoveAgent(agent_id=agent.id),
     )
-    store.apply(changes)
-    store.apply(changes)
+    store.changes.apply(changes)
+    store.changes.apply(changes)
 
 
 def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> None:
-    store.refusal(make_session([agent_id], owner=None))
+    store.host.refusal(make_session([agent_id], owner=None))
     plain = FactFilter(scopes=scopes)
     narrow = FactFilter(scopes=scopes, since=ago(days=9), until=LATER, session_id=new_id())
     for filter in (plain, narrow):
-        list(store.facts(filter))
-        list(store.facts(filter, with_vectors=True, limit=1))
-        store.semantic_candidates(filter, [random_unit(1, 4)], model="m", limit=3)
-        store.text_candidates(filter, ["fact"], limit=3)
-    store.vector_models()
-    store.vector_models(scopes)
-    store.recent_facts(scopes, since=ago(days=9), limit=5)
+        list(store.memory.facts(filter))
+        list(store.memory.facts(filter, with_vectors=True, limit=1))
+        store.search.semantic_candidates(filter, [random_unit(1, 4)], model="m", limit=3)
+        store.search.text_candidates(filter, ["fact"], limit=3)
+    store.vectors.vector_models()
+    store.vectors.vector_models(scopes)
+    store.memory.recent_facts(scopes, since=ago(days=9), limit=5)
     for named in ({}, {"agent_id": agent_id}):
-        store.vector_counts("m", dimensions=4, **named)
-        list(store.stale_facts("m", dimensions=4, **named))
-        list(store.stale_facts("n", dimensions=4, **named))
-    store.unsearchable(scopes, model="m")
-    store.vector_model_names(scopes)
-    ids = [fact.id for fact in store.facts(plain)]
-    store.fact(ids[0], with_vector=True)
-    store.facts_by_ids(scopes, ids)
-    store.track_access(ids, LATER)
-    store.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
+        store.vectors.vector_counts("m", dimensions=4, **named)
+        list(store.vectors.stale_facts("m", dimensions=4, **named))
+        list(store.vectors.stale_facts("n", dimensions=4, **named))
+    store.vectors.unsearchable(scopes, model="m")
+    store.vectors.vector_model_names(scopes)
+    ids = [fact.id for fact in store.memory.facts(plain)]
+    store.memory.fact(ids[0], with_vector=True)
+    store.memory.facts_by_ids(scopes, ids)
+    store.changes.track_access(ids, LATER)
+    store.vectors.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
     for scope in scopes:
-        store.facts_by_hashes(scope, ["a", "b"])
-        store.pending(scope)
-        store.history("consolidation", "", scope=scope)
-        store.consolidation_at(scope, NOW)
-        store.pending_at(scope, NOW)
-    store.history("fact", ids[0])
-    store.facts_at(scopes, NOW, limit=9)
+        store.memory.facts_by_hashes(scope, ["a", "b"])
+        store.memory.pending(scope)
+        store.history.versions("consolidation", "", scope=scope)
+        store.history.consolidation_at(scope, NOW)
+        store.history.pending_at(scope, NOW)
+    store.history.versions("fact", ids[0])
+    store.history.facts_at(scopes, NOW, limit=9)
     for absorbed in (None, True, False):
-        list(store.reflections(scopes, absorbed=absorbed, before=LATER, limit=3))
-    (reflection, *_) = store.reflections(scopes)
-    store.reflection(reflection.id)
-    store.consolidations(scopes)
-    store.policies(scopes)
-    store.revisions(scopes)
-    store.shards(agent_id)
-    list(store.scopes())
+        list(store.memory.reflections(scopes, absorbed=absorbed, before=LATER, limit=3))
+    (reflection, *_) = store.memory.reflections(scopes)
+    store.memory.reflection(reflection.id)
+    store.memory.consolidations(scopes)
+    store.memory.policies(scopes)
+    store.memory.revisions(scopes)
+    store.memory.shards(agent_id)
+    list(store.memory.scopes())
     list(
-        store.scopes(agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[new_id()], min_pending=1)
+        store.memory.scopes(
+            agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[new_id()], min_pending=1
+        )
     )
-    entries = list(store.audit())
-    list(store.audit(agent_id=agent_id, limit=1))
-    list(store.audit(agent_id=agent_id, target_id=ids[0]))
-    list(store.audit(target_id=ids[0]))
-    store.audit_entry(entries[0].id)
-    store.audit_entries([entry.id for entry in entries])
+    entries = list(store.log.audit())
+    list(store.log.audit(agent_id=agent_id, limit=1))
+    list(store.log.audit(agent_id=agent_id, target_id=ids[0]))
+    list(store.log.audit(target_id=ids[0]))
+    store.log.audit_entry(entries[0].id)
+    store.log.audit_entries([entry.id for entry in entries])
     for named in (
         {},
         {"scope": scopes[0]},
@@ -419,79 +423,85 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         {"command": "fact edit"},
         {"actions": ["add_fact", "remove_fact"]},
     ):
-        list(store.audit(**named, limit=2))
-        list(store.audit(**named, since=ago(days=9), until=LATER))
+        list(store.log.audit(**named, limit=2))
+        list(store.log.audit(**named, since=ago(days=9), until=LATER))
     for key in ("entry", "target", "run"):
-        store.find_audited(key, entries[0].id[:6])
-    store.search_ability()
-    store.preparation()
-    store.demand_formable(scopes, model="m", dimensions=4)
+        store.log.find_audited(key, entries[0].id[:6])
+    store.search.search_ability()
+    store.database.preparation()
+    store.search.demand_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
-        store.find_unpropagated(**named)
-        store.usage(**named, since=ago(days=7))
-    store.usage()
-    store.settle_propagation(scopes[0], 1)
-    list(store.quiet_sessions(before=LATER, rules=None))
-    for quiet in store.quiet_sessions(before=LATER, rules="r"):
-        store.settle(quiet.session.id, seen=quiet.seen, rules="r")
-    list(store.quiet_sessions(before=LATER, rules="r"))
-    store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
+        store.propagation.find_unpropagated(**named)
+        store.usage.sum_usage(**named, since=ago(days=7))
+    store.usage.sum_usage()
+    store.propagation.settle_propagation(scopes[0], 1)
+    list(store.cold.quiet_sessions(before=LATER, rules=None))
+    for quiet in store.cold.quiet_sessions(before=LATER, rules="r"):
+        store.cold.settle(quiet.session.id, seen=quiet.seen, rules="r")
+    list(store.cold.quiet_sessions(before=LATER, rules="r"))
+    store.usage.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=agent_id, work="x", calls=()))
     _look_at_integrity(store, scopes, ids)
     _switch_models(store, scopes, ids)
 
 
 def _switch_models(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
     switch = VectorSwitch(model="next", dimensions=6, previous="m", begun_at=NOW)
-    store.begin_switch(switch)
+    store.switches.begin_switch(switch)
     vectors = {id: (fact.hash, random_unit(1, 6)) for id, fact in _facts(store, fact_ids).items()}
-    store.set_vectors(vectors, model="next", staged=True)
-    store.vector_counts("next", dimensions=6)
-    list(store.stale_facts("next", dimensions=6))
-    store.unsearchable(scopes, model="next")
+    store.vectors.set_vectors(vectors, model="next", staged=True)
+    store.vectors.vector_counts("next", dimensions=6)
+    list(store.vectors.stale_facts("next", dimensions=6))
+    store.vectors.unsearchable(scopes, model="next")
     for filter in (FactFilter(scopes=tuple(scopes)), FactFilter(scopes=tuple(scopes), since=NOW)):
-        store.semantic_candidates(filter, [random_unit(1, 6)], model="next", limit=3, prepared=True)
-    store.vectors_of(fact_ids, model="next")
-    store.switch_index()
-    store.finds_vectors("next")
+        store.search.semantic_candidates(
+            filter, [random_unit(1, 6)], model="next", limit=3, prepared=True
+        )
+    store.switches.vectors_of(fact_ids, model="next")
+    store.switches.switch_index()
+    store.switches.finds_vectors("next")
     phases: tuple[SwitchPhase, ...] = ("filling", "switched", "settling", "clearing")
     for before, after in itertools.pairwise(phases):
-        store.move_switch("next", before=before, after=after, at=LATER)
-        list(store.settle_vectors())
-    store.drop_switch_index()
-    list(store.clear_staged())
-    assert store.end_switch("next")
+        store.switches.move_switch("next", before=before, after=after, at=LATER)
+        list(store.switches.settle_vectors())
+    store.switches.drop_switch_index()
+    list(store.switches.clear_staged())
+    assert store.switches.end_switch("next")
 
 
 def _facts(store: Store, fact_ids: Sequence[str]) -> dict[str, Fact]:
-    found = {fact_id: store.fact(fact_id) for fact_id in fact_ids}
+    found = {fact_id: store.memory.fact(fact_id) for fact_id in fact_ids}
     return {fact_id: fact for fact_id, fact in found.items() if fact is not None}
 
 
 def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
     for named in ({}, {"agent_id": scopes[0].agent_id}):
         for kind in get_args(RecordKind):
-            list(store.records(kind, **named))
+            list(store.walk.records(kind, **named))
         for look in (
-            store.twins,
-            store.find_shared_messages,
-            store.vector_faults,
-            store.find_lost_progress,
+            store.memory.twins,
+            store.formations.find_shared_messages,
+            store.vectors.vector_faults,
+            store.host.find_lost_progress,
         ):
             list(look(**named))
     for kind in get_args(PresenceKind):
-        store.present(kind, [new_id(), *fact_ids])
-    store.people_of([session.id for session in store.sessions()])
-    store.buffers(scopes)
+        store.walk.present(kind, [new_id(), *fact_ids])
+    store.host.people_of([session.id for session in store.host.sessions()])
+    store.memory.buffers(scopes)
     for target_type in ("fact", "consolidation"):
-        store.list_versions(target_type, fact_ids)
-    for mistrust in (store.file_faults, store.stray_contexts, store.miscounts):
+        store.history.list_versions(target_type, fact_ids)
+    for mistrust in (
+        store.database.file_faults,
+        store.contexts.stray_contexts,
+        store.statistics.miscounts,
+    ):
         list(mistrust())
     for scope in scopes:
-        store.finish_absorbing(scope)
-    store.drop_vectors(fact_ids[:1])
-    store.drop_contexts([(new_id(), new_id())])
-    store.recount()
-    store.mend_schema()
+        store.changes.finish_absorbing(scope)
+    store.vectors.drop_vectors(fact_ids[:1])
+    store.contexts.drop_contexts([(new_id(), new_id())])
+    store.statistics.recount()
+    store.database.mend_schema()
 
 
 class Recorder:

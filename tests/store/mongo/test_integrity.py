@@ -30,5 +30,5 @@ def test_what_belongs_to_nobody_is_no_fact(mongo: MongoStore) -> None:
     assert readable_fact({**document, "user_id": None}) is None
     assert readable_fact({**document, "scope": "galaxy"}) is None
     mongo._database["memory2_facts"].update_one({}, {"$unset": {"scope": ""}})
-    (record,) = mongo.records("fact")
+    (record,) = mongo.walk.records("fact")
     assert record.fault == "field 'scope' is missing or unknown"

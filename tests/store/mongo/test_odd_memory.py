@@ -47,13 +47,13 @@ def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> 
     }
     raw.insert_one(foreign)
     one = add_reflection(mongo, SCOPE, "one")
-    assert mongo.consolidations([SCOPE])[SCOPE].version == 0
-    assert mongo.buffers([SCOPE]) == {SCOPE: (one.id,)}
+    assert mongo.memory.consolidations([SCOPE])[SCOPE].version == 0
+    assert mongo.memory.buffers([SCOPE]) == {SCOPE: (one.id,)}
     consolidate(mongo, SCOPE, "ours", expected_version=0, absorbed_ids=[one.id])
     two = make_reflection(SCOPE, "two")
     mongo._fill_buffers([two])
-    assert mongo.consolidations([SCOPE])[SCOPE].consolidated_content == "ours"
-    assert mongo.buffers([SCOPE]) == {SCOPE: (two.id,)}
+    assert mongo.memory.consolidations([SCOPE])[SCOPE].consolidated_content == "ours"
+    assert mongo.memory.buffers([SCOPE]) == {SCOPE: (two.id,)}
     assert raw.find_one({"_id": foreign["_id"]}) == foreign
 
 
@@ -97,7 +97,7 @@ def test_an_odd_document_keeps_no_other_from_being_changed(
         ),
         WriteConsolidation(
             scope=scope,
-            expected_version=mongo.consolidations([scope])[scope].version,
+            expected_version=mongo.memory.consolidations([scope])[scope].version,
             content="T",
             word_limit=300,
             at=NOW,
@@ -107,7 +107,7 @@ def test_an_odd_document_keeps_no_other_from_being_changed(
     )
     wanted = [ChangeStatus.MISSING if n in missing else ChangeStatus.APPLIED for n in range(6)]
     assert [result.status for result in results] == wanted
-    assert mongo.consolidations([scope])[scope].consolidated_content == "T"
+    assert mongo.memory.consolidations([scope])[scope].consolidated_content == "T"
 
 
 def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -> None:
@@ -120,7 +120,7 @@ def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -
         for each, private in ((one, False), (two, False), (two, False), (two, True), (two, True))
     ]
     applied(mongo, *changes)
-    assert {each.id: each.private for each in mongo.reflections((SCOPE,))} == {
+    assert {each.id: each.private for each in mongo.memory.reflections((SCOPE,))} == {
         one.id: False,
         two.id: True,
     }

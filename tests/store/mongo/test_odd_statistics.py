@@ -20,15 +20,15 @@ AGENT = new_id()
 
 def test_no_value_of_a_fact_stops_the_count(mongo: MongoStore, database: Any) -> None:
     facts = [add_fact(mongo, Scope.agent(AGENT), f"fact {n}") for n in range(6)]
-    mongo.track_access([facts[0].id], NOW)
+    mongo.changes.track_access([facts[0].id], NOW)
     for fact, odd in zip(facts[1:], ("many", math.nan, math.inf, -3, [1]), strict=True):
         database.memory2_facts.update_one(
             {"_id": ObjectId(fact.id)},
             {"$set": {"access_count": odd, "formed_at": "then", "hash": None, "user_id": fact.id}},
         )
-    assert mongo.fact_use() == FactUse(facts=6, never=5, accesses=1, repeated=0)
-    assert {fact.access_count for fact in mongo.most_retrieved(limit=5)} <= {0, 1}
-    assert sum(day.facts for day in mongo.count_by_day()) == 1
+    assert mongo.statistics.fact_use() == FactUse(facts=6, never=5, accesses=1, repeated=0)
+    assert {fact.access_count for fact in mongo.statistics.most_retrieved(limit=5)} <= {0, 1}
+    assert sum(day.facts for day in mongo.statistics.count_by_day()) == 1
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_no_value_of_a_fact_stops_the_count(mongo: MongoStore, database: Any) ->
 def test_no_record_of_a_call_stops_the_sum(mongo: MongoStore, database: Any, calls: Any) -> None:
     record = {"agent_id": ObjectId(AGENT), "at": NOW, "calls": calls}
     database.memory2_usage.insert_one(record)
-    (day,) = mongo.usage_by_day(agent_id=AGENT)
-    (total,) = mongo.usage(agent_id=AGENT)
+    (day,) = mongo.usage.usage_by_day(agent_id=AGENT)
+    (total,) = mongo.usage.sum_usage(agent_id=AGENT)
     assert (day.calls, day.input_tokens, day.cost) == (1, 0, 0)
     assert (total.calls, total.input_tokens, total.cost) == (1, 0, 0)

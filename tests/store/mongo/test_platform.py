@@ -81,7 +81,7 @@ def test_facts_of_the_platform_are_read_and_changed(
     (fact,) = facts_of(mongo, scope, with_vectors=True)
     assert (fact.content, fact.version, fact.private) == ("Anna paints.", 1, False)
     assert fact.embedding is not None
-    (entry,) = mongo.history("fact", fact.id)
+    (entry,) = mongo.history.versions("fact", fact.id)
     assert (entry.version, entry.content, entry.at) == (1, "Anna paints.", NOW)
     applied(
         mongo,
@@ -92,7 +92,7 @@ def test_facts_of_the_platform_are_read_and_changed(
     assert after["unknown"] == {"kept": [1, 2]}
     assert (after["content"], after["hash"]) == ("New.", content_hash("New."))
     assert "embedding" not in after
-    assert [e.content for e in mongo.history("fact", fact.id)] == ["Anna paints.", "New."]
+    assert [e.content for e in mongo.history.versions("fact", fact.id)] == ["Anna paints.", "New."]
 
 
 @pytest.mark.slow
@@ -128,8 +128,8 @@ def test_odd_facts_can_be_read(
     assert fact.hash == content_hash("Anna paints.")
     if "embedding" in odd:
         assert fact.embedding is None
-        assert mongo.vector_models([fact.home]) == {"": 1}
-        assert mongo.vector_models() == {"": 1}
+        assert mongo.vectors.vector_models([fact.home]) == {"": 1}
+        assert mongo.vectors.vector_models() == {"": 1}
 
 
 def test_a_fact_of_two_kinds_belongs_to_the_user_alone(
@@ -174,7 +174,7 @@ def test_written_documents_have_the_types_of_the_platform(
 
 def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) -> None:
     store = open_mongo(embedding_storage="bindata")
-    store.initialise()
+    store.database.initialise()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, "binary", embedding=random_unit(1, 8), embedding_model="m")
     raw = store._database.memory2_facts
@@ -191,12 +191,12 @@ def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) ->
     facts = {f.content: f for f in facts_of(store, scope, with_vectors=True)}
     assert facts["binary"].embedding == random_unit(1, 8)
     assert facts["array"].embedding is not None
-    (near,) = store.semantic_candidates(
+    (near,) = store.search.semantic_candidates(
         filter=_all(scope), vectors=[random_unit(1, 8)], model="m", limit=9
     )
     assert near[0].fact_id == fact.id
     assert len(near) == 2
-    assert store.vector_models() == {"m": 2}
+    assert store.vectors.vector_models() == {"m": 2}
 
 
 def _all(scope: Scope) -> Any:
@@ -248,7 +248,7 @@ def test_texts_of_the_platform_bring_their_version(
     scope = Scope.user(str(agent), str(user))
     stored = platform_text(agent, user, content, unknown="kept")
     database.memory2_consolidated.insert_one(stored)
-    found = mongo.consolidations([scope])[scope]
+    found = mongo.memory.consolidations([scope])[scope]
     assert (found.version, found.consolidated_content) == (version, text)
     change = WriteConsolidation(
         scope=scope, expected_version=version, content="Ours.", word_limit=300, at=LATER
@@ -257,7 +257,7 @@ def test_texts_of_the_platform_bring_their_version(
     after = database.memory2_consolidated.find_one({"_id": stored["_id"]})
     assert after["consolidated_content"] == f"VERSION: {version + 1}\nOurs."
     assert (after["version"], after["unknown"]) == (version + 1, "kept")
-    history = mongo.history("consolidation", "", scope=scope)
+    history = mongo.history.versions("consolidation", "", scope=scope)
     before = [(version, text)] if version else []
     assert [(e.version, e.content) for e in history] == [*before, (version + 1, "Ours.")]
 
@@ -275,7 +275,7 @@ def test_a_text_that_the_platform_rewrote_is_a_newer_version(
     database.memory2_consolidated.update_one(
         {}, {"$set": {"consolidated_content": "VERSION: 2\nTheirs.", "last_consolidated_at": LATER}}
     )
-    found = mongo.consolidations([scope])[scope]
+    found = mongo.memory.consolidations([scope])[scope]
     assert (found.version, found.consolidated_content) == (2, "Theirs.")
     late = WriteConsolidation(
         scope=scope, expected_version=1, content="Late.", word_limit=300, at=LATER
@@ -285,7 +285,7 @@ def test_a_text_that_the_platform_rewrote_is_a_newer_version(
         scope=scope, expected_version=2, content="Next.", word_limit=300, at=LATER
     )
     applied(mongo, next_one)
-    contents = [e.content for e in mongo.history("consolidation", "", scope=scope)]
+    contents = [e.content for e in mongo.history.versions("consolidation", "", scope=scope)]
     assert contents == ["Ours.", "Theirs.", "Next."]
 
 
@@ -307,7 +307,7 @@ def test_odd_buffers_take_reflections(
     database.memory2_consolidated.insert_one(document)
     new = add_reflection(mongo, scope, "new", formed_at=LATER)
     expected = [old.id, new.id] if buffer == "text" else [new.id]
-    assert [r.id for r in mongo.pending(scope)] == expected
+    assert [r.id for r in mongo.memory.pending(scope)] == expected
     change = WriteConsolidation(
         scope=scope,
         expected_version=1,
@@ -317,8 +317,8 @@ def test_odd_buffers_take_reflections(
         absorbed_ids=tuple(expected),
     )
     applied(mongo, change)
-    assert mongo.pending(scope) == []
-    assert list(mongo.reflections([scope], absorbed=False)) == []
+    assert mongo.memory.pending(scope) == []
+    assert list(mongo.memory.reflections([scope], absorbed=False)) == []
 
 
 def test_a_reflection_whose_id_is_text_in_the_buffer_can_be_removed(
@@ -351,7 +351,7 @@ def test_groups_and_shards_live_beside_the_platforms_unique_index(
     ]
     for scope in scopes:
         add_reflection(mongo, scope)
-    texts = mongo.consolidations(scopes)
+    texts = mongo.memory.consolidations(scopes)
     assert texts.keys() == set(scopes)
     assert {text.session_id for text in texts.values()} == {None}
 
@@ -367,16 +367,16 @@ def test_progress_is_written_into_any_memory_context(
     """Known failure 14: the session's document is never written as a whole."""
     agent = new_id()
     session = make_session([agent])
-    mongo.put_session(session)
+    mongo.host.put_session(session)
     fields = {"unknown": 7, "memory_context": context}
     database.sessions.update_one({}, {"$set": fields})
     if context == "missing":
         database.sessions.update_one({}, {"$unset": {"memory_context": ""}})
     messages = make_messages(session, 4)
-    mongo.add_messages(session.id, messages)
+    mongo.host.add_messages(session.id, messages)
     formation = make_formation(session, messages)
-    assert mongo.claim(formation)
-    assert mongo.record(
+    assert mongo.formations.claim(formation)
+    assert mongo.formations.record(
         formation.id,
         worker="worker-1",
         changes=change_set(),
@@ -385,8 +385,8 @@ def test_progress_is_written_into_any_memory_context(
         counts={},
         now=NOW,
     )
-    mongo.apply_formation(formation.id, now=NOW)
-    mongo.cache_context(
+    mongo.formations.apply_formation(formation.id, now=NOW)
+    mongo.contexts.cache_context(
         session.id, agent, CachedContext(xml="<x/>", fingerprint="f", built_at=LATER)
     )
     after = database.sessions.find_one()
@@ -404,23 +404,23 @@ def test_progress_follows_the_first_agent_and_never_goes_back(
 ) -> None:
     first, second = new_id(), new_id()
     session = make_session([first, second])
-    mongo.put_session(session)
+    mongo.host.put_session(session)
     messages = make_messages(session, 6)
-    mongo.add_messages(session.id, messages)
+    mongo.host.add_messages(session.id, messages)
 
     def form(agent: str, seq: int, part: list[Any], *, failed: bool = False) -> str:
         formation = make_formation(session, part, agent_id=agent, seq=seq)
-        assert mongo.claim(formation)
+        assert mongo.formations.claim(formation)
         if failed:
-            assert mongo.fail(formation.id, worker="worker-1", now=NOW, error="no")
+            assert mongo.formations.fail(formation.id, worker="worker-1", now=NOW, error="no")
         else:
             finish(formation.id, "worker-1")
         return formation.id
 
     def finish(formation_id: str, worker: str) -> None:
         outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-        assert mongo.record(formation_id, worker=worker, changes=change_set(), **outcome)
-        mongo.apply_formation(formation_id, now=NOW)
+        assert mongo.formations.record(formation_id, worker=worker, changes=change_set(), **outcome)
+        mongo.formations.apply_formation(formation_id, now=NOW)
 
     def progress() -> Any:
         return database.sessions.find_one()["memory_context"].get("last_memory_message_id")
@@ -430,8 +430,8 @@ def test_progress_follows_the_first_agent_and_never_goes_back(
     older = form(first, 1, messages[:2], failed=True)
     form(first, 2, messages[2:6])
     assert str(progress()) == messages[5].id
-    assert mongo.retry(older, now=NOW)
-    assert mongo.reclaim(older, worker="worker-2", now=NOW, lease_until=LATER)
+    assert mongo.formations.retry(older, now=NOW)
+    assert mongo.formations.reclaim(older, worker="worker-2", now=NOW, lease_until=LATER)
     finish(older, "worker-2")
     assert str(progress()) == messages[5].id
 
@@ -442,9 +442,11 @@ def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
     """Known failure 7: a cached context is only as good as its fingerprint."""
     agent = new_id()
     session = make_session([agent])
-    mongo.put_session(session)
-    mongo.cache_context(session.id, agent, CachedContext(xml="a", fingerprint="f", built_at=NOW))
-    assert mongo.find_context(session.id, agent) is not None
+    mongo.host.put_session(session)
+    mongo.contexts.cache_context(
+        session.id, agent, CachedContext(xml="a", fingerprint="f", built_at=NOW)
+    )
+    assert mongo.contexts.find_context(session.id, agent) is not None
     database.sessions.update_one(
         {},
         {
@@ -454,7 +456,7 @@ def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
             }
         },
     )
-    assert mongo.find_context(session.id, agent) is None
+    assert mongo.contexts.find_context(session.id, agent) is None
 
 
 def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) -> None:
@@ -490,15 +492,15 @@ def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) ->
             )
         ]
     )
-    found = mongo.session(str(session))
+    found = mongo.host.session(str(session))
     assert found is not None
     assert (found.users, found.incognito, found.last_activity) == ((), False, LATER)
-    assert [s.id for s in mongo.sessions(agent_id=str(agent))] == [str(session)]
-    messages = list(mongo.messages(str(session)))
+    assert [s.id for s in mongo.host.sessions(agent_id=str(agent))] == [str(session)]
+    messages = list(mongo.host.messages(str(session)))
     assert [m.trigger for m in messages] == [False, False, True, False]
     assert {m.session_id for m in messages} == {str(session)}
     assert messages[2].tool_calls[0].tool == "x"
-    mongo.put_session(make_session([new_id()], [str(user)], id=str(session)))
+    mongo.host.put_session(make_session([new_id()], [str(user)], id=str(session)))
     after = database.sessions.find_one({"_id": session})
     assert after["users"] == [user]
     assert len(after["agents"]) == 3
@@ -519,7 +521,7 @@ def test_a_message_without_a_time_has_that_of_its_id_however_it_is_asked_for(
         ]
     )
     ids = [str(first), str(second), str(third)]
-    messages = list(mongo.messages(str(session), ids=ids))
+    messages = list(mongo.host.messages(str(session), ids=ids))
     assert [message.id for message in messages] == ids
     assert messages[1].created_at == LATER
 
@@ -544,21 +546,21 @@ def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
     store = open_mongo()
     session = make_session()
     messages = make_messages(session, 4)
-    store.put_session(session)
-    store.add_messages(session.id, messages)
+    store.host.put_session(session)
+    store.host.add_messages(session.id, messages)
     scope = Scope.agent(session.agents[0])
     fact, thought = make_fact(scope), make_reflection(scope)
     attempts: list[Callable[[], object]] = [
-        lambda: store.claim(make_formation(session, messages)),
-        lambda: store.apply(change_set(AddFact(fact=fact))),
-        lambda: store.apply(change_set(AddReflection(reflection=thought, word_limit=9))),
+        lambda: store.formations.claim(make_formation(session, messages)),
+        lambda: store.changes.apply(change_set(AddFact(fact=fact))),
+        lambda: store.changes.apply(change_set(AddReflection(reflection=thought, word_limit=9))),
     ]
     for attempt in attempts:
         with pytest.raises(StoreError, match="not prepared") as caught:
             attempt()
         assert caught.value.hint == "run 'edenmem init'"
-    assert list(store.audit()) == []
-    store.initialise()
+    assert list(store.log.audit()) == []
+    store.database.initialise()
     for attempt in attempts:
         assert attempt()
 
@@ -569,23 +571,23 @@ def test_duplicates_that_keep_a_key_from_being_made_can_be_removed(open_mongo: O
     twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
     store._database.memory2_facts.insert_many(twice)
     with pytest.raises(StoreError, match="fact_dedup_idx"):
-        store.initialise()
+        store.database.initialise()
     one, _ = facts_of(store, Scope.agent(str(agent)))
     applied(
         store,
         RemoveFact(scope=one.home, fact_id=one.id, expected_version=one.version, at=LATER),
     )
-    store.initialise()
+    store.database.initialise()
     assert len(facts_of(store, one.home)) == 1
 
 
 def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
     store = open_mongo(sessions_collection="s", messages_collection="m", users_collection="people")
-    store.initialise()
+    store.database.initialise()
     session = make_session()
-    store.put_session(session)
-    store.add_messages(session.id, make_messages(session, 2))
-    counts = store.info().counts
+    store.host.put_session(session)
+    store.host.add_messages(session.id, make_messages(session, 2))
+    counts = store.database.info().counts
     assert (counts["sessions"], counts["messages"], counts["users"]) == (1, 2, 0)
 
 
@@ -596,12 +598,12 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
 
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.initialise()
+    store.database.initialise()
     scope = Scope.user(new_id(), new_id())
     facts = [make_fact(scope, f"fact {n % 900}") for n in range(1000)]
     reflections = [make_reflection(scope, f"thought {n}") for n in range(300)]
     watcher.commands = 0
-    results = store.apply(
+    results = store.changes.apply(
         change_set(
             *(AddFact(fact=fact) for fact in facts),
             *(AddReflection(reflection=r, word_limit=9) for r in reflections),
@@ -620,9 +622,9 @@ def test_forgetting_writes_its_own_fields_of_a_session_alone(
     progress before the forgotten messages."""
     town = make_town(mongo)
     key = {"_id": ObjectId(town.shared.id)}
-    messages = list(mongo.messages(town.shared.id))
+    messages = list(mongo.host.messages(town.shared.id))
     later = make_messages(town.shared, 2, start=LATER, sender=town.bruno.id)
-    mongo.add_messages(town.shared.id, later)
+    mongo.host.add_messages(town.shared.id, later)
     # The message of a progress was deleted: the platform formed all that was said until then.
     gone = ObjectId.from_datetime(LATER + timedelta(seconds=10))
     leftovers = {

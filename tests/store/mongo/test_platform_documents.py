@@ -69,7 +69,7 @@ def test_known_failure_56_switches_are_read_as_the_platform_reads_them(
 ) -> None:
     agent = ObjectId()
     database.users3.insert_one({"_id": agent, "type": "agent", "username": "eve", **switches})
-    read = mongo.agent(str(agent))
+    read = mongo.host.agent(str(agent))
     assert read is not None
     assert (read.user_memory_enabled, read.agent_memory_enabled) == (on, on)
 
@@ -82,12 +82,12 @@ def test_known_failure_59_the_platform_is_left_only_what_it_may_serve(
 ) -> None:
     """It serves the cache to the next person who speaks, whichever agent answers."""
     session = make_session([new_id() for _ in range(agents)], [new_id()])
-    mongo.put_session(session)
+    mongo.host.put_session(session)
     context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
-    mongo.cache_context(session.id, session.agents[0], context, shared=shared)
+    mongo.contexts.cache_context(session.id, session.agents[0], context, shared=shared)
     kept = database.sessions.find_one()["memory_context"]
     assert ("cached_memory_context" in kept) is served
-    assert mongo.find_context(session.id, session.agents[0]) == context
+    assert mongo.contexts.find_context(session.id, session.agents[0]) == context
 
 
 # -- documents that the platform can load ----------------------------------------------------------
@@ -105,8 +105,8 @@ def test_known_failure_60_every_document_fits_the_platforms_models(
     mongo: MongoStore, database: Any
 ) -> None:
     """Known failure 60: one session without an owner ends the platform's whole cold run."""
-    mongo.add_agent(AGENT)
-    mongo.add_user(ANNA)
+    mongo.host.add_agent(AGENT)
+    mongo.host.add_user(ANNA)
     lines = [
         {"session": "one", "agent": "eve", "users": ["anna"], "platform": "discord"},
         {"session": "two", "agent": "eve", "platform": "irc"},  # owned by the agent's owner
@@ -117,11 +117,11 @@ def test_known_failure_60_every_document_fits_the_platforms_models(
     first = import_sessions(mongo, data)
     assert (first.new_sessions, first.new_messages) == (3, 6)
     assert import_sessions(mongo, data).new_messages == 0
-    session = next(one for one in mongo.sessions() if one.name == "two")
+    session = next(one for one in mongo.host.sessions() if one.name == "two")
     assert session.platform == "irc"
     odd = make_session([AGENT], [ANNA], status="odd")
-    mongo.put_session(odd)
-    mongo.add_messages(
+    mongo.host.put_session(odd)
+    mongo.host.add_messages(
         odd.id,
         [
             make_message(odd, trigger=True),
@@ -140,7 +140,7 @@ def test_known_failure_60_every_document_fits_the_platforms_models(
         add_reflection(mongo, scope, "Pending.", session_id=session.id)
         consolidate(mongo, scope, "A text.", expected_version=0, absorbed_ids=[absorbed.id])
     context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
-    mongo.cache_context(session.id, AGENT.id, context)
+    mongo.contexts.cache_context(session.id, AGENT.id, context)
 
     shapes = (double.Session, double.Message, double.Fact, double.Reflection, double.Consolidated)
     for shape in shapes:
@@ -163,26 +163,26 @@ def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store:
     line = json.dumps({"session": "one", "agent": "mira", "messages": said})
     for add in (
         lambda: add_account(mongo, bare, actor=ACTOR, at=NOW),
-        lambda: mongo.add_agent(bare),
-        lambda: mongo.put_session(make_session([bare], owner=None)),
+        lambda: mongo.host.add_agent(bare),
+        lambda: mongo.host.put_session(make_session([bare], owner=None)),
         lambda: import_sessions(mongo, [line], add_missing=True),
     ):
         with pytest.raises(UsageError, match="has no owner"):
             add()
-    assert list(mongo.agents()) == []
+    assert list(mongo.host.agents()) == []
     assert add_account(sqlite_store, bare, actor=ACTOR, at=NOW)
-    sqlite_store.add_user(ANNA)
+    sqlite_store.host.add_user(ANNA)
     import_sessions(sqlite_store, [line])
     backup = exported(sqlite_store)
     with pytest.raises(InputError, match="--owner USER"):
         imported(mongo, backup)
-    assert list(mongo.users()) == []
+    assert list(mongo.host.users()) == []
     imported(mongo, backup, owner="anna")  # whom only the file knows
-    assert [agent.owner for agent in mongo.agents()] == [ANNA.id]
-    assert [session.owner for session in mongo.sessions()] == [ANNA.id]
+    assert [agent.owner for agent in mongo.host.agents()] == [ANNA.id]
+    assert [session.owner for session in mongo.host.sessions()] == [ANNA.id]
     other = json.dumps({"session": "two", "agent": "otto", "messages": said})
     import_sessions(mongo, [other], add_missing=True, owner="anna")
-    assert {agent.owner for agent in mongo.agents()} == {ANNA.id}
+    assert {agent.owner for agent in mongo.host.agents()} == {ANNA.id}
 
 
 @pytest.mark.parametrize("sign", ["index", "session", "fact"])
@@ -203,7 +203,7 @@ def test_known_failure_60_binary_vectors_are_refused_beside_the_platform(
     with pytest.raises(ConfigError, match="not readable by the platform"):
         add_fact(store, scope, embedding=vector, embedding_model="m")
     with pytest.raises(ConfigError, match="not readable by the platform"):
-        store.claim(make_formation(session := make_session(), [make_message(session)]))
+        store.formations.claim(make_formation(session := make_session(), [make_message(session)]))
     forced = open_mongo(
         database=database.name, embedding_storage="bindata", bindata_beside_platform=True
     )
@@ -249,9 +249,9 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     for _ in range(40):
         deep = [{"in": deep}]
     session = make_session([AGENT], [ANNA])
-    assert mongo.add_agent(AGENT)
-    assert mongo.add_user(ANNA)
-    assert mongo.put_session(session)
+    assert mongo.host.add_agent(AGENT)
+    assert mongo.host.add_user(ANNA)
+    assert mongo.host.put_session(session)
     odd = {"id": "call_0", "tool": "odd", "args": {**VALUES, "deep": deep}, "cost": Decimal128("1")}
     calls = [odd] + [
         {"id": f"call_{name}", "tool": "odd", "args": {}, "status": None, "result": value}
@@ -268,7 +268,7 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
         }
     )
     stored = as_text(database)
-    (message,) = mongo.messages(session.id)
+    (message,) = mongo.host.messages(session.id)
     assert json.loads(to_json(to_data(message)))["tool_calls"][0]["args"]["keys"]
     cast = Cast(agent_id=AGENT.id, agents={AGENT.id: AGENT}, users={})
     shown = transcribe([message], cast, FormationSettings(tool_characters=100_000)).text
@@ -279,7 +279,7 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     imported(sqlite_store, backup)
     for source in (backup, exported(sqlite_store)):
         other = open_mongo()
-        other.initialise()
+        other.database.initialise()
         assert imported(other, source).failed == 0
         assert as_text(other._database) == stored
 
@@ -313,8 +313,8 @@ def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anythin
     mongo: MongoStore, sqlite_store: Store
 ) -> None:
     """Known failure 65: a message over 16 MB is skipped, and the rest of the import stored."""
-    mongo.add_agent(AGENT)
-    sqlite_store.add_agent(AGENT)
+    mongo.host.add_agent(AGENT)
+    sqlite_store.host.add_agent(AGENT)
     huge = {"role": "user", "content": "ä" * (9 * 1024 * 1024)}
     small = {"role": "user", "content": "Hello."}
     data = [
@@ -323,13 +323,13 @@ def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anythin
     ]
     with pytest.raises(InputError, match=r"line 2: messages\[1\]: too large for MongoDB"):
         import_sessions(mongo, data)
-    assert list(mongo.sessions()) == []
+    assert list(mongo.host.sessions()) == []
     import_sessions(sqlite_store, data)
     with pytest.raises(InputError, match=r"line 5: message .*: too large for MongoDB"):
         imported(mongo, exported(sqlite_store))
-    assert list(mongo.sessions()) == []
-    (session,) = [one for one in sqlite_store.sessions() if one.name == "two"]
-    mongo.put_session(session)
+    assert list(mongo.host.sessions()) == []
+    (session,) = [one for one in sqlite_store.host.sessions() if one.name == "two"]
+    mongo.host.put_session(session)
     with pytest.raises(InputError, match="too large for MongoDB"):
-        mongo.add_messages(session.id, list(sqlite_store.messages(session.id)))
-    assert list(mongo.messages(session.id)) == []
+        mongo.host.add_messages(session.id, list(sqlite_store.host.messages(session.id)))
+    assert list(mongo.host.messages(session.id)) == []

@@ -59,7 +59,7 @@ def _fill(store: MongoStore, count: int) -> None:
 
 def test_the_scan_says_what_it_is(small: MongoStore) -> None:
     """Known failure 29: a fallback in silence."""
-    ability = small.search_ability()
+    ability = small.search.search_ability()
     assert ability.kind == "scan"
     assert "10" in ability.notice
     assert not ability.text_floor
@@ -69,8 +69,8 @@ def test_beyond_the_limit_is_an_error_and_no_part_of_an_answer(small: MongoStore
     """Known failure 31: what is beyond a limit was left out in silence."""
     _fill(small, 11)
     for search in (
-        lambda f: small.semantic_candidates(f, [random_unit(1, 8)], model="m", limit=3),
-        lambda f: small.text_candidates(f, ["bees"], limit=3),
+        lambda f: small.search.semantic_candidates(f, [random_unit(1, 8)], model="m", limit=3),
+        lambda f: small.search.text_candidates(f, ["bees"], limit=3),
     ):
         with pytest.raises(StoreError, match="at most 10") as caught:
             search(ALL)
@@ -84,9 +84,9 @@ def test_vectors_of_another_length_are_another_model(small: MongoStore) -> None:
     """Known failure 28: vectors of two models under one name."""
     _fill(small, 3)
     with pytest.raises(EmbeddingModelMismatch, match="8 dimensions"):
-        small.semantic_candidates(ALL, [random_unit(1, 4)], model="m", limit=3)
+        small.search.semantic_candidates(ALL, [random_unit(1, 4)], model="m", limit=3)
     with pytest.raises(EmbeddingModelMismatch, match="'other'"):
-        small.semantic_candidates(ALL, [random_unit(1, 8)], model="other", limit=3)
+        small.search.semantic_candidates(ALL, [random_unit(1, 8)], model="other", limit=3)
 
 
 class _Answering:
@@ -190,7 +190,7 @@ def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
     add_facts(small, *reversed(facts))
     ids = sorted(fact.id for fact in facts)
     for limit in (1, 4, 8, 11, 20):
-        found = small.recent_facts([SCOPE], since=ago(days=1), limit=limit)
+        found = small.memory.recent_facts([SCOPE], since=ago(days=1), limit=limit)
         assert [fact.id for fact in found] == ids[:limit]
 
 

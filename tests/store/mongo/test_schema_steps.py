@@ -38,21 +38,21 @@ def test_facts_of_the_platform_are_given_what_they_lack(open_mongo: OpenMongo) -
     facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
     facts[7] |= {"version": 3, "hash": content_hash("fact 7"), "access_count": 5}
     store._database.memory2_facts.insert_many(facts)
-    assert f"migration {STEPS[-1]}" in store.initialise()
+    assert f"migration {STEPS[-1]}" in store.database.initialise()
     stored = list(store._database.memory2_facts.find().sort("_id", 1))
     assert [each["hash"] for each in stored] == [content_hash(f["content"]) for f in facts]
     assert {each["formed_at"] for each in stored} == {MADE}
     assert (stored[7]["version"], stored[7]["access_count"]) == (3, 5)
     assert {each["version"] for each in stored} == {1, 3}
-    assert len(list(store.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 1200
+    assert len(list(store.memory.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 1200
 
 
 def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
-    store.initialise()
-    store.migrate_down(4)
+    store.database.initialise()
+    store.migrations.migrate_down(4)
     raw, agent = store._database.memory2_facts, ObjectId()
     raw.insert_many([platform_fact(agent, f"fact {n}", hash=f"h{n}") for n in range(700)])
 
@@ -72,26 +72,26 @@ def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
     with monkeypatch.context() as patch:
         patch.setattr(Collection, "bulk_write", once)
         with pytest.raises(CutOff):
-            store.migrate_up()
+            store.migrations.migrate_up()
     assert raw.count_documents({"version": 1}) == 500
-    assert [s.name for s in store.schema() if s.applied_at is None] == STEPS[
+    assert [s.name for s in store.migrations.schema() if s.applied_at is None] == STEPS[
         STEPS.index(step(5).name) :
     ]
-    assert step(5).name in store.migrate_up()
+    assert step(5).name in store.migrations.migrate_up()
     assert raw.count_documents({"version": 1}) == 700
     assert raw.count_documents({"hash": {"$regex": "^h"}}) == 700
 
 
 def test_a_text_that_the_scope_has_already_stays_as_it_is(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.initialise()
-    store.migrate_down(4)
+    store.database.initialise()
+    store.migrations.migrate_down(4)
     raw, agent = store._database.memory2_facts, ObjectId()
     common = {"user_id": None, "group_id": None, "shard": None}
     raw.insert_one(platform_fact(agent, "Same.", hash=content_hash("Same."), **common))
     raw.insert_one(platform_fact(agent, "Same.", **common))
     raw.insert_one(platform_fact(agent, "Other.", hash="kept", **common))
-    store.migrate_up()
+    store.migrations.migrate_up()
     assert raw.count_documents({}) == 3
     assert raw.count_documents({"hash": None}) == 1
     assert raw.count_documents({"version": 1}) == 2
@@ -99,26 +99,28 @@ def test_a_text_that_the_scope_has_already_stays_as_it_is(open_mongo: OpenMongo)
 
 def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.initialise()
-    store.migrate_down(4)
-    assert store.info().schema_version == "3" or store.info().schema_version == "4"
-    assert not any("migration" in line for line in store.initialise())
-    assert [s for s in store.schema() if s.applied_at is None]
+    store.database.initialise()
+    store.migrations.migrate_down(4)
+    assert (
+        store.database.info().schema_version == "3" or store.database.info().schema_version == "4"
+    )
+    assert not any("migration" in line for line in store.database.initialise())
+    assert [s for s in store.migrations.schema() if s.applied_at is None]
 
 
 def test_another_process_at_work_is_named_and_a_dead_one_succeeded(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.initialise()
+    store.database.initialise()
     ledger = store._database.memory2_migrations
     until = datetime.now(UTC) + timedelta(minutes=2)
     ledger.insert_one({"_id": "lease/schema", "holder": "host 42", "until": until})
-    for call in (store.migrate_up, lambda: store.migrate_down(4)):
+    for call in (store.migrations.migrate_up, lambda: store.migrations.migrate_down(4)):
         with pytest.raises(ConflictError, match="host 42"):
             call()
     ledger.update_one(
         {"_id": "lease/schema"}, {"$set": {"until": datetime.now(UTC) - timedelta(seconds=1)}}
     )
-    assert store.migrate_up() == []
+    assert store.migrations.migrate_up() == []
     assert ledger.find_one({"_id": "lease/schema"}) is None
 
 
@@ -126,8 +128,8 @@ def test_a_step_that_fails_is_not_noted_and_lets_others_in(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
-    store.initialise()
-    store.migrate_down(4)
+    store.database.initialise()
+    store.migrations.migrate_down(4)
 
     def fail(self: migrations.Migration, kind: str, handle: Any) -> None:
         raise StoreError("no")
@@ -135,6 +137,6 @@ def test_a_step_that_fails_is_not_noted_and_lets_others_in(
     with monkeypatch.context() as patch:
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
-            store.migrate_up()
-    assert [s for s in store.schema() if s.applied_at is None]
-    assert store.migrate_up()
+            store.migrations.migrate_up()
+    assert [s for s in store.migrations.schema() if s.applied_at is None]
+    assert store.migrations.migrate_up()

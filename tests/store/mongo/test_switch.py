@@ -28,28 +28,28 @@ OLD: dict[str, Any] = {"embedding": random_unit(1, 4), "embedding_model": "old"}
 @pytest.fixture
 def store(open_mongo: OpenMongo) -> MongoStore:
     store = open_mongo()
-    store.initialise()
+    store.database.initialise()
     return store
 
 
 def stale(store: MongoStore) -> list[str]:
-    return [fact.content for fact in store.stale_facts("new", dimensions=6)]
+    return [fact.content for fact in store.vectors.stale_facts("new", dimensions=6)]
 
 
 def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
     """Known failures 19 and 37: changed text kept the old vector, under any model's name."""
     fact = add_fact(store, SCOPE, "as it was", **OLD)
-    store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
+    store.switches.begin_switch(SWITCH)
+    store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     assert stale(store) == []
     anew = {"content": "by the platform", "hash": content_hash("by the platform")}
     store._facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
     assert stale(store) == ["by the platform"]
-    assert store.vectors_of([fact.id], model="new") == {}
+    assert store.switches.vectors_of([fact.id], model="new") == {}
     for before, after in (("filling", "switched"), ("switched", "settling")):
-        store.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
-    assert sum(store.settle_vectors()) == 0  # and it takes the place of none
-    stored = store.fact(fact.id, with_vector=True)
+        store.switches.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
+    assert sum(store.switches.settle_vectors()) == 0  # and it takes the place of none
+    stored = store.memory.fact(fact.id, with_vector=True)
     assert stored is not None
     assert stored.embedding_model == "old"
 
@@ -60,38 +60,38 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     late = MongoStore(store._uri, store._settings, client=store._given_client)
     late._known_switch = (math.inf, None)  # as it stays for a few seconds
     fact = add_fact(store, SCOPE, "first", **OLD)
-    store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
-    store.move_switch("new", before="filling", after="switched", at=NOW)
+    store.switches.begin_switch(SWITCH)
+    store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
+    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
     new: dict[str, Any] = {"embedding": random_unit(3, 6), "embedding_model": "new"}
     add_fact(late, SCOPE, "put where nobody looks", **new)
     assert stale(store) == ["put where nobody looks"]
-    (found,) = late.semantic_candidates(MINE, [random_unit(2, 6)], model="new", limit=9)
+    (found,) = late.search.semantic_candidates(MINE, [random_unit(2, 6)], model="new", limit=9)
     assert [one.fact_id for one in found] == [fact.id]
 
-    late._known_switch = (math.inf, store.vector_switch())
-    missing = list(store.stale_facts("new", dimensions=6))
-    store.set_vectors({f.id: (f.hash, random_unit(3, 6)) for f in missing}, model="new")
-    store.move_switch("new", before="switched", after="settling", at=NOW)
-    assert sum(store.settle_vectors()) == 1
-    store.move_switch("new", before="settling", after="clearing", at=NOW)
-    assert sum(store.clear_staged()) == 2
-    assert store.end_switch("new")
+    late._known_switch = (math.inf, store.switches.vector_switch())
+    missing = list(store.vectors.stale_facts("new", dimensions=6))
+    store.vectors.set_vectors({f.id: (f.hash, random_unit(3, 6)) for f in missing}, model="new")
+    store.switches.move_switch("new", before="switched", after="settling", at=NOW)
+    assert sum(store.switches.settle_vectors()) == 1
+    store.switches.move_switch("new", before="settling", after="clearing", at=NOW)
+    assert sum(store.switches.clear_staged()) == 2
+    assert store.switches.end_switch("new")
     revision = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="anew", at=NOW, **new
     )
     applied(late, revision)
     assert stale(store) == ["anew"]
-    (found,) = late.semantic_candidates(MINE, [random_unit(3, 6)], model="new", limit=9)
+    (found,) = late.search.semantic_candidates(MINE, [random_unit(3, 6)], model="new", limit=9)
     assert [one.fact_id for one in found] == [missing[0].id]
 
 
 def test_a_document_holds_no_vector_of_the_switch_when_it_is_over(store: MongoStore) -> None:
     fact = add_fact(store, SCOPE, "first", **OLD)
     before = store._facts.find_one({"_id": object_id(fact.id)})
-    store.begin_switch(SWITCH)
-    store.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
-    store.move_switch("new", before="filling", after="abandoning", at=NOW)
-    assert sum(store.clear_staged()) == 1
-    assert store.end_switch("new")
+    store.switches.begin_switch(SWITCH)
+    store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
+    store.switches.move_switch("new", before="filling", after="abandoning", at=NOW)
+    assert sum(store.switches.clear_staged()) == 1
+    assert store.switches.end_switch("new")
     assert store._facts.find_one({"_id": object_id(fact.id)}) == before

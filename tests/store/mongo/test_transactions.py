@@ -99,7 +99,7 @@ def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: st
     # After a failover the driver looks for the new primary as often as this.
     impatient = MongoStore(f"{mongo._uri}?heartbeatFrequencyMS=500", mongo._settings)
     with closing(impatient), failing(mongo._uri, commands, **data):
-        results = impatient.apply(
+        results = impatient.changes.apply(
             change_set(
                 AddFact(fact=make_fact(SCOPE, "two")),
                 RemoveFact(scope=SCOPE, fact_id=twin.id, expected_version=1, at=NOW),
@@ -107,27 +107,27 @@ def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: st
         )
     assert [result.status for result in results] == [ChangeStatus.APPLIED] * 2
     assert contents(mongo) == ["two"]
-    assert len(list(mongo.audit())) == 3
+    assert len(list(mongo.log.audit())) == 3
 
 
 def test_what_cannot_succeed_is_an_error_and_leaves_nothing(mongo: MongoStore) -> None:
     with failing(mongo._uri, ["insert"], errorCode=13), pytest.raises(StoreError, match="code 13"):
-        mongo.apply(change_set(AddFact(fact=make_fact(SCOPE))))
+        mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE))))
     assert contents(mongo) == []
-    assert mongo.revisions([SCOPE]) == {SCOPE: 0}
+    assert mongo.memory.revisions([SCOPE]) == {SCOPE: 0}
 
 
 def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(5)]
     with failing(mongo._uri, ["commitTransaction"], times=2, errorCode=388):
-        results = mongo.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        results = mongo.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     assert [result.target_id for result in results] == [fact.id for fact in facts]
     assert len(contents(mongo)) == 5
     with (
         failing(mongo._uri, ["commitTransaction"], errorCode=388),
         pytest.raises(StoreError, match="so much in one transaction"),
     ):
-        mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
+        mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
 
 
 @pytest.mark.parametrize("code", [112, 225, 388])
@@ -144,9 +144,9 @@ def test_what_ends_a_transaction_may_be_said_of_one_document(
 
     monkeypatch.setattr(PymongoCollection, "bulk_write", written)
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(4)]
-    results = mongo.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    results = mongo.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     assert [result.status for result in results] == [ChangeStatus.APPLIED] * 4
-    assert (len(contents(mongo)), len(list(mongo.audit())), left) == (4, 4, [])
+    assert (len(contents(mongo)), len(list(mongo.log.audit())), left) == (4, 4, [])
 
 
 def test_a_transaction_is_bounded() -> None:
@@ -187,7 +187,7 @@ def test_a_twin_that_is_quicker_makes_it_a_duplicate(
     raw = mongo._database.memory2_facts
     document = raw.find_one_and_delete({})
     in_between(monkeypatch, lambda: raw.insert_one(document))
-    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "the same"))))
+    (result,) = mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "the same"))))
     assert (result.status, result.target_id) == (ChangeStatus.DUPLICATE, twin.id)
 
 
@@ -220,11 +220,11 @@ def test_what_one_takes_away_the_other_does_not_find(
     fact = add_fact(mongo, SCOPE, "one")
     removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
     again = msgspec.structs.replace(removal, id=new_id())
-    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(change_set(again)))
-    (result,) = mongo.apply(change_set(removal))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(change_set(again)))
+    (result,) = mongo.changes.apply(change_set(removal))
     (second,) = meanwhile.result()
     assert (result.status, second.status) == (ChangeStatus.APPLIED, ChangeStatus.MISSING)
-    assert len(list(mongo.audit(target_id=fact.id))) == 2
+    assert len(list(mongo.log.audit(target_id=fact.id))) == 2
 
 
 def test_of_two_that_make_way_for_each_other_one_stays(
@@ -239,8 +239,8 @@ def test_of_two_that_make_way_for_each_other_one_stays(
         )
         return change_set(change)
 
-    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(revise(two, "one")))
-    (result,) = mongo.apply(revise(one, "two"))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(revise(two, "one")))
+    (result,) = mongo.changes.apply(revise(one, "two"))
     (second,) = meanwhile.result()
     assert (result.status, second.status) == (ChangeStatus.DUPLICATE, ChangeStatus.APPLIED)
     assert contents(mongo) == ["one"]
@@ -255,14 +255,14 @@ def test_a_forgetting_that_begins_sees_what_was_being_learned(
     begun = Forgetting(id=new_id(), kind="user", begun_at=NOW, blocks=blocks)
 
     def forget() -> list[str]:
-        other.begin_forgetting(begun)
+        other.erasure.begin_forgetting(begun)
         return contents(other)
 
     meanwhile = Meanwhile(monkeypatch, forget)
-    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "just learned"))))
+    (result,) = mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "just learned"))))
     assert result.status is ChangeStatus.APPLIED
     assert meanwhile.result() == ["just learned"]
-    (result,) = mongo.apply(change_set(AddFact(fact=make_fact(SCOPE, "too late"))))
+    (result,) = mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "too late"))))
     assert (result.status, "forgotten" in result.detail) == (ChangeStatus.CONFLICT, True)
 
 
@@ -270,31 +270,31 @@ def test_an_agent_that_comes_into_use_meanwhile_stays(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent()
-    mongo.apply(change_set(AddAgent(agent=agent)))
+    mongo.changes.apply(change_set(AddAgent(agent=agent)))
     removal = change_set(RemoveAgent(agent_id=agent.id))
-    meanwhile = Meanwhile(monkeypatch, lambda: other.apply(removal))
-    mongo.apply(change_set(AddFact(fact=make_fact(Scope.user(agent.id, new_id())))))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.changes.apply(removal))
+    mongo.changes.apply(change_set(AddFact(fact=make_fact(Scope.user(agent.id, new_id())))))
     (result,) = meanwhile.result()
     assert (result.status, "has facts" in result.detail) == (ChangeStatus.CONFLICT, True)
-    assert mongo.agent(agent.id) is not None
+    assert mongo.host.agent(agent.id) is not None
 
 
 def test_of_two_agents_with_one_name_one_is_added(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meanwhile = Meanwhile(monkeypatch, lambda: other.add_agent(make_agent("eve")))
-    (result,) = mongo.apply(change_set(AddAgent(agent=make_agent("eve"))))
+    meanwhile = Meanwhile(monkeypatch, lambda: other.host.add_agent(make_agent("eve")))
+    (result,) = mongo.changes.apply(change_set(AddAgent(agent=make_agent("eve"))))
     assert (result.status, meanwhile.result()) == (ChangeStatus.APPLIED, False)
-    assert len(list(mongo.agents())) == 1
+    assert len(list(mongo.host.agents())) == 1
 
 
 def test_what_changes_nothing_leaves_no_trace(mongo: MongoStore) -> None:
     fact = add_fact(mongo, SCOPE, "one")
-    before = mongo.revisions([SCOPE])
+    before = mongo.memory.revisions([SCOPE])
     removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=7, at=NOW)
-    (result,) = mongo.apply(change_set(removal))
+    (result,) = mongo.changes.apply(change_set(removal))
     assert result.status is ChangeStatus.CONFLICT
-    assert mongo.revisions([SCOPE]) == before
+    assert mongo.memory.revisions([SCOPE]) == before
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -303,9 +303,9 @@ def test_what_changes_nothing_leaves_no_trace(mongo: MongoStore) -> None:
 def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: MongoStore) -> None:
     fact = add_fact(mongo, SCOPE, "one")
     session = make_session()
-    mongo.put_session(session)
+    mongo.host.put_session(session)
     messages = make_messages(session, 2)
-    mongo.add_messages(session.id, messages)
+    mongo.host.add_messages(session.id, messages)
 
     class Admin:
         def command(self, name: str) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
     assert contents(store) == ["one"]
     assert "standalone" in store.info().write_obstacle
     assert "standalone" in " ".join(store.preparation().warnings)
-    assert [found.id for found in store.history("fact", fact.id)]
+    assert [found.id for found in store.history.versions("fact", fact.id)]
     removal: Change = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
     for write in (
         lambda: store.apply(change_set(removal)),
@@ -354,11 +354,11 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
 def test_a_database_of_another_schema_is_not_written(mongo: MongoStore, open_mongo: Any) -> None:
     changes = change_set(AddFact(fact=make_fact(SCOPE)))
     name = mongo._database.name
-    mongo.migrate_down(11)
+    mongo.migrations.migrate_down(11)
     with pytest.raises(StoreError, match="older schema: 11") as caught:
         open_mongo(database=name).apply(changes)
     assert "migrate up" in (caught.value.hint or "")
-    mongo.migrate_up()
+    mongo.migrations.migrate_up()
     ledger = mongo._database.memory2_migrations
     newer = migrations.newest() + 1
     ledger.insert_one({"_id": "schema/9999_later", "number": newer, "name": "9999_later"})
@@ -377,7 +377,7 @@ def test_a_uri_that_reads_from_secondaries_writes_all_the_same(
         fact = add_fact(store, SCOPE, f"written with w={acknowledged}")
         assert contents(store) == [fact.content]
         vectors = {fact.id: (fact.hash, random_unit(1, 4))}
-        assert store.set_vectors(vectors, model="m") == 1
+        assert store.vectors.set_vectors(vectors, model="m") == 1
 
 
 def test_what_a_killed_client_held_is_free_when_its_time_is_over(
@@ -418,7 +418,7 @@ def test_conflicts_without_end_are_an_error(
     fact = add_fact(mongo, SCOPE, "one")
     monkeypatch.setattr(applying.Writer, "write", _raise_stale)
     with pytest.raises(ConflictError, match="gave up after 3 conflicting writes to facts"):
-        mongo.apply(
+        mongo.changes.apply(
             change_set(RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
         )
 

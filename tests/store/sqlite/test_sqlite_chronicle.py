@@ -34,9 +34,9 @@ SCOPE = Scope.user(new_id(), new_id())
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def hour(number: float) -> datetime:
@@ -51,13 +51,13 @@ def test_a_fact_that_came_back_unchanged_was_away_in_between(opened: SqliteStore
         RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=hour(1)),
         at=hour(1),
     )
-    snapshot = opened.history("fact", fact.id)[-1].snapshot
+    snapshot = opened.history.versions("fact", fact.id)[-1].snapshot
     assert snapshot is not None
     applied(opened, AddFact(fact=snapshot), at=hour(3))
     for moment, there in ((0.5, True), (2, False), (4, True)):
-        found = opened.facts_at([SCOPE], hour(moment), limit=9)
+        found = opened.history.facts_at([SCOPE], hour(moment), limit=9)
         assert [one.id for one in found] == ([fact.id] if there else []), moment
-    actions = [entry.action for entry in opened.history("fact", fact.id)]
+    actions = [entry.action for entry in opened.history.versions("fact", fact.id)]
     assert actions == ["add", "delete", "restore"]
 
 
@@ -67,14 +67,14 @@ def test_a_fact_may_go_and_come_back_again_and_again(opened: SqliteStore) -> Non
         at = hour(turn + 1)
         removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=at)
         applied(opened, removal, at=at)
-        snapshot = opened.history("fact", fact.id)[-1].snapshot
+        snapshot = opened.history.versions("fact", fact.id)[-1].snapshot
         assert snapshot == fact
         applied(opened, AddFact(fact=snapshot), at=at)
     revision = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="two", at=hour(9)
     )
     applied(opened, revision, at=hour(9))
-    history = opened.history("fact", fact.id)
+    history = opened.history.versions("fact", fact.id)
     assert [entry.action for entry in history] == ["add", *["delete", "restore"] * 3, "edit"]
     assert len({entry.id for entry in history}) == len(history)
 
@@ -95,8 +95,8 @@ def test_history_says_how_a_version_came_to_be(
 ) -> None:
     fact = add_fact(opened, SCOPE, formation_id=new_id())
     change = ReviseFact(scope=SCOPE, fact_id=fact.id, expected_version=1, content="x", at=NOW)
-    opened.apply(change_set(change, actor=make_actor(command)))
-    first, second = opened.history("fact", fact.id)
+    opened.changes.apply(change_set(change, actor=make_actor(command)))
+    first, second = opened.history.versions("fact", fact.id)
     assert (first.action, second.action) == ("form", action)
     assert (second.actor, second.change_id) == ("tester", change.id)
 
@@ -107,8 +107,8 @@ def test_history_says_what_a_formation_revised(opened: SqliteStore) -> None:
     change = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="two", at=NOW, or_add=formed
     )
-    opened.apply(change_set(change))
-    assert [entry.action for entry in opened.history("fact", fact.id)] == ["add", "form"]
+    opened.changes.apply(change_set(change))
+    assert [entry.action for entry in opened.history.versions("fact", fact.id)] == ["add", "form"]
 
 
 def test_the_buffer_of_a_time_has_what_was_edited_and_removed_since(opened: SqliteStore) -> None:
@@ -129,20 +129,20 @@ def test_the_buffer_of_a_time_has_what_was_edited_and_removed_since(opened: Sqli
     applied(opened, removal, at=hour(4))
 
     def pending(moment: float) -> list[str]:
-        return [one.content for one in opened.pending_at(SCOPE, hour(moment))]
+        return [one.content for one in opened.history.pending_at(SCOPE, hour(moment))]
 
     assert pending(0.5) == ["first wording"]
     assert pending(1.5) == ["first wording", "removed later"]
     assert pending(2.5) == ["second wording", "removed later"]
     assert pending(3.5) == ["third wording", "removed later"]
     assert pending(4.5) == ["third wording"]
-    assert opened.pending_at(SCOPE, hour(1.5))[1] == removed
+    assert opened.history.pending_at(SCOPE, hour(1.5))[1] == removed
 
 
 def test_facts_of_one_millisecond_are_paged_without_loss(opened: SqliteStore) -> None:
     """Known failure 10: a bulk import gives thousands of facts one time."""
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(1700)]
-    opened.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    opened.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     assert [fact.id for fact in facts_of(opened, SCOPE)] == sorted(fact.id for fact in facts)
 
 
@@ -154,17 +154,17 @@ def test_facts_of_one_millisecond_are_paged_without_loss(opened: SqliteStore) ->
 @given(st.lists(st.sampled_from(["add", "revise", "remove", "reflect", "forget", "absorb"])))
 def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("counts") / "memory.db")
-    store.initialise()
+    store.database.initialise()
     revision = 0
     for number, step in enumerate(steps):
-        opened_facts, pending = facts_of(store, SCOPE), store.pending(SCOPE)
+        opened_facts, pending = facts_of(store, SCOPE), store.memory.pending(SCOPE)
         change: Change
         if step == "add":
             change = AddFact(fact=make_fact(SCOPE, f"fact {number % 4}"))
         elif step == "reflect":
             change = AddReflection(reflection=make_reflection(SCOPE), word_limit=9)
         elif step == "absorb":
-            text = store.consolidations([SCOPE]).get(SCOPE)
+            text = store.memory.consolidations([SCOPE]).get(SCOPE)
             change = WriteConsolidation(
                 scope=SCOPE,
                 expected_version=text.version if text else 0,
@@ -191,21 +191,21 @@ def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -
             )
         else:
             continue
-        audited = len(list(store.audit()))
-        store.apply(change_set(change))
-        now = store.revisions([SCOPE])[SCOPE]
-        assert (now > revision) == (len(list(store.audit())) > audited)
+        audited = len(list(store.log.audit()))
+        store.changes.apply(change_set(change))
+        now = store.memory.revisions([SCOPE])[SCOPE]
+        assert (now > revision) == (len(list(store.log.audit())) > audited)
         revision = now
-    text = store.consolidations([SCOPE]).get(SCOPE)
-    facts, pending = facts_of(store, SCOPE), store.pending(SCOPE)
-    summaries = list(store.scopes())
+    text = store.memory.consolidations([SCOPE]).get(SCOPE)
+    facts, pending = facts_of(store, SCOPE), store.memory.pending(SCOPE)
+    summaries = list(store.memory.scopes())
     assert bool(summaries) == bool(
-        facts or (text and text.version) or list(store.reflections([SCOPE]))
+        facts or (text and text.version) or list(store.memory.reflections([SCOPE]))
     )
     for summary in summaries:
         assert (summary.facts, summary.pending) == (len(facts), len(pending))
         assert summary.version == (text.version if text else 0)
         assert summary.words == (3 if text and text.version else 0)
-    found = store.text_candidates(FactFilter(scopes=(SCOPE,)), ["fact"], limit=99)
+    found = store.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["fact"], limit=99)
     assert {one.fact_id for one in found[0]} == {fact.id for fact in facts}
-    store.close()
+    store.database.close()

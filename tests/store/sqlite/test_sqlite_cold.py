@@ -20,38 +20,38 @@ RULES = "rules-1"
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
-    store.add_agent(EVE)
+    store.database.initialise()
+    store.host.add_agent(EVE)
     yield store
-    store.close()
+    store.database.close()
 
 
 def quiet(store: SqliteStore) -> list[str]:
-    return [each.session.id for each in store.quiet_sessions(before=NOW, rules=RULES)]
+    return [each.session.id for each in store.cold.quiet_sessions(before=NOW, rules=RULES)]
 
 
 def settled(store: SqliteStore, *agents: object) -> str:
     """A session with a note."""
     session = make_session([agent.id for agent in agents], last_activity=None)  # type: ignore[attr-defined]
-    store.put_session(session)
-    store.add_messages(session.id, make_messages(session, 3, start=ago(days=2)))
-    for each in list(store.quiet_sessions(before=NOW, rules=RULES)):
-        assert store.settle(each.session.id, seen=each.seen, rules=RULES)
+    store.host.put_session(session)
+    store.host.add_messages(session.id, make_messages(session, 3, start=ago(days=2)))
+    for each in list(store.cold.quiet_sessions(before=NOW, rules=RULES)):
+        assert store.cold.settle(each.session.id, seen=each.seen, rules=RULES)
     assert quiet(store) == []
     return session.id
 
 
 def test_an_agent_that_joins_takes_the_note_back(opened: SqliteStore) -> None:
     session_id = settled(opened, EVE)
-    opened.put_session(make_session([EVE], id=session_id))  # nobody new
+    opened.host.put_session(make_session([EVE], id=session_id))  # nobody new
     assert quiet(opened) == []
-    opened.put_session(make_session([EVE, ADAM], id=session_id))
+    opened.host.put_session(make_session([EVE, ADAM], id=session_id))
     assert quiet(opened) == [session_id]
 
 
 def test_an_agent_that_comes_to_be_known_takes_the_note_back(opened: SqliteStore) -> None:
     session_id = settled(opened, ADAM)
-    opened.add_agent(ADAM)
+    opened.host.add_agent(ADAM)
     assert quiet(opened) == [session_id]
 
 
@@ -60,8 +60,8 @@ def test_every_query_uses_an_index(opened: SqliteStore) -> None:
     with opened._db.reading() as connection:
         connection.set_trace_callback(statements.add)
     session_id = settled(opened, EVE)
-    list(opened.quiet_sessions(before=NOW, rules="rules-2"))
-    list(opened.quiet_sessions(before=NOW, rules=None))
+    list(opened.cold.quiet_sessions(before=NOW, rules="rules-2"))
+    list(opened.cold.quiet_sessions(before=NOW, rules=None))
     with opened._db.reading() as connection:
         connection.set_trace_callback(None)
         walks = [one for one in statements if "quiet_since" in one]
@@ -79,7 +79,7 @@ def test_the_migration_has_a_way_back_and_forth(opened: SqliteStore) -> None:
     session_id = settled(opened, EVE)
     [step] = [each.load() for each in migrations() if each.name == "0003_settled_sessions"]
     path = opened._db.path
-    opened.close()
+    opened.database.close()
     with sqlite3.connect(path) as connection:
         step.down_sqlite(connection)
         names = {row[1] for row in connection.execute("PRAGMA table_xinfo(sessions)")}

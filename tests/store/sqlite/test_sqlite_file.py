@@ -33,9 +33,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path, busy_timeout=0.05)
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def mode(path: Path) -> int:
@@ -51,37 +51,37 @@ def staged(path: Path, ending: str) -> Path:
 
 def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
     store = SqliteStore(path)
-    assert not store.info().initialised
+    assert not store.database.info().initialised
     with pytest.raises(StoreError, match="there is no edenmem database") as caught:
-        store.agent(new_id())
+        store.host.agent(new_id())
     assert "edenmem init" in (caught.value.hint or "")
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
     with pytest.raises(StoreError, match="there is no edenmem database"):
-        store.add_agent(make_agent())
+        store.host.add_agent(make_agent())
     assert not path.parent.exists()
 
 
 def test_initialising_says_what_it_made(path: Path) -> None:
     store = SqliteStore(path)
     made = [f"folder {path.parent}", f"file {path}", *MIGRATIONS]
-    assert list(store.initialise()) == made
-    info = store.info()
+    assert list(store.database.initialise()) == made
+    info = store.database.info()
     assert (info.initialised, info.location) == (True, str(path))
     assert info.schema_version == str(SCHEMA_VERSION)
     assert info.size_bytes == path.stat().st_size
-    store.close()
+    store.database.close()
 
 
 def test_only_the_owner_may_read_any_of_the_files(path: Path) -> None:
     previous = os.umask(0)
     try:
         store = SqliteStore(path)
-        store.initialise()
+        store.database.initialise()
         add_fact(store, SCOPE)
         files = [path, staged(path, "-wal"), staged(path, "-shm")]
         assert [mode(file) for file in files] == [0o600] * 3
         assert mode(path.parent) == 0o700
-        store.close()
+        store.database.close()
     finally:
         os.umask(previous)
 
@@ -90,31 +90,31 @@ def test_an_empty_file_may_be_initialised(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     store = SqliteStore(path)
-    assert not store.info().initialised
-    assert store.initialise() == MIGRATIONS
-    store.close()
+    assert not store.database.info().initialised
+    assert store.database.initialise() == MIGRATIONS
+    store.database.close()
 
 
 def test_a_closed_store_opens_again_when_it_is_used(opened: SqliteStore) -> None:
     fact = add_fact(opened, SCOPE)
-    opened.close()
-    opened.close()
-    assert opened.fact(fact.id) == fact
+    opened.database.close()
+    opened.database.close()
+    assert opened.memory.fact(fact.id) == fact
 
 
 @pytest.mark.parametrize("again", range(6))  # it went wrong one time in ten
 def test_those_who_initialise_at_once_make_one_database(path: Path, again: int) -> None:
     stores = [SqliteStore(path) for _ in range(4)]
-    threads = [threading.Thread(target=store.initialise) for store in stores]
+    threads = [threading.Thread(target=store.database.initialise) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for store in stores:
-        assert store.add_agent(make_agent())
-        store.close()
-    assert len(list(stores[0].agents())) == 4
-    stores[0].close()
+        assert store.host.add_agent(make_agent())
+        store.database.close()
+    assert len(list(stores[0].host.agents())) == 4
+    stores[0].database.close()
 
 
 # -- what is not ours ----------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def short_file(path: Path) -> None:
 
 def newer_schema(path: Path) -> None:
     store = SqliteStore(path)
-    store.initialise()
-    store.close()
+    store.database.initialise()
+    store.database.close()
     ours = sqlite3.connect(path)
     ours.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     ours.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -169,18 +169,18 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, make, said: s
         with pytest.raises(StoreError, match=said) as caught:
             call(store)
         assert caught.value.hint
-        store.close()
+        store.database.close()
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_an_older_schema_names_the_command(opened: SqliteStore, path: Path) -> None:
-    opened.close()
+    opened.database.close()
     ours = sqlite3.connect(path)
     ours.execute("PRAGMA user_version = 0")
     ours.close()
     with pytest.raises(StoreError, match="schema version 0") as caught:
-        SqliteStore(path).agent(new_id())
+        SqliteStore(path).host.agent(new_id())
     assert "migrate up" in (caught.value.hint or "")
 
 
@@ -188,11 +188,11 @@ def test_a_folder_and_a_pipe_are_not_files(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (tmp_path, pipe):
-        for call in (SqliteStore(path).info, SqliteStore(path).initialise):
+        for call in (SqliteStore(path).database.info, SqliteStore(path).database.initialise):
             with pytest.raises(StoreError, match="is not a file"):
                 call()
     with pytest.raises(StoreError, match="a part of its path is a file"):
-        SqliteStore(Path(__file__) / "memory.db").initialise()
+        SqliteStore(Path(__file__) / "memory.db").database.initialise()
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
@@ -216,8 +216,8 @@ def test_a_database_that_another_holds_is_reported_as_locked(
 
 def test_a_thread_that_holds_the_database_is_reported_too(opened: SqliteStore) -> None:
     with opened._db.writing(), pytest.raises(StoreError, match="by another thread"):
-        opened.add_agent(make_agent())
-    assert opened.add_agent(make_agent())
+        opened.host.add_agent(make_agent())
+    assert opened.host.add_agent(make_agent())
 
 
 def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> None:
@@ -225,16 +225,16 @@ def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> No
     reader = SqliteStore(path, read_only=True)
     assert facts_of(reader, SCOPE) == [fact]
     for call in (
-        lambda: reader.apply(change_set(AddFact(fact=make_fact(SCOPE, "x")))),
-        lambda: reader.add_agent(make_agent()),
-        lambda: reader.track_access([fact.id], fact.formed_at),
-        reader.initialise,
+        lambda: reader.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "x")))),
+        lambda: reader.host.add_agent(make_agent()),
+        lambda: reader.changes.track_access([fact.id], fact.formed_at),
+        reader.database.initialise,
     ):
         with pytest.raises(StoreError, match="open for reading only"):
             call()
     with reader._db.reading() as connection, pytest.raises(sqlite3.OperationalError):
         connection.execute("DELETE FROM facts")
-    reader.close()
+    reader.database.close()
     assert facts_of(opened, SCOPE) == [fact]
 
 
@@ -242,13 +242,13 @@ def test_a_database_on_a_read_only_disk_can_be_read(
     opened: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fact = add_fact(opened, SCOPE)
-    opened.close()
+    opened.database.close()
     assert not staged(path, "-wal").exists()
     monkeypatch.setattr(os, "access", lambda *_: False)
     reader = SqliteStore(path, read_only=True)
     assert facts_of(reader, SCOPE) == [fact]
     assert not staged(path, "-shm").exists()
-    reader.close()
+    reader.database.close()
 
 
 def closed_to_writers(*paths: Path) -> Callable[[object, int], bool]:
@@ -261,16 +261,16 @@ def test_where_nothing_may_be_written_an_ordinary_store_reads_and_refuses_to_wri
     opened: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
     fact = add_fact(opened, SCOPE)
-    opened.close()
+    opened.database.close()
     places = {"folder": [path.parent], "file": [path], "both": [path, path.parent]}[closed]
     monkeypatch.setattr(os, "access", closed_to_writers(*places))
     assert facts_of(opened, SCOPE) == [fact]
-    assert opened.info().initialised
+    assert opened.database.info().initialised
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(StoreReadOnly, match="cannot be written") as caught:
         add_fact(opened, SCOPE, "Bruno sings.")
     assert "who owns the file" in (caught.value.hint or "")
-    opened.close()
+    opened.database.close()
     monkeypatch.undo()
     add_fact(opened, SCOPE, "Bruno sings.")
 
@@ -282,7 +282,7 @@ def test_what_another_process_writes_meanwhile_is_read_through_its_log(
     reader = SqliteStore(path)
     monkeypatch.setattr(os, "access", closed_to_writers(path, path.parent, staged(path, "-wal")))
     assert facts_of(reader, SCOPE) == facts
-    reader.close()
+    reader.database.close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -290,14 +290,14 @@ def test_a_folder_that_may_not_be_written_is_said_to_be_so(tmp_path: Path) -> No
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
     with pytest.raises(StoreError, match="cannot be made"):
-        SqliteStore(folder / "memory.db").initialise()
+        SqliteStore(folder / "memory.db").database.initialise()
 
 
 def test_a_file_that_may_not_be_written_is_said_to_be_so(
     opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect = opened._db._connect
-    opened.close()
+    opened.database.close()
     monkeypatch.setattr(opened._db, "_connect", lambda *, writable: connect(writable=False))
     with pytest.raises(StoreReadOnly, match="cannot be written"):
         add_fact(opened, SCOPE)
@@ -310,15 +310,15 @@ def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     facts = [make_fact(SCOPE, f"{n} " + "long " * 2000) for n in range(100)]
     with pytest.raises(StoreError, match="the disk is full"):
-        opened.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        opened.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     assert facts_of(opened, SCOPE) == [known]
-    assert opened.info().counts["audit"] == 1
+    assert opened.database.info().counts["audit"] == 1
     add_facts(opened, facts[0])
 
 
 def test_a_damaged_file_is_said_to_be_so(opened: SqliteStore, path: Path) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"fact {n} " + "x" * 900) for n in range(300)))
-    opened.close()
+    opened.database.close()
     with path.open("r+b") as file:
         file.seek(32_768)
         file.write(os.urandom(path.stat().st_size - 32_768))
@@ -329,13 +329,13 @@ def test_a_damaged_file_is_said_to_be_so(opened: SqliteStore, path: Path) -> Non
 
 def test_what_no_database_can_hold_is_an_input_error(opened: SqliteStore) -> None:
     with pytest.raises(InputError, match="surrogates"):
-        opened.add_agent(make_agent("a\ud800"))
-    assert list(opened.agents()) == []
+        opened.host.add_agent(make_agent("a\ud800"))
+    assert list(opened.host.agents()) == []
 
 
 def test_a_policy_with_the_id_of_another_scopes_does_not_replace_it(opened: SqliteStore) -> None:
     first = set_policy(opened, SCOPE, memory_instructions="Remember plants.")
     foreign = make_policy(Scope.user(SCOPE.agent_id, new_id()), id=first.id)
     with pytest.raises(ConflictError, match=first.id):
-        opened.apply(change_set(WritePolicy(policy=foreign, expected_version=0, at=NOW)))
-    assert opened.policies([SCOPE, foreign.home]) == {SCOPE: first}
+        opened.changes.apply(change_set(WritePolicy(policy=foreign, expected_version=0, at=NOW)))
+    assert opened.memory.policies([SCOPE, foreign.home]) == {SCOPE: first}

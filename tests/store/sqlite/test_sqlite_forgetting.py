@@ -24,7 +24,7 @@ from tests.support.vectors import random_unit
 @pytest.fixture
 def store(tmp_path: Path) -> SqliteStore:
     store = SqliteStore(tmp_path / "memory.db", busy_timeout=0.2)
-    store.initialise()
+    store.database.initialise()
     return store
 
 
@@ -76,9 +76,11 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
     assert b"quincetre" not in after
     assert all(vector not in after for vector in vectors)
     assert kept.content.encode() in after
-    (found,) = store.text_candidates(_his_facts(town), ["nets"], limit=3)
+    (found,) = store.search.text_candidates(_his_facts(town), ["nets"], limit=3)
     assert [one.fact_id for one in found] == [kept.id]
-    (near,) = store.semantic_candidates(_his_facts(town), [random_unit(99, 64)], model="m", limit=1)
+    (near,) = store.search.semantic_candidates(
+        _his_facts(town), [random_unit(99, 64)], model="m", limit=1
+    )
     assert [one.fact_id for one in near] == [kept.id]
 
 
@@ -91,13 +93,13 @@ def test_conversations_and_accounts_go_if_they_are_ours(store: SqliteStore) -> N
     fill(town)
     report = forget(store, user="zenobia", messages=True)
     assert report.complete
-    assert store.session(town.own.id) is None
-    shared = store.session(town.shared.id)
+    assert store.host.session(town.own.id) is None
+    shared = store.host.session(town.shared.id)
     assert shared is not None
     assert shared.users == (town.bruno.id,)
-    assert {message.sender for message in store.messages(town.shared.id)} == {None}
-    assert store.user(town.zenobia.id) is None
-    assert store.user(town.bruno.id) == town.bruno
+    assert {message.sender for message in store.host.messages(town.shared.id)} == {None}
+    assert store.host.user(town.zenobia.id) is None
+    assert store.host.user(town.bruno.id) == town.bruno
     assert report.removed["messages"] == 6
     assert report.removed["accounts"] == 2
 
@@ -117,7 +119,7 @@ def test_a_file_in_use_is_finished_later(store: SqliteStore, tmp_path: Path) -> 
         assert "uses the file" in left or "older state" in left
         assert b"quince" in _bytes(tmp_path)
         reader.execute("COMMIT")
-    assert store.user(town.zenobia.id) is None
+    assert store.host.user(town.zenobia.id) is None
     report = forget(store, user="zenobia", messages=True)
     assert report.complete, (report.probe, report.unfinished)
     assert b"quince" not in _bytes(tmp_path)
@@ -127,7 +129,7 @@ def test_nothing_is_found_by_reading_a_whole_table(store: SqliteStore) -> None:
     """But for the look at every text, which walks keys a page at a time."""
     town = make_town(store)
     fill(town)
-    store.compact = lambda: Compaction()  # type: ignore[method-assign]
+    store.database.compact = lambda: Compaction()  # type: ignore[method-assign]
     statements: set[str] = set()
     with store._db.reading() as connection:
         connection.set_trace_callback(statements.add)

@@ -34,18 +34,18 @@ def store(sqlite_store: SqliteStore) -> SqliteStore:
 
 
 def state(store: SqliteStore, name: str) -> IndexState:
-    (found,) = (one for one in store.indexes(WISH) if one.name == name)
+    (found,) = (one for one in store.indexes.list_indexes(WISH) if one.name == name)
     return found
 
 
 def counts(store: SqliteStore) -> tuple[int, int]:
-    (near,) = store.semantic_candidates(MINE, [random_unit(1, 8)], model="m", limit=9)
-    (words,) = store.text_candidates(MINE, ["bees"], limit=9)
+    (near,) = store.search.semantic_candidates(MINE, [random_unit(1, 8)], model="m", limit=9)
+    (words,) = store.search.text_candidates(MINE, ["bees"], limit=9)
     return len(near), len(words)
 
 
 def test_all_is_ready_from_the_beginning(store: SqliteStore) -> None:
-    states = store.indexes(WISH)
+    states = store.indexes.list_indexes(WISH)
     assert {one.status for one in states} == {"ready"}
     assert {one.kind for one in states} == {"ordinary", "vector", "text"}
     assert state(store, "formations_unfinished").unique
@@ -75,7 +75,7 @@ def test_what_is_damaged_is_seen_and_made_anew(
     assert counts(store) == left
     seen = state(store, name)
     assert (seen.status, seen.differences) == ("different", (difference,))
-    store.update_index(name, WISH)
+    store.indexes.update_index(name, WISH)
     assert state(store, name).status == "ready"
     assert counts(store) == (4, 5)
 
@@ -83,8 +83,8 @@ def test_what_is_damaged_is_seen_and_made_anew(
 @pytest.mark.parametrize("name", ["vector_codes", "facts_text", "facts_recent"])
 def test_making_anew_what_is_whole_changes_nothing(store: SqliteStore, name: str) -> None:
     before = counts(store)
-    store.create_index(name, WISH)
-    store.update_index(name, WISH)
+    store.indexes.create_index(name, WISH)
+    store.indexes.update_index(name, WISH)
     assert state(store, name).status == "ready"
     assert counts(store) == before
 
@@ -92,20 +92,20 @@ def test_making_anew_what_is_whole_changes_nothing(store: SqliteStore, name: str
 def test_nothing_is_dropped(store: SqliteStore) -> None:
     for name in ("facts_text", "vector_codes", "facts_recent", "formations_unfinished"):
         with pytest.raises(ConflictError, match="part of the file"):
-            store.drop_index(name)
+            store.indexes.drop_index(name)
     for name in ("nonsense", "facts", 'x"; DROP TABLE facts; --'):
         with pytest.raises(NotFoundError):
-            store.update_index(name, WISH)
+            store.indexes.update_index(name, WISH)
     assert counts(store) == (4, 5)
 
 
 def test_what_is_written_is_searchable_at_once(store: SqliteStore) -> None:
     fact = make_fact(SCOPE, "Something new.")
-    assert not store.is_searchable(fact.id)
+    assert not store.search.is_searchable(fact.id)
     add_facts(store, fact)
-    assert store.is_searchable(fact.id)
+    assert store.search.is_searchable(fact.id)
 
 
 def test_there_is_nothing_to_try(store: SqliteStore) -> None:
     with pytest.raises(StoreError, match="SQLite"):
-        store.search_trial()
+        store.indexes.search_trial()

@@ -95,8 +95,8 @@ def test_a_migration_that_fails_leaves_no_trace(
     with monkeypatch.context() as patch:
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
-            store.initialise()
-    assert not store.info().initialised
-    assert store.initialise() == MIGRATIONS
-    assert store.add_agent(make_agent())
-    store.close()
+            store.database.initialise()
+    assert not store.database.info().initialised
+    assert store.database.initialise() == MIGRATIONS
+    assert store.host.add_agent(make_agent())
+    store.database.close()

@@ -52,9 +52,9 @@ _SCAN = re.compile(rf"SCAN ({_LARGE})\b(?: USING (?:COVERING )?INDEX (\w+))?")
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def test_every_query_uses_an_index(opened: SqliteStore) -> None:
@@ -82,11 +82,11 @@ def full_scans(connection: sqlite3.Connection, statement: str) -> Iterator[tuple
 
 def run_everything(store: SqliteStore) -> None:
     session = make_session([AGENT], [new_id()], group_id=new_id(), name="talk")
-    store.add_agent(AGENT)
-    store.add_user(make_user("anna"))
-    store.put_session(session)
+    store.host.add_agent(AGENT)
+    store.host.add_user(make_user("anna"))
+    store.host.put_session(session)
     messages = make_messages(session, 6)
-    store.add_messages(session.id, messages)
+    store.host.add_messages(session.id, messages)
     facts = [
         add_fact(
             store,
@@ -100,7 +100,7 @@ def run_everything(store: SqliteStore) -> None:
     ]
     reflections = [add_reflection(store, SCOPE, f"thought {n}") for n in range(3)]
     set_policy(store, SCOPE)
-    store.apply(
+    store.changes.apply(
         change_set(
             ReviseFact(scope=SCOPE, fact_id=facts[0].id, expected_version=1, content="x", at=NOW),
             SetPrivacy(
@@ -122,65 +122,67 @@ def run_everything(store: SqliteStore) -> None:
         FactFilter(scopes=(SCOPE,), since=ago(days=1), until=NOW, session_id=session.id),
     )
     for filter in filters:
-        list(store.facts(filter, with_vectors=True))
+        list(store.memory.facts(filter, with_vectors=True))
         for exact in (True, False):
-            store.semantic_candidates(filter, [random_unit(1)], model="m", limit=2, exact=exact)
-        store.text_candidates(filter, ["anna numbr"], limit=2)
-    store.recent_facts([SCOPE], since=ago(days=1), limit=5)
-    store.facts_by_ids([SCOPE], [facts[0].id])
-    store.facts_by_hashes(SCOPE, [facts[0].hash])
-    store.fact(facts[0].id)
-    store.track_access([facts[0].id], NOW)
-    store.vector_models([SCOPE])
-    store.vector_model_names([SCOPE])
-    store.vector_counts("m", dimensions=9)
-    store.vector_counts("m", dimensions=9, agent_id=AGENT.id)
-    list(store.stale_facts("n", dimensions=9))
-    list(store.stale_facts("n", dimensions=9, agent_id=AGENT.id))
-    store.unsearchable([SCOPE], model="n")
-    store.set_vectors({facts[1].id: (facts[1].hash, random_unit(5))}, model="m")
+            store.search.semantic_candidates(
+                filter, [random_unit(1)], model="m", limit=2, exact=exact
+            )
+        store.search.text_candidates(filter, ["anna numbr"], limit=2)
+    store.memory.recent_facts([SCOPE], since=ago(days=1), limit=5)
+    store.memory.facts_by_ids([SCOPE], [facts[0].id])
+    store.memory.facts_by_hashes(SCOPE, [facts[0].hash])
+    store.memory.fact(facts[0].id)
+    store.changes.track_access([facts[0].id], NOW)
+    store.vectors.vector_models([SCOPE])
+    store.vectors.vector_model_names([SCOPE])
+    store.vectors.vector_counts("m", dimensions=9)
+    store.vectors.vector_counts("m", dimensions=9, agent_id=AGENT.id)
+    list(store.vectors.stale_facts("n", dimensions=9))
+    list(store.vectors.stale_facts("n", dimensions=9, agent_id=AGENT.id))
+    store.vectors.unsearchable([SCOPE], model="n")
+    store.vectors.set_vectors({facts[1].id: (facts[1].hash, random_unit(5))}, model="m")
     for absorbed in (None, True, False):
-        list(store.reflections([SCOPE], absorbed=absorbed, before=NOW))
-    store.pending(SCOPE)
-    store.consolidations([SCOPE])
-    store.policies([SCOPE])
-    store.shards(AGENT.id)
-    store.revisions([SCOPE])
-    list(store.scopes())
-    list(store.scopes(agent_id=AGENT.id, kinds=[SCOPE.kind]))
-    list(store.scopes(user_ids=[SCOPE.owner], min_pending=1))
-    store.history("fact", facts[0].id)
-    store.history("consolidation", "", scope=SCOPE)
-    store.consolidation_at(SCOPE, NOW)
-    store.facts_at([SCOPE], ago(hours=1), limit=5)
-    store.senders(session.id)
-    store.find_unpropagated()
-    store.find_unpropagated(agent_id=AGENT.id)
-    store.settle_propagation(SCOPE, 1)
-    store.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=AGENT.id, work="x", calls=()))
-    store.usage()
-    store.usage(agent_id=AGENT.id, since=NOW)
-    store.pending_at(SCOPE, ago(hours=1))
-    list(store.audit())
-    list(store.audit(agent_id=AGENT.id, limit=2))
-    list(store.audit(target_id=facts[0].id))
-    list(store.audit(scope=SCOPE, since=ago(days=1)))
-    list(store.audit(run_id=new_id(), until=NOW))
-    list(store.audit(actor="anna", command="fact", actions=["add_fact"]))
-    store.audit_entries([new_id()])
+        list(store.memory.reflections([SCOPE], absorbed=absorbed, before=NOW))
+    store.memory.pending(SCOPE)
+    store.memory.consolidations([SCOPE])
+    store.memory.policies([SCOPE])
+    store.memory.shards(AGENT.id)
+    store.memory.revisions([SCOPE])
+    list(store.memory.scopes())
+    list(store.memory.scopes(agent_id=AGENT.id, kinds=[SCOPE.kind]))
+    list(store.memory.scopes(user_ids=[SCOPE.owner], min_pending=1))
+    store.history.versions("fact", facts[0].id)
+    store.history.versions("consolidation", "", scope=SCOPE)
+    store.history.consolidation_at(SCOPE, NOW)
+    store.history.facts_at([SCOPE], ago(hours=1), limit=5)
+    store.host.senders(session.id)
+    store.propagation.find_unpropagated()
+    store.propagation.find_unpropagated(agent_id=AGENT.id)
+    store.propagation.settle_propagation(SCOPE, 1)
+    store.usage.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=AGENT.id, work="x", calls=()))
+    store.usage.sum_usage()
+    store.usage.sum_usage(agent_id=AGENT.id, since=NOW)
+    store.history.pending_at(SCOPE, ago(hours=1))
+    list(store.log.audit())
+    list(store.log.audit(agent_id=AGENT.id, limit=2))
+    list(store.log.audit(target_id=facts[0].id))
+    list(store.log.audit(scope=SCOPE, since=ago(days=1)))
+    list(store.log.audit(run_id=new_id(), until=NOW))
+    list(store.log.audit(actor="anna", command="fact", actions=["add_fact"]))
+    store.log.audit_entries([new_id()])
     for key in ("entry", "target", "run"):
-        store.find_audited(key, facts[0].id)
-    list(store.sessions())
-    list(store.sessions(agent_id=AGENT.id, limit=3))
-    store.session(session.id)
-    list(store.messages(session.id))
-    list(store.messages(session.id, newest=2))
-    list(store.messages(session.id, ids=[messages[0].id]))
-    store.backlog(session.id, AGENT.id, limit=3)
+        store.log.find_audited(key, facts[0].id)
+    list(store.host.sessions())
+    list(store.host.sessions(agent_id=AGENT.id, limit=3))
+    store.host.session(session.id)
+    list(store.host.messages(session.id))
+    list(store.host.messages(session.id, newest=2))
+    list(store.host.messages(session.id, ids=[messages[0].id]))
+    store.formations.backlog(session.id, AGENT.id, limit=3)
     formation = make_formation(session, messages[:3])
-    assert store.claim(formation)
-    store.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
-    store.record(
+    assert store.formations.claim(formation)
+    store.formations.reclaim(formation.id, worker="worker-1", now=NOW, lease_until=NOW)
+    store.formations.record(
         formation.id,
         worker="worker-1",
         changes=change_set(),
@@ -189,15 +191,15 @@ def run_everything(store: SqliteStore) -> None:
         counts={},
         now=NOW,
     )
-    store.apply_formation(formation.id, now=NOW)
-    store.retry(formation.id, now=NOW)
-    list(store.formations())
-    list(store.formations(session_id=session.id))
-    list(store.formations(session_id=session.id, agent_id=AGENT.id))
-    list(store.formations(agent_id=AGENT.id, statuses=[FormationStatus.APPLIED]))
+    store.formations.apply_formation(formation.id, now=NOW)
+    store.formations.retry(formation.id, now=NOW)
+    list(store.formations.list_formations())
+    list(store.formations.list_formations(session_id=session.id))
+    list(store.formations.list_formations(session_id=session.id, agent_id=AGENT.id))
+    list(store.formations.list_formations(agent_id=AGENT.id, statuses=[FormationStatus.APPLIED]))
     for kind in ("agent", "user", "session", "fact", "reflection", "formation"):
-        store.find(kind, "anna")
-        store.find(kind, facts[0].id[:6])
-        store.find(kind, facts[0].id)
-    store.set_session_status(session.id, "finished")
-    store.find_context(session.id, AGENT.id)
+        store.host.find(kind, "anna")
+        store.host.find(kind, facts[0].id[:6])
+        store.host.find(kind, facts[0].id)
+    store.host.set_session_status(session.id, "finished")
+    store.contexts.find_context(session.id, AGENT.id)

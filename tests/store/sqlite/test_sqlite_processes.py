@@ -59,9 +59,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path)
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def child(path: Path, script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -92,10 +92,10 @@ for number in range(25):
     contents = sorted(fact.content for fact in facts_of(opened, SCOPE))
     expected = [f"{name} {n}" for name in ("one", "two", "three", "four") for n in range(25)]
     assert contents == sorted([*expected, *(f"shared {n}" for n in range(25))])
-    assert len(list(opened.audit())) == 125
-    (summary,) = opened.scopes()
+    assert len(list(opened.log.audit())) == 125
+    (summary,) = opened.memory.scopes()
     assert summary.facts == 125
-    found = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["shared"], limit=100)
+    found = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["shared"], limit=100)
     assert len(found[0]) == 25
 
 
@@ -124,7 +124,7 @@ store.close()
         finish(process)
     store = SqliteStore(path)
     assert sorted(fact.content for fact in facts_of(store, SCOPE)) == names
-    store.close()
+    store.database.close()
 
 
 def test_a_process_that_dies_inside_a_set_leaves_nothing_of_it(
@@ -143,8 +143,8 @@ add("during", "never")
 """
     finish(child(path, script), code=9)
     assert [fact.content for fact in facts_of(opened, SCOPE)] == ["before"]
-    assert opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["during"], limit=9) == [[]]
-    assert [summary.facts for summary in opened.scopes()] == [1]
+    assert opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["during"], limit=9) == [[]]
+    assert [summary.facts for summary in opened.memory.scopes()] == [1]
     add_facts(opened, make_fact(SCOPE, "during"))
 
 
@@ -211,14 +211,14 @@ def test_a_search_sees_what_another_process_wrote(opened: SqliteStore, path: Pat
     add_facts(opened, first)
 
     def nearest() -> list[str]:
-        (found,) = opened.semantic_candidates(mine, [vector], model="m", limit=5)
+        (found,) = opened.search.semantic_candidates(mine, [vector], model="m", limit=5)
         return [candidate.fact_id for candidate in found]
 
     assert nearest() == [first.id]
     other = SqliteStore(path)
     second = make_fact(SCOPE, "second", embedding=vector, embedding_model="m")
     add_facts(other, second)
-    other.close()
+    other.database.close()
     assert nearest() == sorted([first.id, second.id])
     script = "store.apply(__import__('msgspec').json.decode(sys.argv[2], type=ChangeSet))"
     removal = RemoveFact(scope=SCOPE, fact_id=first.id, expected_version=1, at=NOW)

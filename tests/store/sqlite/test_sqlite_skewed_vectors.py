@@ -29,9 +29,9 @@ COUNT, ASKED, DIMENSIONS = 3000, 20, 128
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def positive(random: np.random.Generator) -> Floats:
@@ -74,7 +74,9 @@ def test_vectors_whose_signs_say_little_are_found(
     )
     queries = [point.tobytes() for point in points[:ASKED]]
     found, exact = (
-        opened.semantic_candidates(MINE, queries, model="m", limit=10, exact=all_, floor=floor)
+        opened.search.semantic_candidates(
+            MINE, queries, model="m", limit=10, exact=all_, floor=floor
+        )
         for all_ in (False, True)
     )
     hits = sum(
@@ -100,7 +102,9 @@ def test_a_vector_of_any_length_is_found(opened: SqliteStore, scale: float) -> N
     )
     for query in (odd, points[0].astype("<f4").tobytes()):
         for exact in (False, True):
-            [found] = opened.semantic_candidates(MINE, [query], model="m", limit=5, exact=exact)
+            [found] = opened.search.semantic_candidates(
+                MINE, [query], model="m", limit=5, exact=exact
+            )
             assert found[0].fact_id == fact.id
             assert found[0].score == pytest.approx(1, abs=1e-4)
             assert len(found) == 5

@@ -36,9 +36,9 @@ WISH = IndexWish(dimensions=16, analyzer="lucene.english")
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def known(text: str, embedder: FakeEmbedder = OLD) -> dict[str, object]:
@@ -46,13 +46,13 @@ def known(text: str, embedder: FakeEmbedder = OLD) -> dict[str, object]:
 
 
 def fill(store: SqliteStore) -> None:
-    stale = list(store.stale_facts("new", dimensions=24))
+    stale = list(store.vectors.stale_facts("new", dimensions=24))
     vectors = {fact.id: (fact.hash, NEW.vector(fact.content)) for fact in stale}
-    store.set_vectors(vectors, model="new", staged=True)
+    store.vectors.set_vectors(vectors, model="new", staged=True)
 
 
 def codes(store: SqliteStore) -> tuple[str, ...]:
-    (state,) = (one for one in store.indexes(WISH) if one.name == "vector_codes")
+    (state,) = (one for one in store.indexes.list_indexes(WISH) if one.name == "vector_codes")
     return state.differences
 
 
@@ -61,18 +61,18 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
     statements: set[str] = set()
     with opened._db.reading() as connection:
         connection.set_trace_callback(statements.add)
-    opened.begin_switch(SWITCH)
+    opened.switches.begin_switch(SWITCH)
     fill(opened)
     for since in (None, NOW):
         filter = FactFilter(scopes=(SCOPE,), since=since)
         for prepared in (False, True):
             model = NEW if prepared else OLD
-            opened.semantic_candidates(
+            opened.search.semantic_candidates(
                 filter, [model.vector("1")], model=model.model, limit=2, prepared=prepared
             )
-    opened.vector_counts("new", dimensions=24)
-    opened.unsearchable([SCOPE], model="new")
-    opened.vectors_of(["f" * 24], model="new")
+    opened.vectors.vector_counts("new", dimensions=24)
+    opened.vectors.unsearchable([SCOPE], model="new")
+    opened.switches.vectors_of(["f" * 24], model="new")
     with opened._db.reading() as connection:
         connection.set_trace_callback(None)
         scans = [found for one in sorted(statements) for found in full_scans(connection, one)]
@@ -95,11 +95,11 @@ def test_whatever_happens_every_fact_ends_with_the_one_vector_of_its_text(
     """Additions, edits and removals by processes of either model, fills and switches, in any
     order: at each moment both models find all that they have, and the index agrees."""
     store = SqliteStore(tmp_path_factory.mktemp("switch") / "memory.db")
-    store.initialise()
+    store.database.initialise()
     add_facts(store, make_fact(SCOPE, "first", **known("first")))
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     for place, (step, which) in enumerate(steps):
-        facts = sorted(store.facts(MINE), key=lambda fact: fact.content)
+        facts = sorted(store.memory.facts(MINE), key=lambda fact: fact.content)
         fact = facts[which % len(facts)] if facts else None
         match step:
             case "add" | "add new":
@@ -124,30 +124,30 @@ def test_whatever_happens_every_fact_ends_with_the_one_vector_of_its_text(
             case "fill":
                 fill(store)
             case "commit":
-                store.move_switch("new", before="filling", after="switched", at=NOW)
+                store.switches.move_switch("new", before="filling", after="switched", at=NOW)
             case "back":
-                store.move_switch("new", before="switched", after="filling", at=NOW)
+                store.switches.move_switch("new", before="switched", after="filling", at=NOW)
         all_found(store)
     fill(store)
-    store.move_switch("new", before="filling", after="switched", at=NOW)
-    store.move_switch("new", before="switched", after="settling", at=NOW)
-    list(store.settle_vectors())
-    store.move_switch("new", before="settling", after="clearing", at=NOW)
-    assert list(store.clear_staged()) == []
-    assert store.end_switch("new")
-    for fact in store.facts(MINE, with_vectors=True):
+    store.switches.move_switch("new", before="filling", after="switched", at=NOW)
+    store.switches.move_switch("new", before="switched", after="settling", at=NOW)
+    list(store.switches.settle_vectors())
+    store.switches.move_switch("new", before="settling", after="clearing", at=NOW)
+    assert list(store.switches.clear_staged()) == []
+    assert store.switches.end_switch("new")
+    for fact in store.memory.facts(MINE, with_vectors=True):
         assert (fact.embedding_model, fact.embedding) == ("new", NEW.vector(fact.content))
     assert codes(store) == ()
-    store.close()
+    store.database.close()
 
 
 def all_found(store: SqliteStore) -> None:
-    facts = {fact.id: fact for fact in store.facts(MINE)}
+    facts = {fact.id: fact for fact in store.memory.facts(MINE)}
     for model in (OLD, NEW):
-        having = store.vectors_of(list(facts), model=model.model)
+        having = store.switches.vectors_of(list(facts), model=model.model)
         assert all(model.vector(facts[id].content) == vector for id, vector in having.items())
         if having:
-            (found,) = store.semantic_candidates(
+            (found,) = store.search.semantic_candidates(
                 MINE, [random_unit(1, model.dimensions)], model=model.model, limit=99, prepared=True
             )
             assert {one.fact_id for one in found} == set(having)
@@ -156,23 +156,23 @@ def all_found(store: SqliteStore) -> None:
 
 def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
-    opened.begin_switch(SWITCH)
+    opened.switches.begin_switch(SWITCH)
     fill(opened)
     with opened._db.writing() as connection:
         connection.execute("DELETE FROM vector_codes")
     assert codes(opened) == ("10 facts are not in it",)
-    opened.update_index("vector_codes", WISH)
+    opened.indexes.update_index("vector_codes", WISH)
     all_found(opened)
 
 
 def test_models_keep_their_numbers_when_the_schema_goes_on_and_back(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     add_facts(store, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(3)))
-    store.begin_switch(SWITCH)
+    store.switches.begin_switch(SWITCH)
     fill(store)
     add_facts(store, make_fact(SCOPE, "long", embedding=random_unit(1, 20), embedding_model="old"))
-    store.close()
+    store.database.close()
     (migration,) = (one for one in migrations.migrations() if one.number == 7)
     connection = sqlite3.connect(tmp_path / "memory.db", isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
@@ -196,6 +196,6 @@ def test_models_keep_their_numbers_when_the_schema_goes_on_and_back(tmp_path: Pa
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     connection.close()
     again = SqliteStore(tmp_path / "memory.db")
-    assert again.vector_switch() is None
+    assert again.switches.vector_switch() is None
     assert codes(again) == ()
-    again.close()
+    again.database.close()

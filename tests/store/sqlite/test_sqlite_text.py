@@ -30,15 +30,15 @@ OTHER = Scope.user(new_id(), new_id())
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def search(store: SqliteStore, query: str, *scopes: Scope, limit: int = 20) -> list[str]:
     filter = FactFilter(scopes=scopes or (SCOPE,))
-    (found,) = store.text_candidates(filter, [query], limit=limit)
-    contents = store.facts_by_ids(scopes or [SCOPE], [one.fact_id for one in found])
+    (found,) = store.search.text_candidates(filter, [query], limit=limit)
+    contents = store.memory.facts_by_ids(scopes or [SCOPE], [one.fact_id for one in found])
     return [contents[one.fact_id].content for one in found]
 
 
@@ -162,7 +162,7 @@ def test_no_query_is_an_error(opened: SqliteStore, query: str) -> None:
 
 
 def add_facts_once(store: SqliteStore) -> None:
-    store.apply(change_set(AddFact(fact=make_fact(SCOPE, "Saffron and honey."))))
+    store.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "Saffron and honey."))))
 
 
 def test_a_column_cannot_be_named(opened: SqliteStore) -> None:
@@ -192,7 +192,7 @@ def test_few_and_many_scopes_find_the_same(opened: SqliteStore) -> None:
 @given(st.lists(st.text(min_size=1, max_size=30).map(clean).filter(bool), max_size=8))
 def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[str]) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("words") / "memory.db")
-    store.initialise()
+    store.database.initialise()
     facts = [make_fact(SCOPE, text) for text in dict.fromkeys(texts)]
     add_facts(store, *facts)
     for number, fact in enumerate(facts):
@@ -204,7 +204,7 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
                     scope=SCOPE, fact_id=fact.id, expected_version=1, content=content, at=NOW
                 ),
             )
-    for fact in list(store.facts(FactFilter(scopes=(SCOPE,)))):
+    for fact in list(store.memory.facts(FactFilter(scopes=(SCOPE,)))):
         removal = RemoveFact(
             scope=SCOPE,
             fact_id=fact.id,
@@ -216,7 +216,7 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('integrity-check')")
         assert connection.execute("SELECT term FROM facts_words").fetchall() == []
-    store.close()
+    store.database.close()
 
 
 def test_words_are_weighed_as_lucene_weighs_them(opened: SqliteStore) -> None:
@@ -243,13 +243,13 @@ def test_words_are_weighed_as_lucene_weighs_them(opened: SqliteStore) -> None:
         FactFilter(scopes=(SCOPE,)),
         FactFilter(scopes=(SCOPE,), since=NOW - timedelta(days=999)),
     ):
-        [found] = opened.text_candidates(filter, ["kiln glaze"], limit=9)
+        [found] = opened.search.text_candidates(filter, ["kiln glaze"], limit=9)
         assert {one.fact_id: one.score for one in found} == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_only_match_of_a_young_memory_counts(opened: SqliteStore) -> None:
     add_facts(opened, make_fact(SCOPE, "Anna sings."))
-    [[found]] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["anna"], limit=9)
+    [[found]] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["anna"], limit=9)
     assert found.score > 0.1
 
 
@@ -260,7 +260,7 @@ def test_a_large_store_is_ranked_alike(
     add_facts(opened, *facts)
 
     def best() -> list[str]:
-        [found] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["loudly 8"], limit=12)
+        [found] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["loudly 8"], limit=12)
         assert all(one.score > 0 for one in found)
         return [one.fact_id for one in found]
 
@@ -275,7 +275,7 @@ def test_equal_scores_at_the_limit_are_cut_by_id(opened: SqliteStore, equal: int
     """However many of them there are: also more than are read at first (four times the limit)."""
     better = [make_fact(SCOPE, f"A kiln, a kiln {word}.") for word in ("here", "there")]
     same = [make_fact(SCOPE, f"One kiln in town{number}.") for number in range(equal)]
-    opened.apply(change_set(*(AddFact(fact=fact) for fact in [*same, *better])))
-    [found] = opened.text_candidates(FactFilter(scopes=(SCOPE,)), ["kiln"], limit=4)
+    opened.changes.apply(change_set(*(AddFact(fact=fact) for fact in [*same, *better])))
+    [found] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["kiln"], limit=4)
     expected = sorted(fact.id for fact in better) + sorted(fact.id for fact in same)
     assert [candidate.fact_id for candidate in found] == expected[:4]

@@ -61,26 +61,26 @@ def shape(path: Path) -> set[tuple[Any, ...]]:
 def test_each_older_version_becomes_what_a_new_file_is(tmp_path: Path, version: int) -> None:
     older_file(tmp_path / "old.db", version)
     old, new = SqliteStore(tmp_path / "old.db"), SqliteStore(tmp_path / "new.db")
-    before = [step for step in old.schema() if step.applied_at is not None]
+    before = [step for step in old.migrations.schema() if step.applied_at is not None]
     assert [step.number for step in before] == [s.number for s in STEPS if s.number <= version]
-    assert list(old.migrate_up()) == [s.name for s in STEPS if s.number > version]
-    new.initialise()
-    new.close()
-    assert old.schema()[: len(before)] == before
+    assert list(old.migrations.migrate_up()) == [s.name for s in STEPS if s.number > version]
+    new.database.initialise()
+    new.database.close()
+    assert old.migrations.schema()[: len(before)] == before
     assert shape(tmp_path / "old.db") == shape(tmp_path / "new.db")
-    assert list(old.migrate_up()) == []
-    old.close()
+    assert list(old.migrations.migrate_up()) == []
+    old.database.close()
 
 
 def test_facts_of_other_programs_are_given_what_they_lack(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     older_file(path, 3)
     store = SqliteStore(path)
-    store.migrate_up()
+    store.migrations.migrate_up()
     with store._db.reading() as connection:
         row = connection.execute("SELECT hash, version FROM facts").fetchone()
     assert row == (content_hash(FIRST_TEXT), 1)
-    store.close()
+    store.database.close()
 
 
 def test_nothing_is_upgraded_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_nothing_is_upgraded_unless_it_is_asked_for(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="schema version 3") as caught:
             call(store)
         assert "edenmem migrate up" in (caught.value.hint or "")
-        assert len([s for s in store.schema() if s.applied_at is None]) == len(STEPS) - 3
-        store.close()
+        assert len([s for s in store.migrations.schema() if s.applied_at is None]) == len(STEPS) - 3
+        store.database.close()
     assert path.read_bytes() == before
 
 
@@ -103,7 +103,7 @@ def test_two_upgrade_at_once_and_each_step_is_taken_once(tmp_path: Path) -> None
     older_file(path, 2)
     taken: list[str] = []
     threads = [
-        threading.Thread(target=lambda: taken.extend(SqliteStore(path).migrate_up()))
+        threading.Thread(target=lambda: taken.extend(SqliteStore(path).migrations.migrate_up()))
         for _ in range(3)
     ]
     for thread in threads:
@@ -128,14 +128,14 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
-            store.migrate_up()
+            store.migrations.migrate_up()
     assert shape(path) == before
-    assert store.migrate_up()
-    store.close()
+    assert store.migrations.migrate_up()
+    store.database.close()
 
 
 def test_there_is_nothing_to_upgrade_before_there_is_a_file(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "none.db")
-    assert not [step for step in store.schema() if step.applied_at is not None]
+    assert not [step for step in store.migrations.schema() if step.applied_at is not None]
     with pytest.raises(StoreError, match="there is no edenmem database"):
-        store.migrate_up()
+        store.migrations.migrate_up()

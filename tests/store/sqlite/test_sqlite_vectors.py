@@ -37,9 +37,9 @@ TIE = 2 * 10**-SCORE_DECIMALS
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.initialise()
+    store.database.initialise()
     yield store
-    store.close()
+    store.database.close()
 
 
 def packed(*numbers: float) -> bytes:
@@ -83,38 +83,40 @@ def test_what_is_no_direction_is_refused(opened: SqliteStore, vector: bytes, sai
     )
     for change in (AddFact(fact=bad), revision):
         with pytest.raises(InputError, match=said):
-            opened.apply(change_set(AddFact(fact=make_fact(SCOPE, "good")), change))
+            opened.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "good")), change))
     with pytest.raises(InputError, match=said):
-        opened.set_vectors({fact.id: (fact.hash, vector)}, model="m")
+        opened.vectors.set_vectors({fact.id: (fact.hash, vector)}, model="m")
     with pytest.raises(InputError, match=said):
-        opened.semantic_candidates(MINE, [vector], model="m", limit=1)
-    assert list(opened.facts(MINE, with_vectors=True)) == [fact]
-    assert opened.vector_models() == {"": 1}
+        opened.search.semantic_candidates(MINE, [vector], model="m", limit=1)
+    assert list(opened.memory.facts(MINE, with_vectors=True)) == [fact]
+    assert opened.vectors.vector_models() == {"": 1}
 
 
 def test_vectors_of_one_name_and_two_lengths_are_of_two_models(opened: SqliteStore) -> None:
     """Known failure 28: a changed model gave a dimension error, or nonsense."""
     short = add_fact(opened, SCOPE, "one", embedding=random_unit(1, 8), embedding_model="m")
     with pytest.raises(EmbeddingModelMismatch, match=r"'m \(8 dimensions\)'.*'m \(16 dim"):
-        opened.semantic_candidates(MINE, [random_unit(1, 16)], model="m", limit=1)
+        opened.search.semantic_candidates(MINE, [random_unit(1, 16)], model="m", limit=1)
     long = add_fact(opened, SCOPE, "two", embedding=random_unit(1, 16), embedding_model="m")
     for size, fact in ((8, short), (16, long)):
-        (found,) = opened.semantic_candidates(MINE, [random_unit(1, size)], model="m", limit=5)
+        (found,) = opened.search.semantic_candidates(
+            MINE, [random_unit(1, size)], model="m", limit=5
+        )
         assert [(one.fact_id, one.score) for one in found] == [(fact.id, 1.0)]
-    assert [fact.id for fact in opened.stale_facts("m", dimensions=16)] == [short.id]
-    opened.set_vectors({short.id: (short.hash, random_unit(2, 16))}, model="m")
-    assert not list(opened.stale_facts("m", dimensions=16))
-    assert opened.vector_models() == {"m": 2}
+    assert [fact.id for fact in opened.vectors.stale_facts("m", dimensions=16)] == [short.id]
+    opened.vectors.set_vectors({short.id: (short.hash, random_unit(2, 16))}, model="m")
+    assert not list(opened.vectors.stale_facts("m", dimensions=16))
+    assert opened.vectors.vector_models() == {"m": 2}
 
 
 def test_a_vector_without_a_model_is_kept_and_never_compared(opened: SqliteStore) -> None:
     for dimensions in (8, 16):
         fact = add_fact(opened, SCOPE, f"{dimensions}", embedding=random_unit(1, dimensions))
-        stored = opened.fact(fact.id, with_vector=True)
+        stored = opened.memory.fact(fact.id, with_vector=True)
         assert stored == fact
-    assert opened.vector_models() == {"": 2}
-    assert opened.semantic_candidates(MINE, [random_unit(1)], model="m", limit=1) == [[]]
-    assert opened.semantic_candidates(MINE, [random_unit(1)], model="", limit=1) == [[]]
+    assert opened.vectors.vector_models() == {"": 2}
+    assert opened.search.semantic_candidates(MINE, [random_unit(1)], model="m", limit=1) == [[]]
+    assert opened.search.semantic_candidates(MINE, [random_unit(1)], model="", limit=1) == [[]]
 
 
 # -- the first pass ------------------------------------------------------------------------------
@@ -142,8 +144,8 @@ def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: i
         ),
     )
     queries = clustered(60, dimensions, seed=2)
-    fast = opened.semantic_candidates(MINE, queries, model="m", limit=10)
-    exact = opened.semantic_candidates(MINE, queries, model="m", limit=10, exact=True)
+    fast = opened.search.semantic_candidates(MINE, queries, model="m", limit=10)
+    exact = opened.search.semantic_candidates(MINE, queries, model="m", limit=10, exact=True)
     kept = 0
     for got, best in zip(fast, exact, strict=True):
         assert len(got) == len(best) == 10
@@ -153,7 +155,7 @@ def test_the_first_pass_keeps_what_is_nearest(opened: SqliteStore, dimensions: i
         assert all(abs(one.score - scores.get(one.fact_id, one.score)) <= TIE for one in got)
     assert kept >= 0.995 * 10 * len(queries)
     for query, got in zip(queries, fast, strict=True):
-        ((alone,),) = opened.semantic_candidates(MINE, [query], model="m", limit=1)
+        ((alone,),) = opened.search.semantic_candidates(MINE, [query], model="m", limit=1)
         assert alone.score == pytest.approx(got[0].score, abs=TIE)
         assert alone.fact_id in {one.fact_id for one in got if one.score >= alone.score - TIE}
 
@@ -182,9 +184,11 @@ def test_filters_hold_in_both_passes(opened: SqliteStore) -> None:
         FactFilter(scopes=(SCOPE,), since=ago(hours=900)),
         FactFilter(scopes=(OTHER,), until=ago(hours=1200), session_id=session),
     ):
-        (fast,) = opened.semantic_candidates(filter, [query], model="m", limit=40)
-        (exact,) = opened.semantic_candidates(filter, [query], model="m", limit=40, exact=True)
-        allowed = {fact.id for fact in opened.facts(filter)}
+        (fast,) = opened.search.semantic_candidates(filter, [query], model="m", limit=40)
+        (exact,) = opened.search.semantic_candidates(
+            filter, [query], model="m", limit=40, exact=True
+        )
+        allowed = {fact.id for fact in opened.memory.facts(filter)}
         assert {one.fact_id for one in exact} <= allowed
         assert len(exact) == min(40, len(allowed))
         assert all(one.score >= exact[9].score - TIE for one in fast[:10])
@@ -198,12 +202,12 @@ def test_kept_codes_follow_every_change(opened: SqliteStore) -> None:
     fact = add_fact(opened, SCOPE, "one", embedding=old, embedding_model="m")
 
     def score(vector: bytes) -> float:
-        ((found,),) = opened.semantic_candidates(MINE, [vector], model="m", limit=1)
+        ((found,),) = opened.search.semantic_candidates(MINE, [vector], model="m", limit=1)
         assert found.fact_id == fact.id
         return found.score
 
     assert score(old) == pytest.approx(1)
-    assert opened.set_vectors({fact.id: (fact.hash, new)}, model="m") == 1
+    assert opened.vectors.set_vectors({fact.id: (fact.hash, new)}, model="m") == 1
     assert score(new) == pytest.approx(1)
     applied(
         opened,
@@ -248,8 +252,8 @@ def test_a_floor_costs_nothing_that_is_above_it(opened: SqliteStore, dimensions:
     )
     queries = [*clustered(30, dimensions, seed=6), *(random_unit(s, dimensions) for s in range(9))]
     for floor in (0.55, 0.7, 0.9, 1.0):
-        above = opened.semantic_candidates(MINE, queries, model="m", limit=5, floor=floor)
-        plain = opened.semantic_candidates(MINE, queries, model="m", limit=5)
+        above = opened.search.semantic_candidates(MINE, queries, model="m", limit=5, floor=floor)
+        plain = opened.search.semantic_candidates(MINE, queries, model="m", limit=5)
         assert above == [[one for one in found if one.score >= floor] for found in plain]
 
 
@@ -262,14 +266,14 @@ class CodesInMemory(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         path = Path(self.folder.name) / "memory.db"
         self.keeps, self.other = SqliteStore(path), SqliteStore(path)
-        self.keeps.initialise()
+        self.keeps.database.initialise()
         self.path = path
         self.seed = 0
         self.facts: list[Fact] = []
 
     def teardown(self) -> None:
-        self.keeps.close()
-        self.other.close()
+        self.keeps.database.close()
+        self.other.database.close()
         self.folder.cleanup()
 
     def vector(self) -> bytes:
@@ -280,30 +284,30 @@ class CodesInMemory(RuleBasedStateMachine):
     def add(self, embedded: bool) -> None:
         vector = {"embedding": self.vector(), "embedding_model": "m"} if embedded else {}
         fact = make_fact(SCOPE, f"fact {self.seed} {len(self.facts)} {new_id()}", **vector)
-        self.other.apply(change_set(AddFact(fact=fact)))
+        self.other.changes.apply(change_set(AddFact(fact=fact)))
         self.facts.append(fact)
 
     @precondition(lambda self: self.facts)
     @rule(place=st.integers(0, 99))
     def embed(self, place: int) -> None:
         fact = self.facts[place % len(self.facts)]
-        self.other.set_vectors({fact.id: (fact.hash, self.vector())}, model="m")
+        self.other.vectors.set_vectors({fact.id: (fact.hash, self.vector())}, model="m")
 
     @precondition(lambda self: self.facts)
     @rule(place=st.integers(0, 99))
     def remove(self, place: int) -> None:
         fact = self.facts.pop(place % len(self.facts))
         removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
-        self.other.apply(change_set(removal))
+        self.other.changes.apply(change_set(removal))
 
     @invariant()
     def the_same_is_found(self) -> None:
         fresh = SqliteStore(self.path)
         found, expected = (
-            store.semantic_candidates(MINE, [random_unit(0, 16)], model="m", limit=99)
+            store.search.semantic_candidates(MINE, [random_unit(0, 16)], model="m", limit=99)
             for store in (self.keeps, fresh)
         )
-        fresh.close()
+        fresh.database.close()
         assert found == expected
 
 

@@ -115,7 +115,9 @@ def forget(
     subject = find_subject(
         run.store, user=user, session=session, group=group, agent=agent, names=name or ()
     )
-    if messages and (run.store.info().kind != "sqlite" or subject.kind not in ("user", "session")):
+    if messages and (
+        run.store.database.info().kind != "sqlite" or subject.kind not in ("user", "session")
+    ):
         raise UsageError(
             "--messages goes with --user or --session on SQLite; elsewhere conversations are the"
             " platform's",
@@ -169,7 +171,7 @@ def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
     run.out.note(_FOR_EVER)
     if plan.subject.kind != "agent" or yes:
         return confirm("Forget all this?", yes=yes)
-    agent = run.store.agent(plan.subject.agent_id or "")
+    agent = run.store.host.agent(plan.subject.agent_id or "")
     wanted = agent.username if agent is not None else plan.subject.agent_id
     return ask_text(f"to forget all of it, type the agent's name ({wanted})", "--yes") == wanted
 

@@ -141,14 +141,14 @@ def v1(
     )
     if report is not None:
         _check_report(Path(report))
-    if not dry_run and not run.store.info().initialised:
+    if not dry_run and not run.store.database.info().initialised:
         raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
     with open_plan(run, source, chosen.v1) as plan:
         if dry_run or not yes:
             _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
             return
-        target = run.store.info().location
+        target = run.store.database.info().location
         if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
             run.out.note("nothing was changed")
             return

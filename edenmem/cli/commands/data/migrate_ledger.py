@@ -31,12 +31,12 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     """
     run = invocation(ctx)
     if dry_run:
-        pending = [step for step in run.store.schema() if step.applied_at is None]
+        pending = [step for step in run.store.migrations.schema() if step.applied_at is None]
         run.out.listing(pending, views.STEPS, empty="nothing is pending")
         return
     run.must_write("migrate up")
-    taken = run.store.migrate_up()
-    made = run.store.initialise()  # indexes that came with the steps
+    taken = run.store.migrations.migrate_up()
+    made = run.store.database.initialise()  # indexes that came with the steps
     _print_steps(run, taken, "took", "the schema is up to date already", also=made)
 
 
@@ -52,7 +52,9 @@ def down(
     edenmem migrate down 9 --dry-run
     """
     run = invocation(ctx)
-    steps_back = [s for s in reversed(run.store.schema()) if s.applied_at and s.number > to]
+    steps_back = [
+        s for s in reversed(run.store.migrations.schema()) if s.applied_at and s.number > to
+    ]
     stuck = next((step for step in steps_back if step.no_way_back), None)
     if stuck is not None:
         raise ConflictError(f"step {stuck.name} has no way back: {stuck.no_way_back}")
@@ -63,7 +65,9 @@ def down(
     if not confirm(f"Take {len(steps_back)} steps of the schema back?", yes=yes):
         run.out.note("nothing was changed")
         return
-    _print_steps(run, run.store.migrate_down(to), "took back", "there was nothing to take back")
+    _print_steps(
+        run, run.store.migrations.migrate_down(to), "took back", "there was nothing to take back"
+    )
 
 
 def _print_steps(
@@ -95,9 +99,9 @@ def status(
     if run_id is not None:
         views.print_run(run, _run_of(run, run_id))
         return
-    schema = run.store.schema()
+    schema = run.store.migrations.schema()
     pending = [step for step in schema if step.applied_at is None]
-    runs = [] if pending else run.store.migration_runs()
+    runs = [] if pending else run.store.migrations.migration_runs()
     if run.out.is_data:
         run.out.objects([{"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}])
         return
@@ -178,7 +182,9 @@ def rollback(
 
 def _run_of(run: Invocation, text: str) -> MigrationRun:
     """The run with this id or beginning of an id."""
-    found = [each for each in run.store.migration_runs() if each.id.startswith(text.lower())]
+    found = [
+        each for each in run.store.migrations.migration_runs() if each.id.startswith(text.lower())
+    ]
     if not found:
         raise NotFoundError(
             f"there is no run {text!r}", hint="'edenmem migrate status' lists those there are"
@@ -191,6 +197,6 @@ def _run_of(run: Invocation, text: str) -> MigrationRun:
 def _source_of(run: Invocation, found: MigrationRun) -> str | None:
     """Where the run read from; None if that is the configured store, whose URI has credentials
     that the ledger has not. Another database of the same server is another source."""
-    location = run.store.info().location
+    location = run.store.database.info().location
     configured = location == found.source or location.startswith(f"{found.source} (")
     return None if configured else found.source

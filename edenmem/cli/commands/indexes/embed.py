@@ -312,7 +312,7 @@ def _announce(run: Invocation, plan: BackfillPlan) -> None:
 
 def _refuse_half_switch(run: Invocation, plan: BackfillPlan) -> None:
     """A backfill with the model of a switch that is being prepared would only prepare it."""
-    under_way = run.store.vector_switch()
+    under_way = run.store.switches.vector_switch()
     if under_way is not None and under_way.phase == "filling" and under_way.model == plan.model:
         raise ConflictError(
             f"a switch to {plan.model!r} is being prepared, and {under_way.previous!r} is in force",

@@ -163,7 +163,7 @@ def conflicts(ctx: typer.Context) -> None:
     edenmem index conflicts --format csv > lost.csv
     """
     run = invocation(ctx)
-    found = run.store.platform_conflicts()
+    found = run.store.indexes.platform_conflicts()
     run.out.listing(
         found, conflict_columns(run), data=conflict_data, empty="no fact would be deleted"
     )

@@ -58,9 +58,9 @@ def list_texts(
     owners = resolve_accounts(run, user, account, agent_id=agent_id)
 
     def texts() -> Iterator[Consolidation]:
-        stored = run.store.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
+        stored = run.store.memory.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
-            yield from _in_force(run, run.store.consolidations(batch)).values()
+            yield from _in_force(run, run.store.memory.consolidations(batch)).values()
 
     run.out.listing(
         texts(), consolidation_columns(run), limit=limit, empty="no texts yet", header=Consolidation
@@ -105,7 +105,7 @@ def show(
 def _in_force(run: Invocation, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
     """The texts with the word limits in force. The stored ones date from the last change of each
     text, and the platform's are its own default."""
-    policies = run.store.policies(list(texts))
+    policies = run.store.memory.policies(list(texts))
     return {
         scope: msgspec.structs.replace(
             text, word_limit=word_limit_of(run.settings, scope, policies.get(scope))
@@ -115,7 +115,7 @@ def _in_force(run: Invocation, texts: Mapping[Scope, Consolidation]) -> dict[Sco
 
 
 def _text(run: Invocation, scope: Scope) -> Consolidation:
-    text = _in_force(run, run.store.consolidations([scope])).get(scope)
+    text = _in_force(run, run.store.memory.consolidations([scope])).get(scope)
     if text is None:
         raise NotFoundError(
             f"{scope_name(run, scope)} has no text yet",
@@ -158,7 +158,7 @@ def edit(
         session=session,
         new_group=True,
     )
-    stored = run.store.consolidations([scope]).get(scope)
+    stored = run.store.memory.consolidations([scope]).get(scope)
 
     def write(text: str, only_try: bool) -> EditReport:
         return run.edit(
@@ -207,7 +207,7 @@ def history(
 
 
 def _versions(run: Invocation, scope: Scope) -> list[HistoryEntry]:
-    versions = run.store.history("consolidation", "", scope=scope)
+    versions = run.store.history.versions("consolidation", "", scope=scope)
     if not versions:
         raise NotFoundError(f"{scope_name(run, scope)} has no text yet")
     return versions

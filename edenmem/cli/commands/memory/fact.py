@@ -72,7 +72,7 @@ def list_facts(
     scopes = readable_scopes(
         run, chosen, kinds=kinds, user=user, account=account, group=group, shard=shard
     )
-    facts = run.store.facts(
+    facts = run.store.memory.facts(
         FactFilter(
             scopes=scopes,
             since=begin,
@@ -102,7 +102,7 @@ def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> 
     run = invocation(ctx)
     found = _existing(run, fact)
     if vectors:
-        found = run.store.fact(found.id, with_vector=True) or found
+        found = run.store.memory.fact(found.id, with_vector=True) or found
     run.out.record(
         found, _fields(run, found), text=found.content, data=lambda f: to_data(f, vectors=vectors)
     )
@@ -118,7 +118,7 @@ def _existing(run: Invocation, text: str) -> Fact:
         return run.resolver.fact(text)
     except NotFoundError:
         fact_id = text.strip().lower()
-        if not is_id(fact_id) or not run.store.history("fact", fact_id):
+        if not is_id(fact_id) or not run.store.history.versions("fact", fact_id):
             raise
         raise NotFoundError(
             f"the fact {fact_id} is deleted",
@@ -293,7 +293,7 @@ def history(ctx: typer.Context, fact: _Which) -> None:
     edenmem fact history 65a1f0
     """
     run = invocation(ctx)
-    versions = run.store.history("fact", run.resolver.fact_id(fact))
+    versions = run.store.history.versions("fact", run.resolver.fact_id(fact))
     run.out.listing(versions, HISTORY, empty="no earlier versions")
 
 

@@ -81,7 +81,7 @@ def log(
         if named
         else None
     )
-    entries = run.store.audit(
+    entries = run.store.log.audit(
         agent_id=run.resolver.agent(agent).id if agent and scope is None else None,
         scope=scope,
         target_id=_id(run, "target", target),
@@ -115,7 +115,7 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
 def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     from edenmem.engine.history.undo import undo_id
 
-    undone = run.store.audit_entry(undo_id(entry.id))
+    undone = run.store.log.audit_entry(undo_id(entry.id))
     if run.out.is_data:
         from edenmem.cli.terminal.data import to_data
 
@@ -129,7 +129,7 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
 def _entry(run: Invocation, text: str) -> AuditEntry:
     from edenmem.engine.history.entries import find_logged_id
 
-    found = run.store.audit_entry(find_logged_id(run.store, "entry", text))
+    found = run.store.log.audit_entry(find_logged_id(run.store, "entry", text))
     assert found is not None
     return found
 

@@ -58,7 +58,7 @@ def list_reflections(
     if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
         chosen = choose_agent(run, agent)
         kinds = [kind] if kind else []
-        scopes = tuple(s.scope for s in run.store.scopes(agent_id=chosen.id, kinds=kinds))
+        scopes = tuple(s.scope for s in run.store.memory.scopes(agent_id=chosen.id, kinds=kinds))
     elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
         chosen = choose_agent(run, agent)
         owners = resolve_accounts(run, user, account, agent_id=chosen.id)
@@ -70,7 +70,7 @@ def list_reflections(
             ),
         )
     run.out.listing(
-        run.store.reflections(
+        run.store.memory.reflections(
             scopes,
             absorbed=None if pending is None else not pending,
             limit=options.fetch(limit),

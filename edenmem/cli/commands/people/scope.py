@@ -83,7 +83,7 @@ def show(
         run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
     )
     status = scope_status(run, scope)
-    text = run.store.consolidations([scope]).get(scope)
+    text = run.store.memory.consolidations([scope]).get(scope)
     run.out.record(
         status,
         [
@@ -182,7 +182,7 @@ def policy(
         session=session,
         new=bool(changes),
     )
-    stored = run.store.policies([scope]).get(scope)
+    stored = run.store.memory.policies([scope]).get(scope)
     if not changes:
         _show_policy(run, scope, stored)
         return

@@ -36,7 +36,7 @@ def list_sessions(
     edenmem session list --agent mira --user lena
     """
     run = invocation(ctx)
-    sessions = run.store.sessions(
+    sessions = run.store.host.sessions(
         agent_id=run.resolver.agent(agent).id if agent else None,
         user_id=run.resolver.user(user).id if user else None,
         group_id=group,
@@ -85,7 +85,7 @@ def show(
     """
     run = invocation(ctx)
     found = run.resolver.session(session)
-    messages = list(run.store.messages(found.id, newest=options.fetch(limit)))
+    messages = list(run.store.host.messages(found.id, newest=options.fetch(limit)))
     cut = limit and len(messages) > limit
     messages = messages[-limit:] if limit else messages
     accounts = load_labels(run.store, [*found.agents, *found.users])

@@ -39,7 +39,7 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
     """
     run = invocation(ctx)
     run.out.listing(
-        run.store.users(),
+        run.store.host.users(),
         _COLUMNS,
         limit=limit,
         empty="no users; 'edenmem user add NAME'",

@@ -147,7 +147,7 @@ def _code(report: DoctorReport) -> ExitCode:
 def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     from edenmem.cli.commands.start.doctor_views import print_atlas
 
-    location = run.store.info().location
+    location = run.store.database.info().location
     if not confirm(
         f"Make a scratch collection and two search indexes in {location}?", yes=yes, can_look=False
     ):

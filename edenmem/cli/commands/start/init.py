@@ -50,8 +50,8 @@ def init(
     run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         _ask_where(run)
-    location = run.store.info().location
-    plan = run.store.preparation()
+    location = run.store.database.info().location
+    plan = run.store.database.preparation()
     for note in plan.notes:
         run.out.note(note)
     _print_vectors(run)
@@ -64,12 +64,12 @@ def init(
     if not confirm(_question(plan, location), yes=yes, can_look=False):
         run.out.note("nothing was created")
         return
-    made = list(run.store.initialise())
+    made = list(run.store.database.initialise())
     if write_config:
         _write(target, run.settings.store.uri or location)
         made.append(str(target.absolute()))
     _print_search(run)
-    _print_preparation(run, location, run.store.preparation(), made=made)
+    _print_preparation(run, location, run.store.database.preparation(), made=made)
 
 
 def _print_preparation(
@@ -107,12 +107,15 @@ def _question(plan: Preparation, location: str) -> str:
 
 def _print_search(run: Invocation) -> None:
     """On Atlas search needs indexes of its own, which take a while and are made when asked for."""
-    if run.store.search_ability().kind != "atlas":
+    if run.store.search.search_ability().kind != "atlas":
         return
     from edenmem.models.indexes import IndexWish
 
     wish = IndexWish(analyzer=run.settings.search.analyzer)
-    if any(state.kind == "text" and not state.queryable for state in run.store.indexes(wish)):
+    if any(
+        state.kind == "text" and not state.queryable
+        for state in run.store.indexes.list_indexes(wish)
+    ):
         run.out.note("search needs its indexes: 'edenmem index create' makes them")
 
 
@@ -121,7 +124,7 @@ def _print_vectors(run: Invocation) -> None:
     from edenmem.engine.embeddings.status import vector_advice
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
-        if embedder is not None and run.store.platform_model(embedder.model):
+        if embedder is not None and run.store.switches.platform_model(embedder.model):
             run.out.note(vector_advice(run.store, run.settings, embedder.model))
 
     with suppress(ConfigError):  # whatever needs the model says so
@@ -129,7 +132,7 @@ def _print_vectors(run: Invocation) -> None:
 
 
 def _ask_where(run: Invocation) -> None:
-    default = run.store.info().location
+    default = run.store.database.info().location
     answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
     if answer != default:
         run.move_to(answer)

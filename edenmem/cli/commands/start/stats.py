@@ -84,7 +84,7 @@ def stats(
 def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, force: bool) -> None:
     from edenmem.engine.stats.page import page
 
-    text = page(statistics, run.store, place=run.store.info().location)
+    text = page(statistics, run.store, place=run.store.database.info().location)
     write_whole(path, text, replace=force)
     run.out.note(f"written: {path}")
 

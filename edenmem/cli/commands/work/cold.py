@@ -146,7 +146,7 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     found = [
         formation
         for statuses in _STATES
-        for formation in run.store.formations(agent_id=agent_id, statuses=statuses)
+        for formation in run.store.formations.list_formations(agent_id=agent_id, statuses=statuses)
     ]
     run.out.listing(found, _columns(run), limit=limit, empty="nothing waits, and nothing failed")
     counts = dict.fromkeys(("in work", "abandoned", "waiting", "failed"), 0)
@@ -186,7 +186,11 @@ def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[For
         agents = load_labels(run.store, [formation.agent_id for formation in formations])
         sessions = {formation.session_id for formation in formations}
         labels = Labels(
-            {session.id: session.label for session in map(run.store.session, sessions) if session}
+            {
+                session.id: session.label
+                for session in map(run.store.host.session, sessions)
+                if session
+            }
         )
         return [
             Column("formation", lambda f: f.id, "id"),
@@ -234,7 +238,9 @@ def retry(
         chosen = [run.resolver.formation(text) for text in formations]
     else:
         agent_id = run.resolver.agent(agent).id if agent else None
-        failed = run.store.formations(agent_id=agent_id, statuses=(FormationStatus.FAILED,))
+        failed = run.store.formations.list_formations(
+            agent_id=agent_id, statuses=(FormationStatus.FAILED,)
+        )
         chosen = list(failed)[::-1]  # of one session, the oldest first
     results = [_retry(run, formation, dry_run) for formation in chosen]
     columns = [
@@ -252,7 +258,7 @@ def _retry(run: Invocation, formation: Formation, dry_run: bool) -> RetryReport:
     why_not = None
     if formation.status is not FormationStatus.FAILED:
         why_not = f"it is {formation.status}, not failed"
-    elif not dry_run and not run.store.retry(formation.id, now=utc_now()):
+    elif not dry_run and not run.store.formations.retry(formation.id, now=utc_now()):
         why_not = "another range of its session is unfinished"
     return RetryReport(
         id=formation.id,

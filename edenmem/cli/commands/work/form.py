@@ -85,7 +85,7 @@ def form(
         chosen = [run.resolver.session(name) for name in sessions]
     else:
         # Oldest first: what was said later corrects what was said before.
-        chosen = list(run.store.sessions(agent_id=agent_id))[::-1]
+        chosen = list(run.store.host.sessions(agent_id=agent_id))[::-1]
     trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
 
@@ -204,7 +204,7 @@ def _print_switched_off(
             key = (report.agent_id, report.session_id, report.outcome)
             messages[key] = messages.get(key, 0) + report.messages
     for (agent_id, session_id, outcome), count in messages.items():
-        agent = run.store.agent(agent_id)
+        agent = run.store.host.agent(agent_id)
         if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
             continue
         label, done = labels[session_id], outcome == "applied"
@@ -228,7 +228,7 @@ def _print_idle(
             continue
         if report.by_platform:
             why = f"the platform formed {report.by_platform} messages; --from-start takes them"
-        elif next(iter(run.store.messages(report.session_id, newest=1)), None) is None:
+        elif next(iter(run.store.host.messages(report.session_id, newest=1)), None) is None:
             why = "the session has no messages"
         elif reach.own:
             why = "no message is left that may be formed"

@@ -34,7 +34,8 @@ from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.host.host_codec import session_from
-from edenmem.store.protocol.store import QuietSession, batched
+from edenmem.store.protocol.formations import QuietSession
+from edenmem.store.protocol.store import batched
 
 #: How long before its message is written an id may have been made, and how far clocks may differ.
 _LATE = timedelta(hours=1)

@@ -275,7 +275,7 @@ class FormationsPart(ProgressPart):
         found = self._formations.find_one({"_id": object_id(formation_id)})
         return None if found is None else formation_from(found)
 
-    def formations(
+    def list_formations(
         self,
         *,
         session_id: str | None = None,

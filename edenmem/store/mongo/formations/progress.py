@@ -21,7 +21,7 @@ from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
 from edenmem.store.mongo.host.contexts import ContextsPart
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
-from edenmem.store.protocol.store import Backlog
+from edenmem.store.protocol.formations import Backlog
 
 #: States in which a formation stands in the way of a new one.
 UNFINISHED = ("claimed", "released", "recorded")

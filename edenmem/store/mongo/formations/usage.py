@@ -28,7 +28,7 @@ class UsagePart(Connected):
         except DuplicateKeyError:
             return
 
-    def usage(
+    def sum_usage(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> list[UsageTotal]:
         """See `edenmem.store.protocol.store.Store.usage`."""

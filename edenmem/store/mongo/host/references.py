@@ -13,7 +13,7 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.formations.formations import FormationsPart
 from edenmem.store.mongo.host.host_codec import session_from
-from edenmem.store.protocol.store import Reference, ReferenceKind
+from edenmem.store.protocol.host import Reference, ReferenceKind
 
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
 #: Sorts behind whatever may follow a beginning.

@@ -40,7 +40,7 @@ NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is 
 class IndexPart(SlotPart, SchemaPart):
     """Tells of indexes and changes them, one at a time."""
 
-    def indexes(self, wish: IndexWish) -> list[IndexState]:
+    def list_indexes(self, wish: IndexWish) -> list[IndexState]:
         """See `edenmem.store.protocol.indexes.Indexes.indexes`."""
         return [*self._ordinary_states(), *self._search_states(wish)]
 

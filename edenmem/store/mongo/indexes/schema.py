@@ -23,7 +23,7 @@ from edenmem.store.mongo.indexes.fact_key import (
     narrow_key,
     obstacle,
 )
-from edenmem.store.protocol.store import StoreInfo
+from edenmem.store.protocol.database import StoreInfo
 
 
 class SchemaPart(TransactionsPart, FactKeyPart):

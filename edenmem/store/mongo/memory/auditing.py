@@ -15,7 +15,7 @@ from edenmem.store.mongo.core.connection import Connected
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.memory.history import audit_from
-from edenmem.store.protocol.audit import AuditKey, command_beginnings
+from edenmem.store.protocol.log import AuditKey, command_beginnings
 
 _NEWEST = (("at", -1), ("_id", -1))
 _INDEXED = {"target_id", "agent_id", "scope_key", "actor.run_id", "actor.name"}

@@ -160,7 +160,7 @@ def _scope_from(document: Document) -> Scope:
 class HistoryPart(OverviewPart):
     """Reads what was, and what was done."""
 
-    def history(
+    def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
         """See `edenmem.store.protocol.store.Store.history`."""
@@ -193,7 +193,7 @@ class HistoryPart(OverviewPart):
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         """See `edenmem.store.protocol.store.Store.consolidation_at`."""
-        past = [e for e in self.history("consolidation", "", scope=scope) if e.at <= moment]
+        past = [e for e in self.versions("consolidation", "", scope=scope) if e.at <= moment]
         return past[-1] if past else None
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
@@ -244,7 +244,7 @@ class HistoryPart(OverviewPart):
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         """See `edenmem.store.protocol.store.Store.pending_at`."""
         entries = self._rewriting(scope, moment)
-        versions = self.history("consolidation", "", scope=scope) if entries else ()
+        versions = self.versions("consolidation", "", scope=scope) if entries else ()
         return buffer_at(moment, self.reflections((scope,)), entries, versions)
 
     def _rewriting(self, scope: Scope, moment: datetime) -> list[AuditEntry]:

@@ -15,7 +15,7 @@ from edenmem.store.mongo.core.collections import STAGED
 from edenmem.store.mongo.core.filters import Filter, fact_fields, group_filters, object_id
 from edenmem.store.mongo.memory.overview import OverviewPart
 from edenmem.store.mongo.search.slots import SlotPart, not_of_this_text, of_this_text, slot_of
-from edenmem.store.protocol.store import VectorCount
+from edenmem.store.protocol.vectors import VectorCount
 
 _BY_ID = (("_id", 1),)
 #: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.

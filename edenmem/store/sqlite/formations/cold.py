@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from heapq import merge
 
-from edenmem.store.protocol.store import QuietSession, batched
+from edenmem.store.protocol.formations import QuietSession
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.host.host import session_of

@@ -26,7 +26,7 @@ from edenmem.models.formation import (
     Reach,
     Trigger,
 )
-from edenmem.store.protocol.store import Backlog
+from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
@@ -313,7 +313,7 @@ class Formations(Part):
         with self._db.reading() as connection:
             return find_formation(connection, formation_id)
 
-    def formations(
+    def list_formations(
         self,
         *,
         session_id: str | None = None,

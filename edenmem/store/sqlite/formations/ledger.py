@@ -74,7 +74,7 @@ class Ledger(Part):
                 ),
             )
 
-    def usage(
+    def sum_usage(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> list[UsageTotal]:
         first = -(2**62) if since is None else to_ms(since)

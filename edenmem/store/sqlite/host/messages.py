@@ -14,7 +14,7 @@ from edenmem.errors import NotFoundError
 from edenmem.models.formation import Reach
 from edenmem.models.host import CachedContext, Message, ToolCall
 from edenmem.store.common.progress import Place, Span
-from edenmem.store.protocol.store import Backlog
+from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 

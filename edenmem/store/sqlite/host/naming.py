@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from edenmem.models.ids import is_id
-from edenmem.store.protocol.store import Reference, ReferenceKind
+from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.sqlite.core.part import Part
 
 #: From so many digits on, the beginning of an id is taken as one.

@@ -12,7 +12,7 @@ from typing import Any
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.audit import AuditKey, command_beginnings
+from edenmem.store.protocol.log import AuditKey, command_beginnings
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array

@@ -114,7 +114,7 @@ class Chronicle(Part):
 
     # -- versions ----------------------------------------------------------------------------
 
-    def history(
+    def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
         with self._db.reading() as connection:
@@ -211,7 +211,7 @@ class Chronicle(Part):
             moment,
             map(codec.reflection_from, rows),
             entries,
-            self.history("consolidation", "", scope=scope) if entries else (),
+            self.versions("consolidation", "", scope=scope) if entries else (),
         )
 
 

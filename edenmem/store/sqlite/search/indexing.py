@@ -56,7 +56,7 @@ class Indexing(Part):
             found = connection.execute("SELECT 1 FROM facts WHERE id = ?", (fact_id,))
             return found.fetchone() is not None
 
-    def indexes(self, wish: IndexWish) -> list[IndexState]:
+    def list_indexes(self, wish: IndexWish) -> list[IndexState]:
         with self._db.reading() as connection:
             ordinary = connection.execute(
                 'SELECT m.tbl_name, m.name, l."unique" FROM sqlite_schema m'

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.store import VectorCount
+from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array

@@ -1,4 +1,4 @@
-"""What a store tells of the changes that were made; a part of `Store`."""
+"""The log of changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
-from edenmem.models.records import AuditEntry
+from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
 
 #: What an id in the log may be of: an entry, what was changed, or the run that changed it.
 AuditKey = Literal["entry", "target", "run"]
 
 
-class Audits(Protocol):
+class AuditLog(Protocol):
     """The log of changes."""
 
     def audit(

@@ -1,20 +1,26 @@
-"""What a store does for backups; a part of `edenmem.store.protocol.store.Store`."""
+"""Reading a store whole, and writing what was read from one like it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from edenmem.models import integrity
 from edenmem.models.backup import LoadResult, Record, RecordKind, Selection, Unreadable
+from edenmem.models.forgetting import Passage
+from edenmem.models.integrity import PresenceKind
 
 
-class Backups(Protocol):
-    """Reading a store whole, and writing what was read from one like it.
+class Walk(Protocol):
+    """Everything that is stored, document by document."""
 
-    A record that is loaded is stored as it is, with its id, times and versions, and no audit entry
-    is written of it: its own are records too. Whatever keeps scopes apart and facts unique holds
-    for it as for everything else, and what is there already is never altered.
-    """
+    def records(
+        self, kind: integrity.RecordKind, *, agent_id: str | None = None
+    ) -> Iterator[integrity.Record]:
+        """Everything of a kind, each once, in one ordered walk."""
+
+    def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that exist; what is marked as deleted does not."""
 
     def dump(
         self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
@@ -36,4 +42,10 @@ class Backups(Protocol):
         On SQLite all of them are one transaction. On MongoDB each is whole or absent, and what was
         cut off is completed by loading the same again. ``dry_run``: only look; that what others
         refer to is there is then not asked.
+        """
+
+    def passages(self) -> Iterator[Passage]:
+        """Every text that is stored, except for the host's own: conversations, names, personas.
+
+        Read in pages, without a cursor or snapshot between them.
         """
