@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
@@ -132,7 +133,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     ``agent_ids``: theirs. ``user_ids``: memory of these accounts' scopes. ``kinds``: memory of such
     scopes. ``account_ids``: these people's accounts. ``member_ids``: sessions that one of these
-    accounts is in. ``since``: what was made or changed at or after this time.
+    accounts is in. ``since``: what was made or changed at or after this time. ``traces``: facts,
+    reflections and texts of the traces' scopes, and facts and reflections from their sources.
     """
 
     agent_ids: tuple[str, ...] = ()
@@ -141,6 +143,27 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     account_ids: tuple[str, ...] | None = None
     member_ids: tuple[str, ...] = ()
     since: datetime | None = None
+    traces: Traces | None = None
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored document or row, readable or not.
+
+    Attributes:
+        kind: What it is.
+        id: Its id, as far as it has one that can be read.
+        agent_id: Whose memory it is part of; empty where there is none.
+        record: What it means; None for what cannot be decoded.
+        fault: Why it cannot be decoded.
+        oddities: In words, what is stored in another form than edenmem's queries look for.
+    """
+
+    kind: RecordKind
+    id: str
+    agent_id: str = ""
+    record: Record | None = None
+    fault: str = ""
+    oddities: tuple[str, ...] = ()
 
 
 class LoadStatus(StrEnum):
