@@ -251,7 +251,8 @@ def test_killed_outright_it_goes_on(
 def test_a_run_is_verified_against_the_database_that_it_read(
     source: str, again: str | None
 ) -> None:
-    store = SimpleNamespace(info=lambda: SimpleNamespace(location="mongodb://db:27017/eden (eden)"))
+    info = SimpleNamespace(location="mongodb://db:27017/eden (eden)")
+    store = SimpleNamespace(database=SimpleNamespace(info=lambda: info))
     run: Any = SimpleNamespace(store=store)
     found: Any = SimpleNamespace(source=source)
     assert _source_of(run, found) == again

@@ -14,6 +14,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import ago, make_actor
+from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
 from tests.support.vectors import random_unit
 
@@ -27,16 +28,17 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-class Mortal:
+class Mortal(InterposedStore):
     """A store that dies before or after it applies its n-th set of changes."""
 
     def __init__(self, store: Store, left: int, *, after: bool) -> None:
-        self._store, self._left, self._after = store, left, after
+        super().__init__(store)
+        self._left, self._after = left, after
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
+        return self._apply if name == "apply" else method
 
-    def apply(self, changes: Any) -> Any:
+    def _apply(self, changes: Any) -> Any:
         self._left -= 1
         if self._left == 0 and not self._after:
             raise Killed

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edenmem.errors import ProviderAnswerInvalid, ProviderTimeout, StoreError
+from tests.support.interposed import InterposedStore
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, Embedding
@@ -150,15 +151,14 @@ class Switchboard:
         return answer
 
 
-class FaultyStore:
+class FaultyStore(InterposedStore):
     """A store whose every operation passes the switchboard; a list that is read is read whole."""
 
     def __init__(self, store: Any, board: Switchboard) -> None:
-        self._store = store
+        super().__init__(store)
         self._board = board
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
         if name == "close":
             return method
 

@@ -24,6 +24,7 @@ class Memory:
         self.state = State()
         self.past = Past()
         self.entries: dict[str, AuditEntry] = {}
+        self.memory = self.host = self.changes = self.log = self
 
     def do(self, change: Change, *, at: datetime = NOW) -> AuditEntry:
         """Apply a change that must be possible; its entry."""

@@ -1,6 +1,6 @@
 """Memory in MongoDB, in the documents of the platform.
 
-May import: mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search, mongo.walk.
+May import: common, mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search, mongo.walk.
 """
 
 from edenmem.store.mongo.store import MongoStore

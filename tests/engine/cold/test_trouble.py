@@ -34,6 +34,7 @@ from tests.engine.cold.conftest import (
     hang_until_time_is_up,
     no_clock,
 )
+from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE
 
 
@@ -365,16 +366,15 @@ async def test_a_session_that_fails_stops_no_other(quiet: Quiet, error: Exceptio
 # -- the database ---------------------------------------------------------------------------------
 
 
-class Broken:
+class Broken(InterposedStore):
     """A store that cannot do one thing."""
 
     def __init__(self, store: Any, name: str) -> None:
-        self._store, self._name = store, name
+        super().__init__(store)
+        self._name = name
 
-    def __getattr__(self, name: str) -> Any:
-        if name == self._name:
-            return self._fail
-        return getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
+        return self._fail if name == self._name else method
 
     def _fail(self, *args: Any, **options: Any) -> Any:
         raise StoreError("the database is gone", hint="start it")
@@ -396,14 +396,13 @@ async def test_a_database_that_is_down_ends_the_run(quiet: Quiet, name: str) -> 
 
 
 async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None:
-    def pages(**options: Any) -> Any:
-        raise StoreError("the database is gone")
-        yield
+    class FailingLate(Broken):
+        def _fail(self, *args: Any, **options: Any) -> Any:
+            raise StoreError("the database is gone")
+            yield
 
     quiet.add("session")
-    broken = Broken(quiet.store, "nothing")
-    broken.quiet_sessions = pages  # type: ignore[attr-defined]
-    quiet.store = broken
+    quiet.store = FailingLate(quiet.store, "quiet_sessions")
     assert (await quiet.run()).stopped_early == "database"
 
 

@@ -25,6 +25,7 @@ from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.settings.schema import FormationSettings
 from tests.engine.formation.conftest import World, facts
 from tests.support.builders import NOW, make_formation, make_message, make_session
+from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE, FakeLLM
 
 LISBON = "Anna Duarte lives in Lisbon."
@@ -211,19 +212,19 @@ async def test_a_time_limit_is_a_time_limit(world: World) -> None:
     assert world.formation(FormationStatus.RELEASED).attempts == 0
 
 
-class Slow:
+class Slow(InterposedStore):
     """A store of which one method lets the test act once it has done its work."""
 
     def __init__(self, store: Any, method: str, act: Any) -> None:
-        self._store, self._method, self._act = store, method, act
+        super().__init__(store)
+        self._method, self._act = method, act
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
         if name != self._method:
-            return real
+            return method
 
         def acting(*args: Any, **kwargs: Any) -> Any:
-            result = real(*args, **kwargs)
+            result = method(*args, **kwargs)
             self._act()
             return result
 
@@ -261,19 +262,16 @@ async def test_cancelled_in_the_middle_of_a_write_nothing_is_lost_or_done_twice(
     assert len(world.llm.requests) == 2
 
 
-class Cancelling:
+class Cancelling(InterposedStore):
     """A store that has a task cancelled during the call with a given number."""
 
     def __init__(self, store: Any, number: int, cancel: Any) -> None:
-        self._store, self._left, self._cancel = store, number, cancel
+        super().__init__(store)
+        self._left, self._cancel = number, cancel
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._store, name)
-        if not callable(real):
-            return real
-
+    def wrap(self, name: str, method: Any) -> Any:
         def calling(*args: Any, **kwargs: Any) -> Any:
-            result = real(*args, **kwargs)
+            result = method(*args, **kwargs)
             self._left -= 1
             if self._left == 0:
                 self._cancel()
@@ -320,10 +318,10 @@ async def test_a_crash_between_record_and_apply_is_mended_without_a_model(world:
         raise StoreError("the machine lost power")
 
     class Crashing(Slow):
-        def __getattr__(self, name: str) -> Any:
+        def wrap(self, name: str, method: Any) -> Any:
             if name == "apply_formation":
                 return lambda *args, **kwargs: crash()
-            return super().__getattr__(name)
+            return method
 
     with pytest.raises(StoreError):
         await world.form(store=Crashing(world.store, "", crash))
@@ -421,6 +419,7 @@ class Leases:
         self.most = most
         self.renewed = 0
         self.at_last = at_last
+        self.formations = self
 
     def renew(self, formation_id: str, **_: Any) -> bool:
         self.renewed += 1
@@ -468,10 +467,10 @@ async def test_a_store_that_is_gone_does_not_hide_the_first_error(world: World) 
     world.say("I live in Lisbon.")
 
     class Gone(Slow):
-        def __getattr__(self, name: str) -> Any:
+        def wrap(self, name: str, method: Any) -> Any:
             if name in ("release", "record"):
                 raise StoreError(f"gone at {name}")
-            return super().__getattr__(name)
+            return method
 
     with pytest.raises(StoreError, match="gone at record"):
         await world.form(store=Gone(world.store, "", None))

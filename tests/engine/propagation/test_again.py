@@ -12,18 +12,20 @@ from edenmem.models.scope import ScopeKind
 from edenmem.settings.schema import Settings
 from tests.engine.propagation.conftest import GENERAL, OTHER, Ladder, items
 from tests.support.builders import ACTOR, FixedClock
+from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE
 from tests.support.memory import consolidate
 
 
-class Breaking:
+class Breaking(InterposedStore):
     """A store of which one method fails, once it has (``after``) or before it has worked."""
 
     def __init__(self, store: Any, method: str, *, after: bool, skip: int = 0) -> None:
-        self._store, self._method, self._after, self._skip = store, method, after, skip
+        super().__init__(store)
+        self._method, self._after, self._skip = method, after, skip
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
+        found = method
         if name != self._method:
             return found
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,6 +34,7 @@ from edenmem.store.sqlite.search import switching as sqlite_switching
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
+from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 
@@ -317,17 +319,16 @@ class Killed(BaseException):
     """Nothing of ours catches it."""
 
 
-class Fragile:
+class Fragile(InterposedStore):
     """A store that dies before or after its ``nth`` write."""
 
     def __init__(self, store: Store, nth: int, *, after: bool) -> None:
-        self._store = store
+        super().__init__(store)
         self._nth = nth
         self._after = after
         self.writes = 0
 
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._store, name)
+    def wrap(self, name: str, method: Any) -> Any:
         if name in _STEPS:
             return lambda: self._pages(method())
         if name not in _WRITES:
@@ -400,16 +401,13 @@ async def test_an_index_that_cannot_be_made_is_said(sqlite: Store) -> None:
 
     state = IndexState(name="beside", kind="vector", collection="facts", status="building")
 
-    class Slow:
-        def __getattr__(self, name: str) -> object:
-            return getattr(sqlite, name)
-
-        def switch_index(self) -> IndexState:
-            return state
+    class Slow(InterposedStore):
+        def wrap(self, name: str, method: Any) -> Any:
+            return (lambda: state) if name == "switch_index" else method
 
     ticks = iter(range(0, 10_000, 100))
     slow = ModelSwitcher(
-        Slow(),  # type: ignore[arg-type]
+        Slow(sqlite),  # type: ignore[arg-type]
         SETTINGS,
         embedder=new_model(),
         monotonic=lambda: float(next(ticks)),
