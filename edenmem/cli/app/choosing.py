@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import TypedDict
 
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.options import FactScope, OneScope, Owners, Scopes
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, person_is_there
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.host import Agent
@@ -45,28 +47,25 @@ def check_hold_facts(kinds: Iterable[ScopeKind]) -> None:
         )
 
 
+def agent_id_of(run: Invocation, given: str | None) -> str | None:
+    """The id of the agent that was named, if one was."""
+    return run.resolver.agent(given).id if given else None
+
+
 def choose_scope(
-    run: Invocation,
-    *,
-    kind: ScopeKind | None,
-    agent: str | None,
-    user: str | None = None,
-    group: str | None = None,
-    shard: str | None = None,
-    session: str | None = None,
-    new: bool = False,
-    new_group: bool = False,
+    run: Invocation, named: FactScope, *, new: bool = False, new_group: bool = False
 ) -> Scope:
     """The one scope that the options name; without a kind, that of the owner given.
 
     ``new`` lets a shard or group pass that does not exist yet, ``new_group`` a group alone.
     """
     owners = {
-        ScopeKind.USER: user,
-        ScopeKind.GROUP: group,
-        ScopeKind.SHARD: shard,
-        ScopeKind.SESSION: session,
+        ScopeKind.USER: named.user,
+        ScopeKind.GROUP: named.group,
+        ScopeKind.SHARD: named.shard,
+        ScopeKind.SESSION: named.session if isinstance(named, OneScope) else None,
     }
+    kind = named.kind
     if kind is None:
         given = [owner_kind for owner_kind, owner in owners.items() if owner]
         if len(given) > 1:
@@ -77,7 +76,7 @@ def choose_scope(
         owners[kind] = ask_text(kind.value, f"--{kind}")
     return run.resolver.scope(
         kind,
-        agent=choose_agent(run, agent),
+        agent=choose_agent(run, named.agent),
         user=owners[ScopeKind.USER],
         group=owners[ScopeKind.GROUP],
         shard=owners[ScopeKind.SHARD],
@@ -87,14 +86,46 @@ def choose_scope(
     )
 
 
-def resolve_user(
-    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
-) -> tuple[str | None, str | None]:
-    """The ids that ``--user`` and ``--account`` name."""
-    user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
-    if not account:
-        return user_id, None
-    return user_id, run.resolver.account_id(account, user_id=user_id, agent_id=agent_id)
+class ScopeFilter(TypedDict):
+    """Which scopes a list covers."""
+
+    agent_id: str | None
+    kinds: Sequence[ScopeKind]
+    user_ids: Sequence[str] | None
+
+
+def choose_scopes(run: Invocation, named: Scopes) -> ScopeFilter:
+    """The scopes that the options of a list name."""
+    agent_id = agent_id_of(run, named.agent)
+    return {
+        "agent_id": agent_id,
+        "kinds": named.kinds or (),
+        "user_ids": resolve_accounts(run, named.user, named.account, agent_id=agent_id),
+    }
+
+
+class Reader(TypedDict):
+    """Whose facts are read beside the agent's, and of which kinds of scopes."""
+
+    user_id: str | None
+    account_id: str | None
+    group_id: str | None
+    shards: Sequence[str] | None
+    kinds: Sequence[ScopeKind] | None
+
+
+def choose_reader(
+    run: Invocation, agent: Agent, owners: Owners, kinds: Sequence[ScopeKind] | None
+) -> Reader:
+    """What an operator reads of an agent's facts; a user's or a group's only if it is named."""
+    user_id, account_id = _resolve_user(run, owners.user, owners.account, agent_id=agent.id)
+    return {
+        "user_id": user_id,
+        "account_id": account_id,
+        "group_id": run.resolver.group(agent, owners.group) if owners.group else None,
+        "shards": [run.resolver.shard(agent, owners.shard)] if owners.shard else None,
+        "kinds": kinds,
+    }
 
 
 def resolve_accounts(
@@ -103,31 +134,14 @@ def resolve_accounts(
     """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
     from edenmem.engine.scopes.people import resolve_person
 
-    user_id, account_id = resolve_user(run, user, account, agent_id=agent_id)
+    user_id, account_id = _resolve_user(run, user, account, agent_id=agent_id)
     return resolve_person(run.store, user_id, account_id).ids if user_id or account_id else None
 
 
-def readable_scopes(
-    run: Invocation,
-    agent: Agent,
-    *,
-    kinds: Sequence[ScopeKind] | None,
-    user: str | None,
-    account: str | None,
-    group: str | None,
-    shard: str | None,
-) -> tuple[Scope, ...]:
-    """The scopes that an operator's list of facts covers; a user's or group's only if named."""
-    from edenmem.engine.scopes.visibility import reader_scopes
-
-    check_hold_facts(kinds or ())
-    user_id, account_id = resolve_user(run, user, account, agent_id=agent.id)
-    return reader_scopes(
-        run.store,
-        agent,
-        user_id=user_id,
-        account_id=account_id,
-        group_id=run.resolver.group(agent, group) if group else None,
-        shards=[run.resolver.shard(agent, shard)] if shard else None,
-        kinds=kinds,
-    )
+def _resolve_user(
+    run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
+) -> tuple[str | None, str | None]:
+    user_id = run.resolver.user_id(user, agent_id=agent_id) if user else None
+    if not account:
+        return user_id, None
+    return user_id, run.resolver.account_id(account, user_id=user_id, agent_id=agent_id)

@@ -6,6 +6,7 @@ Typer carries its own copy of Click, so nothing here imports Click, and our erro
 from __future__ import annotations
 
 import sys
+from copy import copy
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from edenmem.cli.app.invocation import Invocation, command_line
-from edenmem.cli.app.parameters import lighten
+from edenmem.cli.app.parameters import lighten, spread_groups
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.errors import ExitCode, UsageError
 
@@ -36,6 +37,14 @@ def build_group(app: typer.Typer) -> Group:
     made.app = app
     made.params.extend(global_parameters(shown=_SHOWN))
     return made
+
+
+def build_command(info: Any) -> Any:
+    """The parser's command for one that was registered."""
+    holder, made = single(), copy(info)
+    made.callback = spread_groups(info.callback)
+    holder.registered_commands.append(made)
+    return get_command(holder)
 
 
 def single() -> typer.Typer:
@@ -210,9 +219,7 @@ class Group(TyperGroup):
         """The command of that name, built now."""
         for info in self.app.registered_commands if self.app else ():
             if info.name == cmd_name:
-                holder = single()
-                holder.registered_commands.append(info)
-                return get_command(holder)
+                return build_command(info)
         return None
 
     def get_params(self, ctx: Any) -> list[Any]:

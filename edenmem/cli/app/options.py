@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edenmem.cli.app.parameters import OptionGroup
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import UsageError
 from edenmem.models.ids import is_id, new_id
@@ -95,6 +96,41 @@ WaitTimeout = Annotated[
 Hex = Annotated[
     str | None, typer.Option("--id", metavar="HEX", help="Its id, 24 hex digits; else a new one.")
 ]
+
+
+class FactScope(OptionGroup, frozen=True, kw_only=True):
+    """The one scope that a fact is in; see `choosing.choose_scope`."""
+
+    agent: Agent = None
+    kind: Kind = None
+    user: User = None
+    group: Group = None
+    shard: Shard = None
+
+
+class OneScope(FactScope, frozen=True, kw_only=True):
+    """The one scope that a command is about; see `choosing.choose_scope`."""
+
+    session: Session = None
+
+
+class Owners(OptionGroup, frozen=True, kw_only=True):
+    """Whose facts are read beside the agent's own; see `choosing.choose_reader`."""
+
+    user: User = None
+    account: Account = None
+    group: Group = None
+    shard: Shard = None
+
+
+class Scopes(OptionGroup, frozen=True, kw_only=True):
+    """The scopes that a list covers: all, or those of an agent, of some kinds, of a user; see
+    `choosing.choose_scopes`."""
+
+    agent: Agent = None
+    kinds: Kinds = None
+    user: User = None
+    account: Account = None
 
 
 def fetch(limit: int) -> int | None:

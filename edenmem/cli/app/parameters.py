@@ -7,15 +7,63 @@ and what it takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import partial
-from typing import Any, get_args, get_origin
+from functools import partial, wraps
+from typing import Any, get_args, get_origin, get_type_hints
 
+import msgspec
 from typer.core import TyperArgument, TyperOption
 
 from edenmem.cli.app.completion import complete, completer_of
 from edenmem.errors import UsageError
+
+
+class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that several commands take together, declared once.
+
+    A parameter of a command that has such a type stands for one option for each of its fields.
+    """
+
+
+def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command with an option in place of each field of its option groups."""
+    signature = inspect.signature(callback, eval_str=True)
+    groups: dict[str, type[OptionGroup]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, OptionGroup):
+            groups[parameter.name] = kind
+            parameters += _options_of(kind)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    if not groups:
+        return callback
+
+    @wraps(callback)
+    def call(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{field: given.pop(field) for field in kind.__struct_fields__})
+        return callback(**given)
+
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in msgspec.structs.fields(kind)
+    ]
 
 
 def lighten(parameters: Iterable[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from edenmem import __version__
 from edenmem.cli.app.failures import run_guarded
-from edenmem.cli.app.framework import Group, build_group, global_parameters
+from edenmem.cli.app.framework import Group, build_command, build_group, global_parameters
 from edenmem.cli.app.invocation import Invocation
 from edenmem.errors import ExitCode
 
@@ -112,7 +112,7 @@ COMMANDS: dict[str, Entry] = {
 def load(entry: Entry) -> Any:
     """The parser's command for an entry of the table."""
     app = import_module(entry.module).app
-    command: Any = build_group(app) if entry.is_group else get_command(app)
+    command = build_group(app) if entry.is_group else build_command(app.registered_commands[0])
     command.name = entry.name
     return command
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.backfill_views import (
@@ -114,10 +115,6 @@ def _backfiller(run: Invocation, embedder: Embedder | None) -> Backfiller:
     return Backfiller(run.store, run.settings, embedder=embedder)
 
 
-def _agent_id(run: Invocation, agent: str | None) -> str | None:
-    return run.resolver.agent(agent).id if agent else None
-
-
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     """How many facts have a vector of the configured model, none, or one of another model; and
@@ -129,7 +126,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     edenmem embed status
     """
     run = invocation(ctx)
-    chosen = _agent_id(run, agent)
+    chosen = agent_id_of(run, agent)
 
     async def main(model: LLM | None, embedder: Embedder | None) -> None:
         from edenmem.engine.embeddings.status import vector_advice
@@ -270,7 +267,7 @@ def backfill(
         return
     if compare is not None or force or prepare_only:
         raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
-    chosen = _agent_id(run, agent)
+    chosen = agent_id_of(run, agent)
 
     async def make_plan(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
         return _backfiller(run, embedder).plan(agent_id=chosen, limit=limit)

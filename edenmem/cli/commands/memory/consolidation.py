@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope, resolve_accounts
+from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
@@ -42,10 +42,7 @@ _Version = Annotated[
 @app.command("list", cls=Command)
 def list_texts(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kinds: options.Kinds = None,
-    user: options.User = None,
-    account: options.Account = None,
+    named: options.Scopes,
     limit: options.Limit = 50,
 ) -> None:
     """List the texts of all scopes, or of those named.
@@ -54,11 +51,10 @@ def list_texts(
     edenmem consolidation list --agent mira
     """
     run = invocation(ctx)
-    agent_id = run.resolver.agent(agent).id if agent else None
-    owners = resolve_accounts(run, user, account, agent_id=agent_id)
+    wanted = choose_scopes(run, named)
 
     def texts() -> Iterator[Consolidation]:
-        stored = run.store.memory.scopes(agent_id=agent_id, kinds=kinds or (), user_ids=owners)
+        stored = run.store.memory.scopes(**wanted)
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
             yield from _in_force(run, run.store.memory.consolidations(batch)).values()
 
@@ -70,12 +66,7 @@ def list_texts(
 @app.command("show", cls=Command)
 def show(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
 ) -> None:
     """Show the text of one scope.
 
@@ -83,9 +74,7 @@ def show(
     edenmem consolidation show --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     text = _text(run, scope)
     run.out.record(
         text,
@@ -127,12 +116,7 @@ def _text(run: Invocation, scope: Scope) -> Consolidation:
 @app.command("edit", cls=Command)
 def edit(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     content: options.Content = None,
     file: options.File = None,
     allow_long: options.AllowLong = False,
@@ -148,16 +132,7 @@ def edit(
     """
     run = invocation(ctx)
     new = read_text_option(content, file)
-    scope = choose_scope(
-        run,
-        kind=kind,
-        agent=agent,
-        user=user,
-        group=group,
-        shard=shard,
-        session=session,
-        new_group=True,
-    )
+    scope = choose_scope(run, named, new_group=True)
     stored = run.store.memory.consolidations([scope]).get(scope)
 
     def write(text: str, only_try: bool) -> EditReport:
@@ -187,12 +162,7 @@ def edit(
 @app.command("history", cls=Command)
 def history(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
 ) -> None:
     """List every version of a scope's text, oldest first.
 
@@ -200,9 +170,7 @@ def history(
     edenmem consolidation history --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     run.out.listing(_versions(run, scope), HISTORY)
 
 
@@ -216,12 +184,7 @@ def _versions(run: Invocation, scope: Scope) -> list[HistoryEntry]:
 @app.command("diff", cls=Command)
 def diff(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     old: Annotated[
         int | None, typer.Option("--from", min=0, metavar="N", help="Else the version before.")
     ] = None,
@@ -235,9 +198,7 @@ def diff(
     edenmem consolidation diff --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     versions = {entry.version: entry.content for entry in _versions(run, scope)} | {0: ""}
     after = max(versions) if new is None else new
     before = max(v for v in versions if v < after) if old is None and after > 0 else old or 0
@@ -271,12 +232,7 @@ def diff(
 def restore(
     ctx: typer.Context,
     version: _Version,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
@@ -287,9 +243,7 @@ def restore(
     edenmem consolidation restore --agent mira --user lena --version 2
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     versions = {entry.version: entry.content for entry in _versions(run, scope)}
     if version not in versions:
         known = ", ".join(str(one) for one in sorted(versions))

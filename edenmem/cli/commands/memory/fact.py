@@ -10,8 +10,8 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import (
     check_hold_facts,
     choose_agent,
+    choose_reader,
     choose_scope,
-    readable_scopes,
 )
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
@@ -31,6 +31,7 @@ from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
+from edenmem.engine.scopes.visibility import reader_scopes
 from edenmem.errors import NotFoundError
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact
@@ -50,10 +51,8 @@ def list_facts(
     ctx: typer.Context,
     agent: options.Agent = None,
     kinds: options.Kinds = None,
-    user: options.User = None,
-    account: options.Account = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
+    *,
+    owners: options.Owners,
     session: options.Session = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -69,9 +68,8 @@ def list_facts(
     run = invocation(ctx)
     begin, end = options.period(since, until)
     chosen = choose_agent(run, agent)
-    scopes = readable_scopes(
-        run, chosen, kinds=kinds, user=user, account=account, group=group, shard=shard
-    )
+    check_hold_facts(kinds or ())
+    scopes = reader_scopes(run.store, chosen, **choose_reader(run, chosen, owners, kinds))
     facts = run.store.memory.facts(
         FactFilter(
             scopes=scopes,
@@ -148,11 +146,8 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
 def add(
     ctx: typer.Context,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The fact.")] = None,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
+    *,
+    named: options.FactScope,
     content: options.Content = None,
     file: options.File = None,
     allow_long: options.AllowLong = False,
@@ -169,12 +164,10 @@ def add(
     edenmem fact add --agent mira --scope user --user lena "Lena likes tea."
     """
     run = invocation(ctx)
-    check_hold_facts([kind] if kind else ())
+    check_hold_facts([named.kind] if named.kind else ())
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     new = read_text_option(text if content is None else content, file)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, new_group=True
-    )
+    scope = choose_scope(run, named, new_group=True)
     if new is None:
         new = ask_text("the fact", "--content")
     report = run.edit(

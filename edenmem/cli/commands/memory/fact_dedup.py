@@ -46,10 +46,7 @@ T = TypeVar("T")
 
 def dedup(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kinds: options.Kinds = None,
-    user: options.User = None,
-    account: options.Account = None,
+    named: options.Scopes,
     floor: Annotated[
         int,
         typer.Option(
@@ -78,7 +75,7 @@ def dedup(
     edenmem fact dedup --agent mira --llm --yes --format json
     """
     run = invocation(ctx)
-    check_hold_facts(kinds or ())
+    check_hold_facts(named.kinds or ())
     if yes and not (llm or dry_run):
         raise UsageError(
             "--yes takes what a model proposes: without --llm each group is asked about",
@@ -89,11 +86,13 @@ def dedup(
             "nobody is here to choose what to merge",
             hint="--llm lets a model propose it, --dry-run only shows the groups",
         )
-    chosen = choose_agent(run, agent)
-    owners = resolve_accounts(run, user, account, agent_id=chosen.id)
+    chosen = choose_agent(run, named.agent)
+    owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
 
     async def find(merger: FactMerger, model: LLM | None) -> list[FactGroup]:
-        found = merger.groups(chosen.id, kinds=kinds or (), user_ids=owners, floor=floor / 100)
+        found = merger.groups(
+            chosen.id, kinds=named.kinds or (), user_ids=owners, floor=floor / 100
+        )
         return list(itertools.islice(found, options.fetch(limit)))
 
     groups = _with_merger(run, find)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope
+from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.change_views import entry_fields, log_columns, show_change
@@ -24,12 +24,8 @@ def log(
         str | None,
         typer.Argument(metavar="[ENTRY]", help="One entry in full: its id or the beginning of it."),
     ] = None,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    *,
+    named: options.OneScope,
     target: Annotated[
         str | None,
         typer.Option(
@@ -73,16 +69,10 @@ def log(
         _show(run, _entry(run, entry), diff is not False)
         return
     begin, end = options.period(since, until)
-    named = any((kind, user, group, shard, session))
-    scope = (
-        choose_scope(
-            run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-        )
-        if named
-        else None
-    )
+    one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
+    scope = choose_scope(run, named) if one_scope else None
     entries = run.store.log.audit(
-        agent_id=run.resolver.agent(agent).id if agent and scope is None else None,
+        agent_id=agent_id_of(run, named.agent) if scope is None else None,
         scope=scope,
         target_id=_id(run, "target", target),
         run_id=_id(run, "run", run_id),

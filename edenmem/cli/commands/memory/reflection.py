@@ -64,11 +64,10 @@ def list_reflections(
         owners = resolve_accounts(run, user, account, agent_id=chosen.id)
         scopes = tuple(Scope.user(chosen.id, owner) for owner in owners or ())
     else:
-        scopes = (
-            choose_scope(
-                run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-            ),
+        named = options.OneScope(
+            agent=agent, kind=kind, user=user, group=group, shard=shard, session=session
         )
+        scopes = (choose_scope(run, named),)
     run.out.listing(
         run.store.memory.reflections(
             scopes,
@@ -115,12 +114,8 @@ def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]
 def add(
     ctx: typer.Context,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The reflection.")] = None,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    *,
+    named: options.OneScope,
     content: options.Content = None,
     file: options.File = None,
     allow_long: options.AllowLong = False,
@@ -135,16 +130,7 @@ def add(
     """
     run = invocation(ctx)
     new = read_text_option(text if content is None else content, file)
-    scope = choose_scope(
-        run,
-        kind=kind,
-        agent=agent,
-        user=user,
-        group=group,
-        shard=shard,
-        session=session,
-        new_group=True,
-    )
+    scope = choose_scope(run, named, new_group=True)
     if new is None:
         new = ask_text("the reflection", "--content")
     report = run.edit(

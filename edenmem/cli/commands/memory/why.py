@@ -51,12 +51,7 @@ def fact_why(
 
 def text_why(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     version: Annotated[
         int | None, typer.Option("--version", min=1, metavar="N", help="Only this version.")
     ] = None,
@@ -70,9 +65,7 @@ def text_why(
     from edenmem.engine.history import why
 
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     found = why.text_why(run.store, scope, version)
     if run.out.is_data:
         run.out.objects(to_data(each) for each in found)

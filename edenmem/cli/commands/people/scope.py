@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope, resolve_accounts
+from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
@@ -29,10 +29,7 @@ app = group("Scopes: the places where memory is kept, each with its rules.")
 @app.command("list", cls=Command)
 def list_scopes(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kinds: options.Kinds = None,
-    user: options.User = None,
-    account: options.Account = None,
+    named: options.Scopes,
     due: Annotated[bool, typer.Option("--due", help="Only those to be consolidated.")] = False,
     limit: options.Limit = 100,
 ) -> None:
@@ -43,14 +40,8 @@ def list_scopes(
     edenmem scope list --due --format json
     """
     run = invocation(ctx)
-    agent_id = run.resolver.agent(agent).id if agent else None
     statuses = scope_statuses(
-        run.store,
-        run.settings,
-        agent_id=agent_id,
-        kinds=kinds or (),
-        user_ids=resolve_accounts(run, user, account, agent_id=agent_id),
-        min_pending=1 if due else 0,
+        run.store, run.settings, **choose_scopes(run, named), min_pending=1 if due else 0
     )
     if due:
         statuses = (status for status in statuses if status.due)
@@ -66,12 +57,7 @@ def list_scopes(
 @app.command("show", cls=Command)
 def show(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
 ) -> None:
     """Show one scope: sizes, limits, and its text.
 
@@ -79,9 +65,7 @@ def show(
     edenmem scope show --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     status = scope_status(run, scope)
     text = run.store.memory.consolidations([scope]).get(scope)
     run.out.record(
@@ -104,12 +88,7 @@ def show(
 @app.command("policy", cls=Command)
 def policy(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     memory_instructions: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What to remember here, and what not.")
     ] = None,
@@ -172,16 +151,7 @@ def policy(
     }
     for name in default or ():
         changes[name.replace("-", "_")] = None
-    scope = choose_scope(
-        run,
-        kind=kind,
-        agent=agent,
-        user=user,
-        group=group,
-        shard=shard,
-        session=session,
-        new=bool(changes),
-    )
+    scope = choose_scope(run, named, new=bool(changes))
     stored = run.store.memory.policies([scope]).get(scope)
     if not changes:
         _show_policy(run, scope, stored)
@@ -263,12 +233,7 @@ def _unset(scope: Scope) -> Policy:
 @app.command("pause", cls=Command)
 def pause(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -278,9 +243,7 @@ def pause(
     edenmem scope pause --agent mira --shard route --reason "moving"
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
     print_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
 
@@ -288,12 +251,7 @@ def pause(
 @app.command("resume", cls=Command)
 def resume(
     ctx: typer.Context,
-    agent: options.Agent = None,
-    kind: options.Kind = None,
-    user: options.User = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
-    session: options.Session = None,
+    named: options.OneScope,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
@@ -303,8 +261,6 @@ def resume(
     edenmem scope resume --agent mira --shard route
     """
     run = invocation(ctx)
-    scope = choose_scope(
-        run, kind=kind, agent=agent, user=user, group=group, shard=shard, session=session
-    )
+    scope = choose_scope(run, named)
     report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
     print_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
@@ -37,7 +38,7 @@ def list_sessions(
     """
     run = invocation(ctx)
     sessions = run.store.host.sessions(
-        agent_id=run.resolver.agent(agent).id if agent else None,
+        agent_id=agent_id_of(run, agent),
         user_id=run.resolver.user(user).id if user else None,
         group_id=group,
         limit=options.fetch(limit),

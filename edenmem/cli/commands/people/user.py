@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import agent_name
@@ -131,7 +132,7 @@ def merge(
     from edenmem.engine.scopes.people import person_of
 
     run = invocation(ctx)
-    agent_id = run.resolver.agent(agent).id if agent else None
+    agent_id = agent_id_of(run, agent)
     source_id = run.resolver.account_id(source, agent_id=agent_id)
     target_id = run.resolver.account_id(target, agent_id=agent_id)
     merger = UserMerger(run.store, run.settings, actor=run.actor)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import check_hold_facts, choose_agent, resolve_user
+from edenmem.cli.app.choosing import Reader, check_hold_facts, choose_agent, choose_reader
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import keys_of, to_data
@@ -20,7 +20,6 @@ from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
-from edenmem.models.scope import ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -66,18 +65,8 @@ def figures(said: object) -> str:
             return str(said)
 
 
-class Reader(TypedDict):
-    """Whose facts are searched, beside the agent."""
-
-    user_id: str | None
-    account_id: str | None
-    group_id: str | None
-    shards: Sequence[str] | None
-    kinds: Sequence[ScopeKind] | None
-
-
 class SearchOptions(TypedDict):
-    """How they are searched."""
+    """How facts are searched."""
 
     recipe: str | None
     top_k: int | None
@@ -157,10 +146,8 @@ def search(
         list[str] | None, typer.Argument(metavar="QUERY…", help="One to three, run together.")
     ] = None,
     agent: options.Agent = None,
-    user: options.User = None,
-    account: options.Account = None,
-    group: options.Group = None,
-    shard: options.Shard = None,
+    *,
+    owners: options.Owners,
     kinds: options.Kinds = None,
     recipe: Annotated[
         str | None,
@@ -221,14 +208,7 @@ def search(
     if why_not is not None and len(texts) > 1:
         raise UsageError("--why-not takes one query", hint="put its words in quotes")
     chosen = choose_agent(run, agent)
-    user_id, account_id = resolve_user(run, user, account, agent_id=chosen.id)
-    reader: Reader = {
-        "user_id": user_id,
-        "account_id": account_id,
-        "group_id": run.resolver.group(chosen, group) if group else None,
-        "shards": [run.resolver.shard(chosen, shard)] if shard else None,
-        "kinds": kinds,
-    }
+    reader = choose_reader(run, chosen, owners, kinds)
     wanted: SearchOptions = {
         "recipe": recipe,
         "top_k": top_k,

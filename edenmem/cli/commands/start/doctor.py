@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.prompts import confirm
@@ -102,7 +103,7 @@ def _examine(
     from edenmem.engine.doctor.session import open_session
 
     checks = select_checks(names)
-    agent_id = run.resolver.agent(agent).id if agent else None
+    agent_id = agent_id_of(run, agent)
     with (
         looking(run) as tell,
         open_session(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars
@@ -72,7 +73,7 @@ def stats(
         run.settings,
         since=parse_when(since, "--since") or now - _PERIOD,
         now=now,
-        agent_id=run.resolver.agent(agent).id if agent else None,
+        agent_id=agent_id_of(run, agent),
         top=top,
     )
     if html is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars
@@ -27,7 +28,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     edenmem status --agent mira --format json
     """
     run = invocation(ctx)
-    agent_id = run.resolver.agent(agent).id if agent else None
+    agent_id = agent_id_of(run, agent)
     overview = store_overview(run.store, run.settings, agent_id=agent_id)
     for notice in overview.notices:
         run.out.note(notice)

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.work.cold_views import one_round
@@ -92,7 +93,7 @@ def run(
     from edenmem.engine.cold.runner import ColdOptions
 
     chosen = ColdOptions(
-        agent_id=this.resolver.agent(agent).id if agent else None,
+        agent_id=agent_id_of(this, agent),
         limit=limit or None,
         max_age=age,
         all_status=all_status,
@@ -142,7 +143,7 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     edenmem cold status --format json
     """
     run = invocation(ctx)
-    agent_id = run.resolver.agent(agent).id if agent else None
+    agent_id = agent_id_of(run, agent)
     found = [
         formation
         for statuses in _STATES
@@ -237,7 +238,7 @@ def retry(
     if formations:
         chosen = [run.resolver.formation(text) for text in formations]
     else:
-        agent_id = run.resolver.agent(agent).id if agent else None
+        agent_id = agent_id_of(run, agent)
         failed = run.store.formations.list_formations(
             agent_id=agent_id, statuses=(FormationStatus.FAILED,)
         )

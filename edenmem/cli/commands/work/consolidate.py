@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import choose_scope
+from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import usage_line
@@ -50,15 +50,11 @@ def consolidate(
     if group or shard or session:
         if kinds and len(kinds) > 1:
             raise UsageError("one scope is named, but several kinds")
-        scope = choose_scope(
-            run,
-            kind=kinds[0] if kinds else None,
-            agent=agent,
-            user=user,
-            group=group,
-            shard=shard,
-            session=session,
+        kind = kinds[0] if kinds else None
+        named = options.OneScope(
+            agent=agent, kind=kind, user=user, group=group, shard=shard, session=session
         )
+        scope = choose_scope(run, named)
 
         async def work(service: MemoryService) -> list[ConsolidationReport]:
             return [await service.consolidate(scope, force=force, dry_run=dry_run)]
@@ -67,7 +63,7 @@ def consolidate(
     else:
         if user and kinds and kinds != [ScopeKind.USER]:
             raise UsageError("--user goes with --scope user alone")
-        agent_id = run.resolver.agent(agent).id if agent else None
+        agent_id = agent_id_of(run, agent)
         reports = run.serve(
             lambda service: service.consolidate_all(
                 agent_id=agent_id,

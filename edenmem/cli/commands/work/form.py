@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import change_line, usage_line
@@ -80,7 +81,7 @@ def form(
         )
     if not sessions and not all_due and not agent:
         raise UsageError("which sessions?", hint="name them, or add --all-due or --agent AGENT")
-    agent_id = run.resolver.agent(agent).id if agent else None
+    agent_id = agent_id_of(run, agent)
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]
     else:
