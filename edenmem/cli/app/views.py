@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.money import format_amount, format_cost
 from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.engine.scopes.labels import load_labels
@@ -266,12 +267,12 @@ def usage_line(used: Sequence[CallUsage]) -> str:
         f"{calls}, {sum(u.input_tokens for u in used):,} tokens in, "
         f"{sum(u.output_tokens for u in used):,} out"
     )
-    costs = [u.cost for u in used if u.cost is not None]
-    return f"{line}, {sum(costs):.4f} US dollars" if sum(costs) else line
+    cost = sum(u.cost for u in used if u.cost is not None)
+    return f"{line}, {format_cost(cost)}" if cost else line
 
 
 def dollars(total: UsageTotal) -> str:
     """What calls cost, with a "+" if there were some of which no price is known."""
     if total.unpriced == total.calls:
         return "unknown"
-    return f"{total.cost:.4f}{'+' if total.unpriced else ''}"
+    return f"{format_amount(total.cost)}{'+' if total.unpriced else ''}"

@@ -70,6 +70,11 @@ class Output:
         """Whether to write colours to this stream."""
         return self._color and bool(stream.isatty())
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody looks on while work goes on."""
+        return not self._quiet and sys.stderr.isatty()
+
     # -- stderr ------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
@@ -174,7 +179,7 @@ class Output:
 
     def progress(self, text: str) -> None:
         """Tell a person at a terminal what is at work."""
-        if sys.stderr.isatty():
+        if self.shows_progress:
             self.note(text)
 
     def safe(self, text: str) -> None:

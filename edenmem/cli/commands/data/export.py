@@ -11,9 +11,9 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import resolve_accounts
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data.exchange_views import print_export
 from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
@@ -96,9 +96,9 @@ def export(
         sink = open_compressor(sys.stdout.buffer, compress)
     else:
         sink = open_for_writing(target, compress=compress, force=force)
-    with steps(run) as show, sink as file:
+    with show_progress(run.out) as progress, sink as file:
         report = Exporter(run.store).write(
-            file, request, tell=lambda done: show("writing", done, 0)
+            file, request, tell=lambda done: progress.step("writing", done, 0)
         )
     print_export(run, report, target)
     if report.problems:

@@ -11,9 +11,9 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data.exchange_views import print_import
 from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.errors import ExitCode, UsageError
 
 app = single()
@@ -97,7 +97,7 @@ def import_(
 
     from_pipe = source == "-"
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
-    with opened as lines, steps(run) as show:
+    with opened as lines, show_progress(run.out) as progress:
         report = Importer(run.store, run.settings, actor=run.actor).take(
             lines,
             on_conflict=word,  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def import_(
             allow_long=allow_long,
             owner=owner,
             dry_run=dry_run,
-            tell=show,
+            tell=progress.step,
         )
     print_import(run, report)
     if report.failed or report.differing or report.damage:

@@ -12,11 +12,11 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import From, open_plan
 from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import (
@@ -175,8 +175,8 @@ def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationRepo
             llm=model,
             embedder=embedder,
         )
-        with steps(run) as tell:
-            return await runner.run(tell=tell)
+        with show_progress(run.out) as progress:
+            return await runner.run(tell=progress.step)
 
     return run.with_models(work, llm=chosen.condense)
 
@@ -185,14 +185,14 @@ def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: boo
     from edenmem.engine.migration.planning import make_plan
 
     async def work(model: LLM | None, embedder: Embedder | None) -> Any:
-        with steps(run) as tell:
+        with show_progress(run.out) as progress:
             return make_plan(
                 run.store,
                 run.settings,
                 plan,
                 chosen,
                 embedder=embedder if chosen.embed else None,
-                tell=lambda done, total: tell("planning", done, total),
+                tell=lambda done, total: progress.step("planning", done, total),
             )
 
     views.print_plan(run, run.with_models(work), whole=whole)

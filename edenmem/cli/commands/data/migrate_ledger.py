@@ -9,10 +9,10 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import From, open_plan
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import AmbiguousReference, ConflictError, ExitCode, NotFoundError
 from edenmem.models.migration import MigrationRun
@@ -129,13 +129,13 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
     v1_options = msgspec.convert(found.options, V1Options)
     with (
         open_plan(run, source or _source_of(run, found), v1_options) as plan,
-        steps(run) as tell,
+        show_progress(run.out) as progress,
     ):
         check = verified(
             run.store,
             plan,
             found,
-            tell=lambda items: tell("verifying", items, max(found.total, items)),
+            tell=lambda items: progress.step("verifying", items, max(found.total, items)),
         )
     views.print_verification(run, check)
     if not check.complete:
@@ -166,14 +166,14 @@ def rollback(
         if not confirm(f"Take back what the run {found.id} made ({found.done:,} items)?", yes=yes):
             run.out.note("nothing was changed")
             return
-    with steps(run) as tell:
+    with show_progress(run.out) as progress:
         report = roll_back(
             run.store,
             found.id,
             actor=run.actor,
             force=force,
             dry_run=dry_run,
-            tell=lambda done: tell("taking back", done, max(found.done, done)),
+            tell=lambda done: progress.step("taking back", done, max(found.done, done)),
         )
     views.print_rollback(run, report, forced=force)
     if report.kept_total:

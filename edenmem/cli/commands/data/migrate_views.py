@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.text import one_line
@@ -140,10 +141,11 @@ def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
 def _embedding(plan: MigrationPlan) -> str:
     if not plan.facts:
         return ""
-    cost = "cost unknown"
-    if plan.cost is not None:
-        cost = f"${plan.cost:.4f}" if plan.cost else "no cost"
-    model = f" with {plan.model}, {cost}" if plan.model else "; no embedding model is configured"
+    model = (
+        f" with {plan.model}, {format_cost(plan.cost)}"
+        if plan.model
+        else "; no embedding model is configured"
+    )
     return f"{plan.facts:,} facts, about {plan.tokens:,} tokens{model}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.progress import steps
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.settings.paths import is_mongodb
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Ite
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # the same from wherever it is named
     users = run.store.host.users() if run.store.database.info().initialised else ()
-    with steps(run) as tell:
+    with show_progress(run.out) as progress:
         plan = open_v1_plan(
             run.settings,
             source,
             v1_options,
             users=users,
-            progress=lambda done, total: tell("reading", done, total),
+            progress=lambda done, total: progress.step("reading", done, total),
         )
     with plan:
         yield plan

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.money import format_cost
+from edenmem.cli.terminal.progress import show_progress
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport
 
 
 def cost_of(cost: float | None) -> str:
-    """Money, in words."""
-    if cost is None:
-        return "cost unknown (embedding.prices has no price of it)"
-    return f"${cost:.4f}" if cost else "no cost"
+    """What embedding costs, and where its price is to be set."""
+    hint = " (embedding.prices has no price of it)" if cost is None else ""
+    return format_cost(cost) + hint
 
 
 def print_plan(run: Invocation, plan: BackfillPlan) -> None:
@@ -81,5 +81,5 @@ def print_failures(report: BackfillReport) -> None:
 @contextmanager
 def progress_of(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
     """What to call with the facts gone through; a terminal shows them, a pipe nothing."""
-    with steps(run) as tell_step:
-        yield lambda done: tell_step("embedding", done, total)
+    with show_progress(run.out) as progress:
+        yield lambda done: progress.step("embedding", done, total)

@@ -22,6 +22,7 @@ from edenmem.cli.commands.indexes.embed_switch import Wishes, changes_of
 from edenmem.cli.commands.indexes.embed_switch import switch as switch_model
 from edenmem.cli.commands.indexes.switch_views import print_ending, print_standing, standing_data
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_duration
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from edenmem.engine.embeddings.switch import SwitchEnder, SwitchEnding, Tell
     from edenmem.llm.protocol import LLM
     from edenmem.models.switch import SwitchPhase
-
-
-#: Facts after which a person is told how far it is.
-_TOLD = 10_000
 
 
 class SwitchAction(StrEnum):
@@ -91,16 +88,9 @@ def end_switch(
     if not confirm(question, yes=yes):
         run.out.note("nothing was changed")
         return
-
-    last = ("", 0)
-
-    def report_progress(what: str, done: int) -> None:
-        nonlocal last
-        if (what, done // _TOLD) != last:
-            last = (what, done // _TOLD)
-            run.out.progress(f"{what} … {done:,} facts" if done else f"{what} …")
-
-    print_ending(run, way.go(ender, report_progress))
+    with show_progress(run.out) as progress:
+        ending = way.go(ender, progress.step)
+    print_ending(run, ending)
 
 
 app = group("Vectors of facts: status, backfill, switch.")

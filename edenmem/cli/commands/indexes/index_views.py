@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import msgspec
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.indexes import INDEX_STEP, IndexState
@@ -178,41 +178,16 @@ def print_differences(run: Invocation, states: Sequence[IndexState]) -> None:
 @contextmanager
 def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
     """What to call with each look at indexes that are built; a pipe is told once."""
-    if run.quiet or not sys.stderr.isatty():
-        told: set[str] = set()
+    told: set[str] = set()
+    with show_progress(run.out) as progress:
 
         def tell(states: Sequence[IndexState]) -> None:
-            building = [s.name for s in states if s.status == "building" and s.name not in told]
-            if building:
-                told.update(building)
-                run.out.note(f"waiting for {', '.join(building)} to be built")
+            building = [state.name for state in states if state.status == "building"]
+            if run.out.shows_progress:
+                text = f"building {', '.join(building)}" if building else "built"
+                progress.say(text, len(states) - len(building), len(states))
+            elif new := [name for name in building if name not in told]:
+                told.update(new)
+                run.out.note(f"waiting for {', '.join(new)} to be built")
 
         yield tell
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
-    console = Console(stderr=True, no_color=not run.out.is_colored(sys.stderr))
-    with Progress(
-        *columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True
-    ) as progress:
-        task = progress.add_task("building", total=None)
-
-        def show(states: Sequence[IndexState]) -> None:
-            building = [state.name for state in states if state.status == "building"]
-            progress.update(
-                task,
-                total=len(states),
-                completed=len(states) - len(building),
-                description=f"building {', '.join(building)}" if building else "built",
-            )
-
-        yield show

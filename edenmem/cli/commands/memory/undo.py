@@ -11,9 +11,9 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.progress import steps
 from edenmem.cli.commands.memory.change_views import action_words, show_change, where
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import ago
 from edenmem.engine.history.undo import UndoOutcome, UndoStep
@@ -236,11 +236,11 @@ def _print_all(
 def _lines(run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int = 0) -> list[str]:
     """The first ``shown`` steps in words, and all that are refused, when it is done."""
     lines = []
-    with steps(run) as tell:
+    with show_progress(run.out) as progress:
         for number, step in enumerate(found):
             if number < shown or step.outcome is UndoOutcome.REFUSED:
                 lines.append(_describe_step(run, step))
-            tell(what, number + 1, 0)
+            progress.step(what, number + 1, 0)
     return lines
 
 

@@ -10,6 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import ExitCode, UsageError
@@ -94,7 +95,6 @@ def _examine(
     yes: bool,
 ) -> None:
     from edenmem.cli.commands.start.doctor_views import (
-        looking,
         print_health,
         print_plan,
         print_repairs,
@@ -105,7 +105,7 @@ def _examine(
     checks = select_checks(names)
     agent_id = agent_id_of(run, agent)
     with (
-        looking(run) as tell,
+        show_progress(run.out) as progress,
         open_session(
             run.store,
             run.settings,
@@ -113,12 +113,12 @@ def _examine(
             actor=run.actor,
             agent_id=agent_id,
             files=run.loaded.files,
-            tell=tell,
+            tell=progress.say,
         ) as visit,
     ):
         report = visit.examine(online=online)
         plan = visit.plan(report)
-        tell.pause()
+        progress.pause()
         if fix and plan.repairs:
             print_plan(run, plan)
             if dry_run or not confirm("Mend this?", yes=yes):
@@ -128,7 +128,7 @@ def _examine(
                 raise typer.Exit(_code(report))
             done = visit.mend(plan)
             report = visit.examine_again(report, done)
-            tell.pause()
+            progress.pause()
             print_repairs(run, done)
             print_health(run, report, detailed=bool(names), repairs=done)
         else:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -34,46 +33,6 @@ _NAME = max(map(len, CATALOGUE))
 _CONTENT = 200
 #: Examples of notes, which are not what one looks for.
 _OF_NOTES = 1
-
-
-class ExaminationStatus:
-    """What is being looked at, on a terminal, until there is something else to say."""
-
-    def __init__(self, run: Invocation) -> None:
-        self._status: Any = None
-        self._shown = sys.stderr.isatty() and not run.quiet
-        self._color = run.out.is_colored(sys.stderr)
-
-    def __call__(self, what: str, count: int) -> None:
-        """Say what is being looked at, and how many of it so far."""
-        if not self._shown:
-            return
-        from rich.console import Console
-        from rich.text import Text
-
-        line = Text(f"{what}: {count:,}" if count else what)
-        if self._status is None:
-            console = Console(stderr=True, no_color=not self._color)
-            self._status = console.status(line)
-            self._status.start()
-        else:
-            self._status.update(line)
-
-    def pause(self) -> None:
-        """Clear the line, so that something can be printed."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-
-@contextmanager
-def looking(run: Invocation) -> Iterator[ExaminationStatus]:
-    """What to call with what is being looked at."""
-    shown = ExaminationStatus(run)
-    try:
-        yield shown
-    finally:
-        shown.pause()
 
 
 # -- the report --------------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
 from edenmem.engine.scopes.labels import load_labels
@@ -45,28 +46,12 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 ]
 
 
-@contextmanager
-def show_progress(run: Invocation) -> Iterator[Callable[[Tally], None]]:
-    """What to call with the counts of a run that goes on; a terminal shows them, a pipe nothing."""
-    if run.quiet or not sys.stderr.isatty():
-        yield lambda tally: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20))
-    console = Console(stderr=True, no_color=not run.out.is_colored(sys.stderr))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("looking for quiet sessions", total=None)
-
-        def show(tally: Tally) -> None:
-            progress.update(
-                task,
-                description=f"{tally['considered']:,} sessions, {tally['formed']:,} formed,"
-                f" {tally['not_due']:,} not due, {len(tally.failed):,} failed",
-            )
-
-        yield show
+def describe_tally(tally: Tally) -> str:
+    """How far a run is, in words."""
+    return (
+        f"{tally['considered']:,} sessions, {tally['formed']:,} formed,"
+        f" {tally['not_due']:,} not due, {len(tally.failed):,} failed"
+    )
 
 
 def exit_code(report: ColdReport) -> ExitCode:
@@ -127,7 +112,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
     )
     usage = [
         f"{total.model}: {total.calls} calls, {total.input_tokens:,} tokens in,"
-        f" {total.output_tokens:,} out" + (f", ${total.cost:.4f}" if total.cost else "")
+        f" {total.output_tokens:,} out" + (f", {format_cost(total.cost)}" if total.cost else "")
         for total in report.usage
     ]
     return [
@@ -186,14 +171,15 @@ def one_round(
     async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
         stop = asyncio.Event()
         with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
-            with show_progress(run) as progress:
+            with show_progress(run.out) as progress:
+                progress.say("looking for quiet sessions")
                 runner = ColdRunner(
                     run.store,
                     run.settings,
                     llm=llm,
                     embedder=embedder,
                     actor=run.actor,
-                    progress=progress,
+                    progress=lambda tally: progress.say(describe_tally(tally)),
                 )
                 report = await runner.run(chosen, stop=stop)
             print_report(run, report, one_line=watch)

@@ -1,0 +1,79 @@
+"""How far long work is: on a terminal a line for each step, in a pipe nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from edenmem.cli.terminal.output import Output
+
+
+class Progress:
+    """Lines below the output, which vanish when the work is done."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._lines: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def step(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Show how much of a step is done; ``total`` 0: nobody knows how much it is."""
+        self._show(step, step, done, total)
+
+    def say(self, text: str, done: int = 0, total: int = 0) -> None:
+        """Show ``text`` in place of what was said before."""
+        self._show("", text, done, total)
+
+    def pause(self) -> None:
+        """Clear the lines, so that something can be printed; the next step shows them again."""
+        if self._lines is not None:
+            self._lines.stop()
+            self._lines = None
+            self._tasks.clear()
+
+    def _show(self, key: str, text: str, done: int, total: int) -> None:
+        if not self._out.shows_progress:
+            return
+        if self._lines is None:
+            self._lines = _draw(self._out)
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        fields: dict[str, Any] = {"completed": done, "total": total or None, "count": count}
+        if key in self._tasks:
+            self._lines.update(self._tasks[key], description=text, **fields)
+        else:
+            self._tasks[key] = self._lines.add_task(text, **fields)
+
+
+def _draw(out: Output) -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    lines = Progress(
+        TextColumn("{task.description:<10}", markup=False),
+        BarColumn(24),
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, no_color=not out.is_colored(sys.stderr)),
+        transient=True,
+    )
+    lines.start()
+    return lines
+
+
+@contextmanager
+def show_progress(out: Output) -> Iterator[Progress]:
+    """What to call as the work goes on."""
+    shown = Progress(out)
+    try:
+        yield shown
+    finally:
+        shown.pause()
