@@ -172,11 +172,12 @@ def print_edits(
     for report in reports:
         for notice in report.notices:
             run.out.note(notice)
-    if run.out.is_data:
-        run.out.objects(edit_data(report) for report in reports)
-        return
-    for report in reports:
-        run.out.line(edit_line(report, verbs=verbs, target=target))
+
+    def show() -> None:
+        for report in reports:
+            run.out.line(edit_line(report, verbs=verbs, target=target))
+
+    run.out.report(reports, show, data=edit_data)
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:

@@ -29,6 +29,11 @@ def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
     return plain
 
 
+def plan_data(item: Any) -> dict[str, Any]:
+    """What a dry run found, as a dict that says so."""
+    return {"dry_run": True, **to_data(item)}
+
+
 def keys_of(kind: type[msgspec.Struct], *, vectors: bool = False) -> list[str]:
     """The keys that `to_data` gives to structs of this kind."""
     hints = get_type_hints(kind)

@@ -119,12 +119,37 @@ class Output:
         data: Callable[[T], dict[str, Any]] = to_data,
     ) -> None:
         """Print one thing in full: its fields, and below them its long ``text``."""
+
+        def show() -> None:
+            self.fields(fields)
+            if text:
+                self.line("\n" + self._wrap_lines(printable(text), sys.stdout))
+
+        self.report([row], show, data=data)
+
+    def report(
+        self,
+        rows: Iterable[T],
+        show: Callable[[], None],
+        *,
+        data: Callable[[T], dict[str, Any]] = to_data,
+    ) -> None:
+        """Print a report: the data of each row to a program, or what ``show`` prints to a person.
+
+        Every command prints its result by this, by `record` or by `listing`.
+        """
         if self.is_data:
-            self._stream([data(row)])
-            return
-        self.fields(fields)
-        if text:
-            self.line("\n" + self._wrap_lines(printable(text), sys.stdout))
+            self._stream(map(data, rows))
+        else:
+            show()
+
+    def stream_report(self, row: dict[str, Any], show: Callable[[], None], *, more: bool) -> None:
+        """Print one of several reports of a process: JSON is an object and not a list, on one
+        line if there are ``more`` to come."""
+        if self.format is OutputFormat.JSON:
+            self.line(to_json(row, indent=0 if more else 2))
+        else:
+            self.report([row], show, data=dict)
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
         """Print labelled values for a person; those that are empty are left out."""
@@ -172,10 +197,6 @@ class Output:
     def document(self, text: str) -> None:
         """Print a text that is the result itself; exact in a pipe, made harmless on a terminal."""
         self.line(printable(text) if sys.stdout.isatty() else text)
-
-    def objects(self, items: Iterable[dict[str, Any]]) -> None:
-        """Print plain data in a format for programs."""
-        self._stream(items)
 
     def progress(self, text: str) -> None:
         """Tell a person at a terminal what is at work."""

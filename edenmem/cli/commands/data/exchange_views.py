@@ -37,15 +37,14 @@ def print_export(run: Invocation, report: ExportReport, target: str) -> None:
 
 def print_import(run: Invocation, report: RestoreReport) -> None:
     """What became of the records; what could not be had and what differs is told on stderr."""
-    if run.out.is_data:
-        data = to_data(report) | {
-            "problems": [{"line": line, "reason": reason} for line, reason in report.problems]
-        }
-        run.out.objects([data])
-    else:
-        rows = list(report.counts.items())
-        used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
-        run.out.listing(rows, _columns(used), empty="there is nothing in the file")
+    rows = list(report.counts.items())
+    used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
+    problems = [{"line": line, "reason": reason} for line, reason in report.problems]
+    run.out.report(
+        [report],
+        lambda: run.out.listing(rows, _columns(used), empty="there is nothing in the file"),
+        data=lambda one: to_data(one) | {"problems": problems},
+    )
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:

@@ -64,10 +64,15 @@ def show_plan(
 ) -> None:
     """Print what would be removed, what names the subject elsewhere or was learned from it, what
     the modes make of that, and what stays."""
-    if run.out.is_data:
-        if to_data_too:
-            run.out.objects([plan_data(plan, modes, messages=messages)])
-        return
+    if to_data_too or not run.out.is_data:
+        run.out.report(
+            [plan],
+            lambda: _show_plan(run, plan, modes, messages=messages),
+            data=lambda one: plan_data(one, modes, messages=messages),
+        )
+
+
+def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool) -> None:
     subject = plan.subject
     run.out.heading(f"To be forgotten: {subject_line(run, subject)}")
     run.out.fields(
@@ -163,9 +168,10 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
 
 def show_report(run: Invocation, report: ForgetReport) -> None:
     """Print what was done, and what was found afterwards."""
-    if run.out.is_data:
-        run.out.objects([receipt_of(report)])
-        return
+    run.out.report([report], lambda: _show_report(run, report), data=receipt_of)
+
+
+def _show_report(run: Invocation, report: ForgetReport) -> None:
     run.out.heading(f"Forgotten: {subject_line(run, report.subject)}")
     run.out.listing(list(report.removed.items()), _COUNTS, empty="there was nothing to remove")
     probe = report.probe

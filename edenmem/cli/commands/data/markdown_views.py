@@ -117,15 +117,17 @@ def _place(problem: FileProblem) -> str:
 
 def _report(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str) -> None:
     done = report.done if report else 0
-    if run.out.is_data:
-        data: dict[str, Any] = to_data(plan) | {
-            "dry_run": report is None,
-            "done": done,
-            "refused": [to_data(one) for one in report.refused] if report else [],
-            "run_id": run_id if done else None,
-        }
-        run.out.objects([data])
-        return
+    data: dict[str, Any] = to_data(plan) | {
+        "dry_run": report is None,
+        "done": done,
+        "refused": [to_data(one) for one in report.refused] if report else [],
+        "run_id": run_id if done else None,
+    }
+    run.out.report([data], lambda: _show_outcome(run, plan, report, run_id), data=dict)
+
+
+def _show_outcome(run: Invocation, plan: Plan, report: ApplyReport | None, run_id: str) -> None:
+    done = report.done if report else 0
     for refusal in report.refused if report else ():
         edit = refusal.edit
         where = f"{edit.path}:{edit.line}" if edit.line else edit.path

@@ -73,15 +73,15 @@ def down(
 def _print_steps(
     run: Invocation, names: Sequence[str], verb: str, nothing: str, *, also: Sequence[str] = ()
 ) -> None:
-    if run.out.is_data:
-        run.out.objects([{"steps": list(names), "made": list(also)}])
-        return
-    for name in names:
-        run.out.line(f"{verb} {name}")
-    if not names:
-        run.out.line(nothing)
-    for made in also:
-        run.out.safe(f"  created {made}")
+    def show() -> None:
+        for name in names:
+            run.out.line(f"{verb} {name}")
+        if not names:
+            run.out.line(nothing)
+        for made in also:
+            run.out.safe(f"  created {made}")
+
+    run.out.report([{"steps": list(names), "made": list(also)}], show, data=dict)
 
 
 def status(
@@ -102,15 +102,17 @@ def status(
     schema = run.store.migrations.schema()
     pending = [step for step in schema if step.applied_at is None]
     runs = [] if pending else run.store.migrations.migration_runs()
-    if run.out.is_data:
-        run.out.objects([{"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}])
-        return
-    run.out.listing(schema, views.STEPS)
-    if pending:
-        run.out.note(f"{len(pending)} steps are pending: 'edenmem migrate up' takes them")
-        return
-    run.out.line()
-    run.out.listing(runs, views.RUNS, empty="no migration was run")
+
+    def show() -> None:
+        run.out.listing(schema, views.STEPS)
+        if pending:
+            run.out.note(f"{len(pending)} steps are pending: 'edenmem migrate up' takes them")
+            return
+        run.out.line()
+        run.out.listing(runs, views.RUNS, empty="no migration was run")
+
+    data = {"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}
+    run.out.report([data], show, data=dict)
 
 
 def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:

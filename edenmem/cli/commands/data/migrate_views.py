@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
@@ -94,9 +94,10 @@ def format_counts(counts: Mapping[str, int], words: Mapping[str, str] | None = N
 
 def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     """Print what a run would do; ``whole``: with samples and problems."""
-    if run.out.is_data:
-        run.out.objects([{"dry_run": True, **to_data(plan)}])
-        return
+    run.out.report([plan], lambda: _show_plan(run, plan, whole=whole), data=plan_data)
+
+
+def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
     rows = plan.rows
     writes = {
         "texts": sum(row.texts for row in rows),
@@ -170,27 +171,27 @@ def _print_problems(run: Invocation, plan: MigrationPlan) -> None:
 
 def print_report(run: Invocation, report: MigrationReport) -> None:
     """Print what a run did, on one screen."""
-    if run.out.is_data:
-        run.out.objects([to_data(report)])
-    else:
-        embedding = report.embedding
-        check = report.verification
-        run.out.fields(
-            [
-                *_run_fields(report.run),
-                ("condensed", report.condensed or None),
-                ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
-                ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
-                ("verified", check and _describe_verification(check)),
-            ]
-        )
-        _print_run_problems(run, report.run)
-        if check is not None:
-            _print_missing(run, check)
+    run.out.report([report], lambda: _show_report(run, report))
     for notice in report.notices:
         run.out.note(notice)
     if report.run.state is RunState.DONE:
         run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
+
+
+def _show_report(run: Invocation, report: MigrationReport) -> None:
+    embedding, check = report.embedding, report.verification
+    run.out.fields(
+        [
+            *_run_fields(report.run),
+            ("condensed", report.condensed or None),
+            ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
+            ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
+            ("verified", check and _describe_verification(check)),
+        ]
+    )
+    _print_run_problems(run, report.run)
+    if check is not None:
+        _print_missing(run, check)
 
 
 def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
@@ -210,9 +211,10 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
 
 def print_run(run: Invocation, found: MigrationRun) -> None:
     """Print one run of the ledger."""
-    if run.out.is_data:
-        run.out.objects([to_data(found)])
-        return
+    run.out.report([found], lambda: _show_run(run, found))
+
+
+def _show_run(run: Invocation, found: MigrationRun) -> None:
     run.out.fields(
         [
             *_run_fields(found),
@@ -258,9 +260,14 @@ def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
 
 def print_verification(run: Invocation, check: Verification) -> None:
     """Print what a check found."""
-    if run.out.is_data:
-        run.out.objects([{**to_data(check), "complete": check.complete}])
-        return
+    run.out.report(
+        [check],
+        lambda: _show_verification(run, check),
+        data=lambda one: {**to_data(one), "complete": one.complete},
+    )
+
+
+def _show_verification(run: Invocation, check: Verification) -> None:
     run.out.fields(
         [
             ("run", check.run_id),
@@ -292,9 +299,10 @@ def _print_missing(run: Invocation, check: Verification) -> None:
 
 def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
     """Print what a rollback took back and kept."""
-    if run.out.is_data:
-        run.out.objects([to_data(report)])
-        return
+    run.out.report([report], lambda: _show_rollback(run, report, forced=forced))
+
+
+def _show_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
     verb = "would take back" if report.dry_run else "took back"
     run.out.fields(
         [

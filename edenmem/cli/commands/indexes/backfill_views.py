@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
 
@@ -24,11 +24,9 @@ def cost_of(cost: float | None) -> str:
 
 def print_plan(run: Invocation, plan: BackfillPlan) -> None:
     """Print what a backfill would do."""
-    if run.out.is_data:
-        run.out.objects([{"dry_run": True, **to_data(plan)}])
-        return
     total = plan.status.total
-    run.out.fields(
+    run.out.record(
+        plan,
         [
             ("model", plan.model),
             ("would embed", f"{plan.facts:,} facts"),
@@ -40,26 +38,26 @@ def print_plan(run: Invocation, plan: BackfillPlan) -> None:
             ),
             ("tokens", f"about {plan.tokens:,}"),
             ("cost", cost_of(plan.cost)),
-        ]
+        ],
+        data=plan_data,
     )
 
 
 def print_report(run: Invocation, report: BackfillReport) -> None:
     """Print what a backfill did; failed batches are told on stderr."""
-    if run.out.is_data:
-        run.out.objects([report_data(report)])
-    else:
-        run.out.fields(
-            [
-                ("model", report.model),
-                ("embedded", f"{report.embedded:,} facts"),
-                ("changed meanwhile", report.changed or None),
-                ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
-                ("tokens", f"{report.tokens:,}"),
-                ("cost", cost_of(report.cost)),
-                ("took", f"{report.seconds:.1f} s"),
-            ]
-        )
+    run.out.record(
+        report,
+        [
+            ("model", report.model),
+            ("embedded", f"{report.embedded:,} facts"),
+            ("changed meanwhile", report.changed or None),
+            ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
+            ("tokens", f"{report.tokens:,}"),
+            ("cost", cost_of(report.cost)),
+            ("took", f"{report.seconds:.1f} s"),
+        ],
+        data=report_data,
+    )
     print_failures(report)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -79,10 +80,8 @@ def end_switch(
     under_way = ender.expect(*way.phases)
     found = switch_status(run.store) if dry_run else None
     if found is not None:
-        if run.out.is_data:
-            run.out.objects([{"dry_run": True, "action": action, **standing_data(*found)}])
-        else:
-            print_standing(run, *found)
+        data = {"dry_run": True, "action": action, **standing_data(*found)}
+        run.out.report([data], partial(print_standing, run, *found), data=dict)
         return
     question = way.question.format(old=under_way.previous, new=under_way.model)
     if not confirm(question, yes=yes):
@@ -124,20 +123,22 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
 
         found = _backfiller(run, embedder).status(chosen)
         under_way = switch_status(run.store)
-        if run.out.is_data:
-            switch = standing_data(*under_way) if under_way else None
-            run.out.objects([to_data(found) | {"stale": found.total.stale, "switch": switch}])
-            return
-        if under_way:
-            print_standing(run, *under_way)
-        length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
-        run.out.fields([("model", f"{found.model}{length}")])
-        run.out.listing([*found.agents, found.total], _columns(run, found.agents))
-        if found.total.stale and not (under_way and under_way[0].model == found.model):
-            run.out.note(
-                f"{found.total.stale:,} facts are not found by meaning; "
-                + vector_advice(run.store, run.settings, found.model, found.total.others)
-            )
+
+        def show() -> None:
+            if under_way:
+                print_standing(run, *under_way)
+            length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
+            run.out.fields([("model", f"{found.model}{length}")])
+            run.out.listing([*found.agents, found.total], _columns(run, found.agents))
+            if found.total.stale and not (under_way and under_way[0].model == found.model):
+                run.out.note(
+                    f"{found.total.stale:,} facts are not found by meaning; "
+                    + vector_advice(run.store, run.settings, found.model, found.total.others)
+                )
+
+        switch = standing_data(*under_way) if under_way else None
+        data = to_data(found) | {"stale": found.total.stale, "switch": switch}
+        run.out.report([data], show, data=dict)
 
     run.with_models(main)
 

@@ -18,7 +18,7 @@ from edenmem.cli.commands.indexes.backfill_views import (
     report_data,
 )
 from edenmem.cli.commands.indexes.switch_views import comparison_data, print_comparison, standing
-from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import ConfigError, EdenmemError, ExitCode, UsageError
@@ -237,11 +237,9 @@ def _announce(run: Invocation, plan: SwitchPlan) -> None:
 
 
 def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
-    if run.out.is_data:
-        run.out.objects([{"dry_run": True, **to_data(plan)}])
-        return
     backfill = plan.backfill
-    run.out.fields(
+    run.out.record(
+        plan,
         [
             ("from", plan.switch.previous),
             ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
@@ -249,28 +247,31 @@ def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
             ("would embed", f"{backfill.facts:,} facts, beside the vectors that they have"),
             ("tokens", f"about {backfill.tokens:,}"),
             ("cost", cost_of(backfill.cost)),
-        ]
+        ],
+        data=plan_data,
     )
 
 
 def _print_outcome(
     run: Invocation, plan: SwitchPlan, filled: BackfillReport, comparison: Comparison | None
 ) -> None:
-    if run.out.is_data:
-        data = {"switch": to_data(plan.switch), "in_force": plan.switch.in_force}
-        compared = comparison_data(comparison) if comparison else None
-        run.out.objects([data | {"filled": report_data(filled), "comparison": compared}])
-    else:
-        run.out.fields(
-            [
-                ("switch to", plan.switch.model),
-                ("  is", standing(plan.switch)),
-                ("embedded", f"{filled.embedded:,} facts"),
-                ("tokens", f"{filled.tokens:,}"),
-                ("cost", cost_of(filled.cost)),
-                ("took", f"{filled.seconds:.1f} s"),
-            ]
-        )
+    run.out.record(
+        {
+            "switch": to_data(plan.switch),
+            "in_force": plan.switch.in_force,
+            "filled": report_data(filled),
+            "comparison": comparison_data(comparison) if comparison else None,
+        },
+        [
+            ("switch to", plan.switch.model),
+            ("  is", standing(plan.switch)),
+            ("embedded", f"{filled.embedded:,} facts"),
+            ("tokens", f"{filled.tokens:,}"),
+            ("cost", cost_of(filled.cost)),
+            ("took", f"{filled.seconds:.1f} s"),
+        ],
+        data=dict,
+    )
     print_failures(filled)
 
 

@@ -141,9 +141,10 @@ def action_data(action: IndexAction) -> dict[str, Any]:
 
 def print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
     """Print what was done; indexes of no interest (ordinary ones that are there) are counted."""
-    if run.out.is_data:
-        run.out.objects(action_data(action) for action in actions)
-        return
+    run.out.report(actions, lambda: _show_actions(run, actions), data=action_data)
+
+
+def _show_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
     quiet = [a for a in actions if a.outcome == "there" and a.state.kind == "ordinary"]
     if quiet:
         run.out.line(f"{len(quiet)} ordinary indexes are there already")

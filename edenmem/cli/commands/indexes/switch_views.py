@@ -72,9 +72,10 @@ def print_comparison(run: Invocation, comparison: Comparison) -> None:
 
 def print_ending(run: Invocation, ending: SwitchEnding) -> None:
     """Print what became of a switch."""
-    if run.out.is_data:
-        run.out.objects([to_data(ending)])
-        return
+    run.out.report([ending], lambda: _show_ending(run, ending))
+
+
+def _show_ending(run: Invocation, ending: SwitchEnding) -> None:
     done = {"drop-old": "facts settled", "abandon": "vectors removed"}.get(ending.action)
     run.out.fields(
         [

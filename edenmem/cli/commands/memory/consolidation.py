@@ -206,25 +206,18 @@ def diff(
         if version not in versions:
             known = ", ".join(str(v) for v in sorted(versions) if v)
             raise NotFoundError(f"there is no version {version}", hint=f"there are {known}")
-    if run.out.is_data:
-        run.out.objects(
-            [
-                {
-                    "from": before,
-                    "to": after,
-                    "before": versions[before],
-                    "after": versions[after],
-                }
-            ]
-        )
-        return
-    show_diff(
-        run.out,
-        versions[before],
-        versions[after],
-        old=f"version {before}",
-        new=f"version {after}",
-        to_stdout=True,
+    old_text, new_text = versions[before], versions[after]
+    run.out.report(
+        [{"from": before, "to": after, "before": old_text, "after": new_text}],
+        lambda: show_diff(
+            run.out,
+            old_text,
+            new_text,
+            old=f"version {before}",
+            new=f"version {after}",
+            to_stdout=True,
+        ),
+        data=dict,
     )
 
 

@@ -12,7 +12,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import check_hold_facts, choose_agent, resolve_accounts
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import scope_name
-from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.data import plan_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
@@ -208,9 +208,10 @@ def show_group(run: Invocation, group: FactGroup, title: str) -> None:
 
 def print_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
     """Print the groups that there are."""
-    if run.out.is_data:
-        run.out.objects(to_data(group) for group in groups)
-        return
+    run.out.report(groups, lambda: _show_groups(run, groups))
+
+
+def _show_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
     for number, group in enumerate(groups, start=1):
         show_group(run, group, f"group {number} of {len(groups)}")
         run.out.line()
@@ -220,9 +221,10 @@ def print_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
 
 def print_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
     """Print what a model would merge."""
-    if run.out.is_data:
-        run.out.objects({"dry_run": True, **to_data(proposal)} for proposal in proposals)
-        return
+    run.out.report(proposals, lambda: _show_proposals(run, proposals), data=plan_data)
+
+
+def _show_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
     for number, proposal in enumerate(proposals, start=1):
         show_group(run, proposal.group, f"group {number} of {len(proposals)}")
         for merge in proposal.merges:

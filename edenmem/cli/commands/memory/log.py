@@ -12,6 +12,7 @@ from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.change_views import entry_fields, log_columns, show_change
+from edenmem.cli.terminal.data import to_data
 from edenmem.models.changes import AuditEntry
 
 app = single()
@@ -106,14 +107,14 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     from edenmem.engine.history.undo import undo_id
 
     undone = run.store.log.audit_entry(undo_id(entry.id))
-    if run.out.is_data:
-        from edenmem.cli.terminal.data import to_data
+    undone_by = undone.id if undone else None
 
-        run.out.objects([to_data(entry) | {"undone_by": undone.id if undone else None}])
-        return
-    run.out.fields(entry_fields(run, entry, undone.id if undone else ""))
-    if diff:
-        show_change(run, entry.before, entry.after, to_stdout=True)
+    def show() -> None:
+        run.out.fields(entry_fields(run, entry, undone_by or ""))
+        if diff:
+            show_change(run, entry.before, entry.after, to_stdout=True)
+
+    run.out.report([entry], show, data=lambda one: to_data(one) | {"undone_by": undone_by})
 
 
 def _entry(run: Invocation, text: str) -> AuditEntry:

@@ -150,27 +150,28 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
         )
 
     planned, done = _Tally(), _Tally()
-    if dry_run and run.out.is_data:
-        run.out.objects(map(_step_data, planned.count(take_back(dry_run=True))))
+    if dry_run:
+        found = planned.count(take_back(dry_run=True))
+
+        def show_plan() -> None:
+            _print_all(run, run_id, found, planned, to_stdout=True)
+            if not planned.is_all_done:
+                _print_force(run, run_id, planned, force)
+
+        run.out.report(found, show_plan, data=_step_data)
         planned.exit_if_refused()
         return
-    if dry_run or not yes:
-        _print_all(run, run_id, take_back(dry_run=True), planned, to_stdout=dry_run)
+    if not yes:
+        _print_all(run, run_id, planned.count(take_back(dry_run=True)), planned, to_stdout=False)
         if planned.is_all_done:
-            if not dry_run:
-                done.count_all(take_back())  # the ledger may not know it yet
-            return
-        if dry_run:
-            _print_force(run, run_id, planned, force)
-            planned.exit_if_refused()
+            done.count_all(take_back())  # the ledger may not know it yet
             return
     if not confirm(f"Undo all of the run {run_id}?", yes=yes):
         run.out.note("nothing was changed")
         return
     found = _with_vectors(run, done.count(take_back()))
-    if run.out.is_data:
-        run.out.objects(map(_step_data, found))
-    else:
+
+    def show() -> None:
         for line in _lines(run, found, "undoing"):
             run.out.safe(line)
         run.out.line(done.words)
@@ -178,6 +179,8 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
             run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
         _print_force(run, run_id, done, force)
         _print_migration(run, run_id)
+
+    run.out.report(found, show, data=_step_data)
     done.exit_if_refused()
 
 
@@ -223,7 +226,7 @@ def _print_all(
 ) -> None:
     """Print what would become of a run."""
     tell = run.out.safe if to_stdout else run.out.note
-    for line in _lines(run, planned.count(found), "planning", shown=_SHOWN):
+    for line in _lines(run, found, "planning", shown=_SHOWN):
         tell(line)
     if planned.outcomes.total() > _SHOWN:
         tell(f"and more; 'edenmem log --run {run_id}' shows all")
@@ -275,8 +278,7 @@ def _undoer(run: Invocation) -> Any:
 
 
 def _data(run: Invocation, step: UndoStep) -> None:
-    if run.out.is_data:
-        run.out.objects([_step_data(step)])
+    run.out.report([step], lambda: None, data=_step_data)
 
 
 def _step_data(step: UndoStep) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import scope_name, usage_line
 from edenmem.cli.commands.memory.change_views import action_words
-from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.formation import FormationStatus
@@ -43,10 +42,7 @@ def fact_why(
     except NotFoundError:  # it may be gone, and known to the log alone
         fact_id = find_logged_id(run.store, "target", fact)
     found = why.fact_why(run.store, fact_id)
-    if run.out.is_data:
-        run.out.objects([to_data(found)])
-    else:
-        print_fact(run, found)
+    run.out.report([found], lambda: print_fact(run, found))
 
 
 def text_why(
@@ -67,10 +63,7 @@ def text_why(
     run = invocation(ctx)
     scope = choose_scope(run, named)
     found = why.text_why(run.store, scope, version)
-    if run.out.is_data:
-        run.out.objects(to_data(each) for each in found)
-    else:
-        print_text(run, found)
+    run.out.report(found, lambda: print_text(run, found))
 
 
 def print_fact(run: Invocation, why: FactWhy) -> None:

@@ -171,13 +171,14 @@ def print_import(run: Invocation, report: ImportReport, *, dry_run: bool = False
         run.out.note(
             were if kept == 1 else f"{kept} sessions were there already and keep their owner"
         )
-    if run.out.is_data:
-        run.out.objects([to_data(report) | {"dry_run": dry_run}])
-        return
-    run.out.line(
-        f"{'would import' if dry_run else 'imported'} {report.new_sessions} new sessions "
-        f"of {report.sessions}, {report.new_messages} new messages of {report.messages}"
-    )
-    for what, added in (("agents", report.agents_added), ("users", report.users_added)):
-        if added:
-            run.out.fields([(f"  {what} added", list(added))])
+
+    def show() -> None:
+        run.out.line(
+            f"{'would import' if dry_run else 'imported'} {report.new_sessions} new sessions "
+            f"of {report.sessions}, {report.new_messages} new messages of {report.messages}"
+        )
+        for what, added in (("agents", report.agents_added), ("users", report.users_added)):
+            if added:
+                run.out.fields([(f"  {what} added", list(added))])
+
+    run.out.report([report], show, data=lambda one: to_data(one) | {"dry_run": dry_run})

@@ -11,7 +11,6 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
 from edenmem.cli.terminal.times import parse_when
@@ -97,9 +96,10 @@ def _print_whose(run: Invocation, session: Session) -> None:
 
 def print_context(run: Invocation, report: ContextReport) -> None:
     """Print a context: the XML on stdout, what it is made of on stderr."""
-    if run.out.is_data:
-        run.out.objects([to_data(report)])
-        return
+    run.out.report([report], lambda: _show_context(run, report))
+
+
+def _show_context(run: Invocation, report: ContextReport) -> None:
     run.out.document(report.xml)
     for line in plain_table(_PARTS, [*report.parts, _total(report)], 80):
         run.out.note(line)

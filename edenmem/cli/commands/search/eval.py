@@ -156,10 +156,15 @@ def _print_counts(run: Invocation, labelled: LabelledSet) -> None:
 
 def print_tuning(run: Invocation, tuning: Tuning) -> None:
     """Print what tuning found, and what to write down to have it."""
-    if run.out.is_data:
-        extra = {"is_noise": tuning.is_noise, "toml": "" if tuning.is_noise else tuning.toml()}
-        run.out.objects([to_data(tuning) | extra])
-        return
+    run.out.report([tuning], lambda: _show_tuning(run, tuning), data=_tuning_data)
+
+
+def _tuning_data(tuning: Tuning) -> dict[str, Any]:
+    toml = "" if tuning.is_noise else tuning.toml()
+    return to_data(tuning) | {"is_noise": tuning.is_noise, "toml": toml}
+
+
+def _show_tuning(run: Invocation, tuning: Tuning) -> None:
     run.out.fields(
         [
             ("queries", tuning.queries),

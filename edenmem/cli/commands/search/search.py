@@ -110,9 +110,10 @@ def print_why_not(run: Invocation, answer: WhyNot) -> None:
     """Print the answer."""
     for notice in answer.notices:
         run.out.note(notice)
-    if run.out.is_data:
-        run.out.objects([to_data(answer)])
-        return
+    run.out.report([answer], lambda: _show_why_not(run, answer))
+
+
+def _show_why_not(run: Invocation, answer: WhyNot) -> None:
     label = load_labels(run.store, [answer.fact.home]).within_agent
     run.out.fields(
         [

@@ -47,14 +47,15 @@ def print_health(
 ) -> None:
     """Print every check; with ``--quiet`` only those with warnings and problems. ``detailed``:
     examples of notes too."""
-    if run.out.is_data:
-        made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
-        run.out.objects(
-            to_data(check) | ({"repair": made.get(check.name)} if repairs else {})
-            for check in report.checks
-            if not run.quiet or check in report.ill
-        )
-        return
+    made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
+    run.out.report(
+        report.ill if run.quiet else report.checks,
+        lambda: _show_health(run, report, detailed=detailed),
+        data=lambda check: to_data(check) | ({"repair": made.get(check.name)} if repairs else {}),
+    )
+
+
+def _show_health(run: Invocation, report: DoctorReport, *, detailed: bool) -> None:
     if run.out.format is OutputFormat.MARKDOWN:
         run.out.listing(report.ill if run.quiet else report.checks, _RESULTS)
         return
@@ -217,9 +218,14 @@ _STEPS: list[Column[CheckStep]] = [
 
 def print_atlas(run: Invocation, report: AtlasReport) -> None:
     """Print what was tried on a cluster."""
-    if run.out.is_data:
-        run.out.objects([{**to_data(report), "passed": report.passed}])
-        return
+    run.out.report(
+        [report],
+        lambda: _show_atlas(run, report),
+        data=lambda one: {**to_data(one), "passed": one.passed},
+    )
+
+
+def _show_atlas(run: Invocation, report: AtlasReport) -> None:
     run.out.fields([("store", report.location), ("server", report.server_version)])
     run.out.listing(report.steps, _STEPS)
     failed = [step for step in report.steps if step.outcome == "failed"]

@@ -77,11 +77,8 @@ def _print_preparation(
 ) -> None:
     """Print what was created, or for None what would be; warnings last, so that they are seen."""
     steps = list(plan.steps) if made is None else made
-    if run.out.is_data:
-        key = "would_make" if made is None else "made"
-        told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
-        run.out.objects([{"location": location, key: steps, **told}])
-    else:
+
+    def show() -> None:
         run.out.safe(f"store: {location}")
         verb = "would create" if made is None else "created"
         for line in summarise_steps(steps):
@@ -90,6 +87,10 @@ def _print_preparation(
             run.out.line("  (--format json names each index)")
         if not steps:
             run.out.line("  everything is there already")
+
+    key = "would_make" if made is None else "made"
+    told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
+    run.out.report([{"location": location, key: steps, **told}], show, data=dict)
     for warning in plan.warnings:
         run.out.note(warning)
 

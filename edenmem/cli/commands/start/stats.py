@@ -96,9 +96,10 @@ _LAST_DAYS = 14
 
 def print_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     """Print them: tables and charts for a person, one object for a program."""
-    if run.out.is_data:
-        run.out.record(statistics, [])
-        return
+    run.out.report([statistics], lambda: _show_statistics(run, statistics))
+
+
+def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     labels = load_labels(
         run.store,
         [

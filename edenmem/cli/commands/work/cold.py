@@ -293,13 +293,14 @@ def crontab(
         "edenmem-cold.service": systemd_service(job),
         "edenmem-cold.timer": systemd_timer(job),
     }
-    if run.out.is_data:
-        run.out.objects([parts])
-    else:
+
+    def show() -> None:
         for name, text in parts.items():
             place = "'crontab -e'" if name == "crontab" else f"~/.config/systemd/user/{name}"
             run.out.safe(f"# in {place}\n{text}")
         run.out.safe("# then: systemctl --user enable --now edenmem-cold.timer")
+
+    run.out.report([parts], show, data=dict)
     if missing := environment_settings(run):
         run.out.note(
             "these settings come from variables, which cron does not have; put them into a"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.money import format_cost
-from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
@@ -72,23 +71,21 @@ def exit_code(report: ColdReport) -> ExitCode:
 
 def print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
     """Print the report of a run; its failures are told on stderr too, for cron's mail."""
-    if run.out.format is OutputFormat.JSON:
-        # one object, and one line of it if more reports are to come
-        run.out.line(to_json(_data(report), indent=0 if one_line else 2))
-    elif run.out.is_data:
-        run.out.objects([_data(report)])
-    else:
-        run.out.fields(_fields(report))
-        if report.dry_run:
-            run.out.listing(report.planned, _build_plan_columns(run), empty="nothing is due")
-            if report.left_out:
-                run.out.listing(report.left_out, _LEFT_OUT)
+    run.out.stream_report(_data(report), lambda: _show_report(run, report), more=one_line)
     for failure in report.failed:
         print_error(f"{failure.session}: {failure.reason}", _what_follows(failure))
     if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
         print_error(f"the run ended early: {report.reason}", report.hint)
     elif report.stopped_early == "budget":
         run.out.note(f"the run ended early: {report.reason}; what is left waits for the next run")
+
+
+def _show_report(run: Invocation, report: ColdReport) -> None:
+    run.out.fields(_fields(report))
+    if report.dry_run:
+        run.out.listing(report.planned, _build_plan_columns(run), empty="nothing is due")
+        if report.left_out:
+            run.out.listing(report.left_out, _LEFT_OUT)
 
 
 def _data(report: ColdReport) -> dict[str, object]:
