@@ -26,6 +26,7 @@ from edenmem.memory.planner import plan_all as plan_all
 from edenmem.memory.planner import preview as preview
 from edenmem.memory.requirements import Needs as Needs
 from edenmem.memory.requirements import needs as needs
+from edenmem.memory.settings import closed_reason as closed_reason
 from edenmem.memory.state import Answer as Answer
 from edenmem.memory.state import Disorder as Disorder
 from edenmem.memory.state import Head as Head

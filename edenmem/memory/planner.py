@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from edenmem.memory import accounts, facts, reflections, settings, texts
 from edenmem.memory.effect import Effect, Write
 from edenmem.memory.outcome import VOID, conflict, result
-from edenmem.memory.requirements import Needs, blocks_of, home_of, needs
+from edenmem.memory.requirements import Needs, blocks_of, grown_scopes, home_of, needs
 from edenmem.memory.state import Answer, Head, State
 from edenmem.models.changes import (
     AddAgent,
@@ -77,6 +77,10 @@ def plan(change: Change, state: State, context: ChangeSet) -> Effect:
         return Effect(change=change, result=result(change, status, known.target_id))
     if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
         return conflict(change, "", "whose it is was forgotten meanwhile")
+    for scope in grown_scopes(change) if context.automatic else ():
+        agent, policy = state.agents.get(scope.agent_id), state.policies.get(scope)
+        if closed := settings.closed_reason(scope, agent, policy):
+            return conflict(change, "", f"{closed} meanwhile", scope)
     return _PLANS[type(change)](change, state, context)
 
 
@@ -139,7 +143,7 @@ def preview(context: ChangeSet, load: Load, state: State | None = None) -> Itera
     """
     known = State() if state is None else state
     for batch in batches(context.changes):
-        left = known.missing(needs(batch))
+        left = known.missing(needs(batch, automatic=context.automatic))
         if left:
             known.take(load(left, at=context.at))
         yield from plan_all(context, known, batch)

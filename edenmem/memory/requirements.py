@@ -82,14 +82,35 @@ class Needs(msgspec.Struct, kw_only=True):
         return any(getattr(self, name) for name in self.__struct_fields__)
 
 
-def needs(changes: Iterable[Change]) -> Needs:
-    """Name all that has to be known to judge these changes, in whatever order."""
+def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
+    """Name all that has to be known to judge these changes, in whatever order.
+
+    Args:
+        changes: Some or all of a set.
+        automatic: Whether the set is, see `ChangeSet`.
+    """
     found = Needs()
     for change in changes:
         found.answers.add(change.id)
         found.blocks |= blocks_of(change)
+        if automatic:
+            scopes = grown_scopes(change)
+            found.policies.update(scopes)
+            found.agents.update(scope.agent_id for scope in scopes)
         _NAMED[type(change)](change, found)
     return found
+
+
+def grown_scopes(change: Change) -> tuple[Scope, ...]:
+    """List the scopes that a change may add a text to."""
+    match change:
+        case AddFact(fact=added) | AddReflection(reflection=added):
+            homes: tuple[Scope | None, ...] = (home_of(added),)
+        case ReviseFact(scope=scope, or_add=added):
+            homes = (scope, None if added is None else home_of(added))
+        case _:
+            homes = ()
+    return tuple(home for home in homes if home is not None)
 
 
 def blocks_of(change: Change) -> set[str]:

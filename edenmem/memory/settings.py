@@ -18,8 +18,29 @@ from edenmem.models.changes import (
     SetPrivacy,
     WritePolicy,
 )
-from edenmem.models.memory import Fact, Reflection
-from edenmem.models.scope import Scope
+from edenmem.models.host import Agent
+from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+
+
+def closed_reason(scope: Scope, agent: Agent | None, policy: Policy | None) -> str:
+    """Say why a scope takes nothing new by itself; "" if it does.
+
+    Args:
+        scope: Where something would be added.
+        agent: Its agent; None: it is gone.
+        policy: The scope's, if it has one.
+    """
+    if agent is None:
+        return "its agent was removed"
+    if policy is not None and not policy.active:
+        return "the scope was paused"
+    is_off = {
+        ScopeKind.USER: not agent.user_memory_enabled,
+        ScopeKind.AGENT: not agent.agent_memory_enabled,
+        ScopeKind.SHARD: not agent.agent_memory_enabled,
+    }
+    return "memory of this kind was switched off" if is_off.get(scope.kind) else ""
 
 
 def set_privacy(change: SetPrivacy, state: State, context: ChangeSet) -> Effect:

@@ -290,12 +290,15 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     """Changes that belong together, by one actor at one time.
 
     Each is judged alone: one that conflicts does not keep the others from being applied.
+    ``automatic``: the engine decided on them by itself some time ago. What adds to memory that was
+    paused, switched off or removed with its agent since is refused; a person may add to it.
     """
 
     id: str = msgspec.field(default_factory=new_id)
     actor: Actor
     at: datetime
     changes: tuple[Change, ...] = ()
+    automatic: bool = False
 
 
 #: Words of a command → what is said of all versions that it makes.

@@ -368,7 +368,7 @@ class Propagator:
                 )
             )
         results = self._store.changes.apply(
-            ChangeSet(actor=self._actor, at=now, changes=tuple(changes.values()))
+            ChangeSet(actor=self._actor, at=now, changes=tuple(changes.values()), automatic=True)
         )
         added = sum(1 for result in results if result.status is ChangeStatus.APPLIED)
         return added, tuple(decisions)

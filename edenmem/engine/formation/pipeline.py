@@ -169,7 +169,9 @@ class Pipeline:
             late = [each for each in changes if not _is_wanted(each, open_)]
             changes = [each for each in changes if _is_wanted(each, open_)]
             decisions = (*decisions, *map(_reject_late, late))
-        change_set = ChangeSet(actor=self._actor, at=material.origin.at, changes=tuple(changes))
+        change_set = ChangeSet(
+            actor=self._actor, at=material.origin.at, changes=tuple(changes), automatic=True
+        )
         return Outcome(change_set, decisions)
 
     async def _demand_comparable(self, material: Material) -> None:

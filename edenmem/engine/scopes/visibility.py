@@ -13,6 +13,7 @@ import msgspec
 
 from edenmem.engine.scopes.people import person_with, resolve_person, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
+from edenmem.memory import closed_reason
 from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
@@ -184,16 +185,10 @@ def reader_scopes(
 
 def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
     """Those of the scopes that are not paused, nor switched off with their agent, by now."""
-    agent = store.host.agent(agent_id)
-    if agent is None:
-        return frozenset()
-    switched_off = set[ScopeKind]()
-    if not agent.user_memory_enabled:
-        switched_off.add(ScopeKind.USER)
-    if not agent.agent_memory_enabled:
-        switched_off.update((ScopeKind.AGENT, ScopeKind.SHARD))
-    active = _active(store, scopes)
-    return frozenset(scope for scope in active if scope.kind not in switched_off)
+    agent, policies = store.host.agent(agent_id), store.memory.policies(scopes)
+    return frozenset(
+        scope for scope in scopes if not closed_reason(scope, agent, policies.get(scope))
+    )
 
 
 def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:

@@ -1,6 +1,7 @@
 """Memory in MongoDB, in the documents of the platform.
 
-May import: common, mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search, mongo.walk.
+May import: common, mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search,
+mongo.walk.
 """
 
 from edenmem.store.mongo.store import MongoStore

@@ -81,7 +81,7 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
     def _plan_and_write(self, context: ChangeSet, changes: Sequence[Change]) -> list[Effect]:
         """Plan on what is there now, and write that. Where a unique index refuses a document,
         whoever was quicker is seen by the next try."""
-        wanted, scopes = needs(changes), _scopes_of(changes)
+        wanted, scopes = needs(changes, automatic=context.automatic), _scopes_of(changes)
         # What is applied beside the removal of an account may belong to it.
         exclusive = any(isinstance(change, RemoveAgent | RemoveUser) for change in changes)
         accounts = any(isinstance(change, AddAgent | AddUser) for change in changes)

@@ -21,7 +21,7 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
     writer = EffectWriter(connection, at)
     results = []
     for batch in batches(changes.changes):
-        loader = StateLoader(connection, needs(batch))
+        loader = StateLoader(connection, needs(batch, automatic=changes.automatic))
         effects = plan_all(changes, loader.state(at), batch)
         writer.write(effects, loader.numbers)
         results += [effect.result for effect in effects]
