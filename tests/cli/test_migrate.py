@@ -226,7 +226,7 @@ def test_killed_outright_it_goes_on(
         assert run.state is RunState.RUNNING
         assert 0 < run.done < run.total
         # Whoever died is succeeded when its lease has run out, which nobody waits for here.
-        with store._db.writing() as connection:
+        with store.connections.writing() as connection:
             held = connection.execute("UPDATE migration_leases SET until = 0").rowcount
         assert held == 1
     report = new_cli.json(*command)[0]

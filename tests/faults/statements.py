@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from edenmem.store.sqlite import SqliteStore
-from edenmem.store.sqlite.core.database import Database
 from tests.faults.points import Switchboard
 
 _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "COMMIT", "BEGIN IMMEDIATE")
@@ -47,18 +47,10 @@ class _Connection:
         return self._board.call(what, work, _broken)
 
 
-class _Database(Database):
-    def __init__(self, path: Path, board: Switchboard) -> None:
-        super().__init__(path, busy_timeout=10.0, read_only=False)
-        self._board = board
-
-    def _connect(self, *, writable: bool) -> Any:
-        return _Connection(super()._connect(writable=writable), self._board)
-
-
 class BreakableSqlite(SqliteStore):
     """See the module."""
 
     def __init__(self, path: Path, board: Switchboard) -> None:
         super().__init__(path)
-        self._db = _Database(path, board)
+        connect: Callable[..., sqlite3.Connection] = self.connections._connect
+        self.connections._connect = lambda **how: _Connection(connect(**how), board)  # type: ignore

@@ -90,7 +90,7 @@ def test_a_file_is_read_and_not_written(tmp_path: Path) -> None:
     with pytest.raises(WriteRefused):
         reader.database.initialise()
     with (
-        reader._db.reading() as connection,
+        reader.connections.reading() as connection,
         pytest.raises(sqlite3.OperationalError, match="readonly"),
     ):
         connection.execute("DELETE FROM agents")

@@ -16,7 +16,7 @@ _FIELD = "last_memory_message_id"
 def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
     """Put the cursor of a session somewhere, also back."""
     if isinstance(store, SqliteStore):
-        with store._db.writing() as connection:
+        with store.connections.writing() as connection:
             connection.execute(
                 f"UPDATE sessions SET {_FIELD} = ? WHERE id = ?",
                 (cursor, session_id),
@@ -30,6 +30,6 @@ def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
 
 def cursor_of(store: Any, session_id: str) -> str | None:
     """Where the cursor is."""
-    sessions = store.dump([RecordKind.SESSION], Selection())
+    sessions = store.walk.dump([RecordKind.SESSION], Selection())
     found: str | None = {one.id: one for _, one in sessions}[session_id].last_memory_message_id
     return found

@@ -47,8 +47,8 @@ def _new_file() -> bytes:
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
-        with closing(SqliteStore(path)) as store:
-            store.database.initialise()
+        with closing(SqliteStore(path).database) as database:
+            database.initialise()
         return path.read_bytes()
 
 

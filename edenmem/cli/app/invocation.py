@@ -73,7 +73,7 @@ class Invocation:
         """Let go of the store, if a command opened it."""
         opened = self.__dict__.get("store")
         if opened is not None:
-            opened.close()
+            opened.database.close()
 
     # -- what commands use -------------------------------------------------------------------
 

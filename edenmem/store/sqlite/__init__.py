@@ -1,6 +1,6 @@
 """Memory in one SQLite file: full text, vectors and all.
 
-May import: common, protocol, sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations,
+May import: sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations,
 sqlite.host, sqlite.memory, sqlite.search, sqlite.walk.
 """
 

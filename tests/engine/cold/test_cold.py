@@ -210,7 +210,7 @@ def _everything(quiet: Quiet) -> object:
         return {
             name: list(database[name].find()) for name in sorted(database.list_collection_names())
         }
-    with quiet.store._db.reading() as connection:  # type: ignore[attr-defined]
+    with quiet.store.connections.reading() as connection:  # type: ignore[attr-defined]
         return list(connection.iterdump())
 
 

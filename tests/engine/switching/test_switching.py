@@ -30,7 +30,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo.search import switching as mongo_switching
 from edenmem.store.protocol.store import Store
-from edenmem.store.sqlite.search import switching as sqlite_switching
+from edenmem.store.sqlite.search import switches as sqlite_switches
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
@@ -373,7 +373,7 @@ async def whole_road(store: Store) -> None:
 async def test_killed_at_any_write_it_is_gone_on_with(
     open_store: Callable[[str], Store], kind: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sqlite_switching, mongo_switching):
+    for module in (sqlite_switches, mongo_switching):
         monkeypatch.setattr(module, "_PAGE", 1)
     for nth in count(1, 1 if kind == "sqlite" else 4):  # to live through it takes a server long
         store = open_store(kind)

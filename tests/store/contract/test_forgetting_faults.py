@@ -111,10 +111,10 @@ class _Writes:
 
     def __init__(self, store: SqliteStore, at: int | None = None, *, after: bool = False) -> None:
         self.count = 0
-        self._writing: Callable[[], Any] = store._db.writing
+        self._writing: Callable[[], Any] = store.connections.writing
         self._at = at
         self._after = after
-        store._db.writing = self.writing  # type: ignore[method-assign]
+        store.connections.writing = self.writing  # type: ignore[method-assign]
 
     @contextmanager
     def writing(self) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.search import staleness as mongo
 from edenmem.store.protocol.store import Store
 from edenmem.store.protocol.vectors import VectorCount
-from edenmem.store.sqlite.search import staleness as sqlite
+from edenmem.store.sqlite.search import vectors as sqlite
 from tests.support.builders import NOW, make_fact
 from tests.support.memory import add_fact, add_facts, applied
 from tests.support.vectors import random_unit, unit

@@ -57,12 +57,12 @@ def test_an_agent_that_comes_to_be_known_takes_the_note_back(opened: SqliteStore
 
 def test_every_query_uses_an_index(opened: SqliteStore) -> None:
     statements: set[str] = set()
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
     session_id = settled(opened, EVE)
     list(opened.cold.quiet_sessions(before=NOW, rules="rules-2"))
     list(opened.cold.quiet_sessions(before=NOW, rules=None))
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(None)
         walks = [one for one in statements if "quiet_since" in one]
         assert session_id
@@ -78,7 +78,7 @@ def test_every_query_uses_an_index(opened: SqliteStore) -> None:
 def test_the_migration_has_a_way_back_and_forth(opened: SqliteStore) -> None:
     session_id = settled(opened, EVE)
     [step] = [each.load() for each in migrations() if each.name == "0003_settled_sessions"]
-    path = opened._db.path
+    path = opened.connections.path
     opened.database.close()
     with sqlite3.connect(path) as connection:
         step.down_sqlite(connection)

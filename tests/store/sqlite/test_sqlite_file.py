@@ -160,10 +160,10 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, make, said: s
     make(path)
     before = path.read_bytes()
     for call in (
-        lambda store: store.info(),
-        lambda store: store.agent(new_id()),
-        lambda store: store.add_agent(make_agent()),
-        lambda store: store.initialise(),
+        lambda store: store.database.info(),
+        lambda store: store.host.agent(new_id()),
+        lambda store: store.host.add_agent(make_agent()),
+        lambda store: store.database.initialise(),
     ):
         store = SqliteStore(path)
         with pytest.raises(StoreError, match=said) as caught:
@@ -215,7 +215,7 @@ def test_a_database_that_another_holds_is_reported_as_locked(
 
 
 def test_a_thread_that_holds_the_database_is_reported_too(opened: SqliteStore) -> None:
-    with opened._db.writing(), pytest.raises(StoreError, match="by another thread"):
+    with opened.connections.writing(), pytest.raises(StoreError, match="by another thread"):
         opened.host.add_agent(make_agent())
     assert opened.host.add_agent(make_agent())
 
@@ -232,7 +232,7 @@ def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> No
     ):
         with pytest.raises(StoreError, match="open for reading only"):
             call()
-    with reader._db.reading() as connection, pytest.raises(sqlite3.OperationalError):
+    with reader.connections.reading() as connection, pytest.raises(sqlite3.OperationalError):
         connection.execute("DELETE FROM facts")
     reader.database.close()
     assert facts_of(opened, SCOPE) == [fact]
@@ -296,16 +296,16 @@ def test_a_folder_that_may_not_be_written_is_said_to_be_so(tmp_path: Path) -> No
 def test_a_file_that_may_not_be_written_is_said_to_be_so(
     opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = opened._db._connect
+    connect = opened.connections._connect
     opened.database.close()
-    monkeypatch.setattr(opened._db, "_connect", lambda *, writable: connect(writable=False))
+    monkeypatch.setattr(opened.connections, "_connect", lambda *, writable: connect(writable=False))
     with pytest.raises(StoreReadOnly, match="cannot be written"):
         add_fact(opened, SCOPE)
 
 
 def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
     known = add_fact(opened, SCOPE)
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     facts = [make_fact(SCOPE, f"{n} " + "long " * 2000) for n in range(100)]

@@ -131,14 +131,14 @@ def test_nothing_is_found_by_reading_a_whole_table(store: SqliteStore) -> None:
     fill(town)
     store.database.compact = lambda: Compaction()  # type: ignore[method-assign]
     statements: set[str] = set()
-    with store._db.reading() as connection:
+    with store.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
     forget(store, user="zenobia", agent="adam")
     forget(store, session="balcony")
     forget(store, user="zenobia", messages=True)
     forget(store, group="harbour", agent="eve")
     forget(store, agent="eve")
-    with store._db.reading() as connection:
+    with store.connections.reading() as connection:
         connection.set_trace_callback(None)
         found = [scan for one in sorted(statements) for scan in full_scans(connection, one)]
     walks = re.compile(r"ORDER BY \w\.\w+ LIMIT \d+\Z")

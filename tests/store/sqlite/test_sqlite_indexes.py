@@ -69,7 +69,7 @@ def test_what_is_damaged_is_seen_and_made_anew(
     store: SqliteStore, name: str, damage: str, left: tuple[int, int], difference: str
 ) -> None:
     assert counts(store) == (4, 5)
-    with store._db.writing() as connection:
+    with store.connections.writing() as connection:
         connection.execute(damage)
         connection.execute("UPDATE scopes SET revision = revision + 1")
     assert counts(store) == left

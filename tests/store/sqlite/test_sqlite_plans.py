@@ -59,10 +59,10 @@ def opened(tmp_path: Path) -> Iterator[SqliteStore]:
 
 def test_every_query_uses_an_index(opened: SqliteStore) -> None:
     statements: set[str] = set()
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
     run_everything(opened)
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(None)
         assert len(statements) > 60
         scans = [found for one in sorted(statements) for found in full_scans(connection, one)]

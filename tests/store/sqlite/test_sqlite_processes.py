@@ -102,7 +102,7 @@ for number in range(25):
 def test_a_process_that_ends_takes_no_log_away(opened: SqliteStore, path: Path) -> None:
     """A second connection looked at the file, and closing it again took away all locks that this
     process had on it: the next process that ended thought it was the last, and deleted the log."""
-    with opened._db.reading(), opened._db.reading():
+    with opened.connections.reading(), opened.connections.reading():
         pass
     finish(child(path, 'add("theirs"); store.close()'))
     add_facts(opened, make_fact(SCOPE, "mine"))
@@ -186,7 +186,7 @@ def test_a_fork_while_the_store_is_in_use_is_refused_in_the_child(
     """SQLite's idea of its locks cannot be mended in the child; silence would lose writes."""
     script = """
 from edenmem.errors import StoreError
-with store._db.reading():
+with store.connections.reading():
     child = os.fork()
 if child:
     assert os.waitpid(child, 0)[1] == 0

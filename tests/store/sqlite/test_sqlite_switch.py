@@ -59,7 +59,7 @@ def codes(store: SqliteStore) -> tuple[str, ...]:
 def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
     statements: set[str] = set()
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
     opened.switches.begin_switch(SWITCH)
     fill(opened)
@@ -73,7 +73,7 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
     opened.vectors.vector_counts("new", dimensions=24)
     opened.vectors.unsearchable([SCOPE], model="new")
     opened.switches.vectors_of(["f" * 24], model="new")
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         connection.set_trace_callback(None)
         scans = [found for one in sorted(statements) for found in full_scans(connection, one)]
     assert scans == []
@@ -158,7 +158,7 @@ def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
     opened.switches.begin_switch(SWITCH)
     fill(opened)
-    with opened._db.writing() as connection:
+    with opened.connections.writing() as connection:
         connection.execute("DELETE FROM vector_codes")
     assert codes(opened) == ("10 facts are not in it",)
     opened.indexes.update_index("vector_codes", WISH)

@@ -212,7 +212,7 @@ def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[s
             at=NOW + timedelta(seconds=1),
         )
         applied(store, removal)
-    with store._db.writing() as connection:
+    with store.connections.writing() as connection:
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
         connection.execute("INSERT INTO facts_text (facts_text) VALUES ('integrity-check')")
         assert connection.execute("SELECT term FROM facts_words").fetchall() == []

@@ -77,7 +77,7 @@ def test_facts_of_other_programs_are_given_what_they_lack(tmp_path: Path) -> Non
     older_file(path, 3)
     store = SqliteStore(path)
     store.migrations.migrate_up()
-    with store._db.reading() as connection:
+    with store.connections.reading() as connection:
         row = connection.execute("SELECT hash, version FROM facts").fetchone()
     assert row == (content_hash(FIRST_TEXT), 1)
     store.database.close()
@@ -88,7 +88,11 @@ def test_nothing_is_upgraded_unless_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     older_file(path, 3)
     before = path.read_bytes()
-    for call in (SqliteStore.initialise, SqliteStore.info, lambda s: list(s.agents())):
+    for call in (
+        lambda s: s.database.initialise(),
+        lambda s: s.database.info(),
+        lambda s: list(s.host.agents()),
+    ):
         store = SqliteStore(path)
         with pytest.raises(StoreError, match="schema version 3") as caught:
             call(store)

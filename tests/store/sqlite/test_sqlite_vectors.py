@@ -228,7 +228,7 @@ def test_kept_codes_are_bounded(opened: SqliteStore) -> None:
     scopes = [Scope.agent(new_id()) for _ in range(5)]
     for scope in scopes:
         add_fact(opened, scope, embedding=random_unit(1, 64), embedding_model="m")
-    with opened._db.reading() as connection:
+    with opened.connections.reading() as connection:
         size = CodeCache().block(connection, 1, 1).size
         cache = CodeCache(limit=3 * size)
         blocks: list[Block] = [cache.block(connection, n, 1) for n in (1, 2, 3, 1, 4)]

@@ -14,7 +14,7 @@ from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.apply.state import count_scope
 from edenmem.store.sqlite.core import scopes
-from edenmem.store.sqlite.host.host import insert_agent, insert_user
+from edenmem.store.sqlite.host.rows import insert_agent, insert_user
 from edenmem.store.sqlite.memory import documents, facts, log
 
 

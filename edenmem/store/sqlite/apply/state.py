@@ -14,11 +14,10 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, time, to_ms
-from edenmem.store.sqlite.core.part import json_array
-from edenmem.store.sqlite.host.host import AGENT, USER, agent_from, user_from
+from edenmem.store.sqlite.core.part import AMONG, json_array
+from edenmem.store.sqlite.host.rows import AGENT, USER, agent_from, user_from
 from edenmem.store.sqlite.memory import log
 
-_AMONG = "IN (SELECT value FROM json_each(?))"
 _COUNTS = ("facts", "reflections", "pending")
 
 _IN_SCOPES = {
@@ -88,14 +87,14 @@ class StateLoader:
         """What a query finds whose one parameter is a list; nothing for an empty one."""
         wanted = list(keys)
         if len(wanted) == 1:  # mostly, and it saves the walk through a list
-            return iter(self._db.execute(query.replace(_AMONG, "= ?"), wanted))
+            return iter(self._db.execute(query.replace(AMONG, "= ?"), wanted))
         return iter(self._db.execute(query, (json_array(wanted),)) if wanted else ())
 
     def _by_id(
         self, select: str, column: str, decode: Callable[[Row], Any], ids: Iterable[str]
     ) -> dict[str, Any]:
         found: dict[str, Any] = dict.fromkeys(ids)
-        for row in self._rows(f"{select} WHERE {column} {_AMONG}", found):
+        for row in self._rows(f"{select} WHERE {column} {AMONG}", found):
             model = decode(row)
             found[model.id] = model
         return found
@@ -105,7 +104,7 @@ class StateLoader:
     ) -> dict[Scope, Any]:
         found: dict[Scope, Any] = dict.fromkeys(wanted)
         numbers = [self.numbers[scope] for scope in found if scope in self.numbers]
-        for row in self._rows(f"{select} WHERE {table}.scope_id {_AMONG}", numbers):
+        for row in self._rows(f"{select} WHERE {table}.scope_id {AMONG}", numbers):
             model = decode(row)
             found[model.home] = model
         return found
@@ -118,7 +117,7 @@ class StateLoader:
         for scope, wanted in hashes.items():
             number = self.numbers.get(scope)
             if number is not None:
-                query = f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {_AMONG}"
+                query = f"SELECT hash, id FROM facts WHERE scope_id = {number} AND hash {AMONG}"
                 for digest, fact_id in self._rows(query, wanted):
                     found[scope, digest] = fact_id
         return found
@@ -151,7 +150,7 @@ class StateLoader:
 
     def _answers(self) -> dict[str, Answer | None]:
         found: dict[str, Answer | None] = dict.fromkeys(self._needs.answers)
-        rows = self._rows(f"SELECT id, target_id, action FROM audit WHERE id {_AMONG}", found)
+        rows = self._rows(f"SELECT id, target_id, action FROM audit WHERE id {AMONG}", found)
         for change_id, target_id, action in rows:
             found[change_id] = Answer(target_id=target_id, void=action == log.VOID)
         return found
@@ -162,7 +161,7 @@ class StateLoader:
             rows = self._rows(
                 "SELECT target_id, version, action FROM history WHERE history_no IN"
                 f" (SELECT max(history_no) FROM history WHERE target_type = '{kind}'"
-                f" AND target_id {_AMONG} GROUP BY target_id)",
+                f" AND target_id {AMONG} GROUP BY target_id)",
                 [key for each, key in state.heads if each == kind],
             )
             for key, version, action in rows:
@@ -184,7 +183,7 @@ class StateLoader:
             rows = self._db.execute(
                 "SELECT b.key FROM forgetting_blocks b"
                 " JOIN forgettings x ON x.id = b.forgetting_id"
-                f" WHERE b.key {_AMONG} AND coalesce(x.closed_at, ?) >= ?",
+                f" WHERE b.key {AMONG} AND coalesce(x.closed_at, ?) >= ?",
                 (json_array(found), at, at),
             )
             found.update((key, True) for (key,) in rows)
@@ -197,7 +196,7 @@ class StateLoader:
         taken = {
             key
             for table in ("agents", "users")
-            for (key,) in self._rows(f"SELECT id FROM {table} WHERE id {_AMONG}", wanted)
+            for (key,) in self._rows(f"SELECT id FROM {table} WHERE id {AMONG}", wanted)
         }
         return {key: key in taken for key in wanted}
 

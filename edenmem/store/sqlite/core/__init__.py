@@ -1,4 +1,4 @@
 """The file: connections, schema, codec, errors.
 
-May import: common.
+May import: common, protocol.
 """

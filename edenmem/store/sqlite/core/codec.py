@@ -30,6 +30,15 @@ def to_ms(moment: datetime | None) -> int | None:
     return None if moment is None else (as_utc(moment) - _EPOCH) // _MILLISECOND
 
 
+#: Earlier than every time in a column.
+EVER = -(2**62)
+
+
+def day_of(column: str) -> str:
+    """An expression for the day, in UTC, that a column of milliseconds says."""
+    return f"strftime('%Y-%m-%d', {column} / 1000, 'unixepoch')"
+
+
 def time(ms: int) -> datetime:
     """The time that a column says."""
     return _EPOCH + timedelta(milliseconds=ms)

@@ -1,374 +1,174 @@
-"""The file: opening it, connections for threads and processes, and transactions.
+"""The file as a whole: what it is, making it, and making sure that what was deleted is gone.
 
-Reads see one snapshot and never wait. Writes take turns: within the process by a lock, which is
-fair where SQLite's own waiting is not, and between processes by ``BEGIN IMMEDIATE``. A commit is
-on the disk when it returns (``synchronous = FULL``): a memory that was reported as written is
-there after a power cut, and the sync costs a fraction of a millisecond on solid-state disks.
+SQLite overwrites deleted rows (``secure_delete``), but the full-text index keeps words of deleted
+facts in segments that were not merged yet, the log keeps older pages, and rows that moved to other
+pages left copies behind. So the index is rebuilt, the file is rewritten, and the log is emptied.
 """
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-from edenmem.errors import StoreError, WriteRefused
+from edenmem.models.forgetting import Compaction
+from edenmem.models.indexes import Preparation
+from edenmem.models.integrity import Finding
+from edenmem.store.common import migrations
+from edenmem.store.protocol.database import StoreInfo
+from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.faults import translate_errors
-from edenmem.store.sqlite.core.schema import (
-    APPLICATION_ID,
-    SCHEMA_VERSION,
-    FileState,
-    file_state,
-    log_of,
-    may_be_written,
-    version_state,
+from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.core.schema import FileState, file_state
+from edenmem.store.sqlite.core.words import rebuild_text_index
+
+_COUNTED = (
+    "agents",
+    "users",
+    "sessions",
+    "messages",
+    "facts",
+    "reflections",
+    "consolidations",
+    "policies",
+    "formations",
+    "history",
+    "audit",
 )
 
-#: Five vectors of 1,536 dimensions fill such a page to 94 %; one would fill 75 % of a page of 8 K.
-PAGE_SIZE = 32_768
-_CACHE_KIB = 65_536
-#: Seconds between two tries at what SQLite does not wait for by itself.
-_PAUSE = 0.01
-#: Primary result codes of a read that could not make the log's index.
-_NO_LOG = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+#: How many faults SQLite looks for before it gives up: one is enough to know.
+_FAULTS = 20
+
+#: What no command of ours reaches.
+_BEYOND = (
+    "copies and backups of the database file, and exports",
+    "blocks that the disk or the file system gave free",
+)
+
+_HINT = "close whatever uses the file (a service, 'cold run --watch', a shell of sqlite3)"
 
 
-class Database:
-    """A file and a pool of connections to it, shared by threads and safe after a fork."""
+class Database(Part):
+    """See `edenmem.store.protocol.database.Database`."""
 
-    def __init__(self, path: Path, *, busy_timeout: float, read_only: bool) -> None:
-        self.path = path
-        self._timeout = busy_timeout
-        self._read_only = read_only
-        self._forked_in_use = False
-        self._generation = 0
-        self._forget_connections()
-        _databases.add(self)
+    def info(self) -> StoreInfo:
+        path = self._db.path
+        there = StoreInfo(
+            kind="sqlite",
+            location=str(path),
+            initialised=False,
+            server_version=f"SQLite {sqlite3.sqlite_version}",
+        )
+        if file_state(path) in (FileState.MISSING, FileState.EMPTY):
+            return there
+        with self._db.reading() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+            counts = {
+                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in _COUNTED
+            }
+        return StoreInfo(
+            kind="sqlite",
+            location=str(path),
+            initialised=True,
+            schema_version=str(version),
+            server_version=there.server_version,
+            size_bytes=pages * page_size,
+            counts=counts,
+        )
 
-    def _forget_connections(self) -> None:
-        self._idle: list[sqlite3.Connection] = []
-        self._in_use = 0
-        self._generation += 1
-        self._pool_lock = threading.Lock()
-        self._turn = threading.Lock()
+    def initialise(self) -> Sequence[str]:
+        return self._db.create()
 
-    # -- transactions ------------------------------------------------------------------------
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state of the database for as long as it is held."""
-        with translate_errors(self.path), self._borrow() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that is committed, or undone if the body raises."""
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        with (
-            translate_errors(self.path),
-            self._my_turn(),
-            self._borrow() as connection,
-            _transaction(connection),
-        ):
-            yield connection
-
-    @contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
-        """A connection in no transaction, for upkeep of the whole file, while nobody else of this
-        process writes. What SQLite raises comes as it is."""
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        with self._my_turn(), self._borrow() as connection:
-            yield connection
-
-    @contextmanager
-    def _my_turn(self) -> Iterator[None]:
-        """Hold this process's right to write."""
-        turn = self._turn  # a fork in the body makes a new one
-        if not turn.acquire(timeout=self._timeout):
-            raise StoreError(
-                f"{self.path} is being written by another thread for longer than the timeout",
-                hint="raise store.busy_timeout_seconds",
-            )
-        try:
-            yield
-        finally:
-            turn.release()
-
-    # -- connections -------------------------------------------------------------------------
-
-    @contextmanager
-    def _borrow(self) -> Iterator[sqlite3.Connection]:
-        if self._forked_in_use:
-            raise StoreError(
-                f"{self.path} was in use when this process was forked from another",
-                hint="fork while no thread uses the store, or start processes by 'spawn'",
-            )
-        with self._pool_lock:
-            generation = self._generation
-            connection = self._idle.pop() if self._idle else None
-            self._in_use += 1
-        try:
-            connection = connection or self._open()
-            yield connection
-        except sqlite3.Error:
-            generation = 0  # whatever state it is in, nobody else shall meet it
-            raise
-        finally:
-            with self._pool_lock:
-                self._in_use -= 1
-                keep = connection is not None and generation == self._generation
-                if keep and connection is not None:
-                    self._idle.append(connection)
-            if not keep and connection is not None:
-                connection.close()
+    def preparation(self) -> Preparation:
+        path = self._db.path
+        match file_state(path):
+            case FileState.MISSING | FileState.EMPTY as state:
+                steps = [f"migration {step.name}" for step in migrations.pending({})]
+                made = [f"file {path}"] if state is FileState.MISSING else []
+                return Preparation(steps=(*made, *steps))
+            case FileState.OLDER:
+                return Preparation(
+                    warnings=(f"{path} has an older schema; 'edenmem migrate up' updates it",)
+                )
+            case _:
+                return Preparation()
 
     def close(self) -> None:
-        """Close every connection, those in use as soon as they are given back."""
-        with self._pool_lock:
-            idle, self._idle = self._idle, []
-            self._generation += 1
-        for connection in idle:
-            connection.close()
+        self._db.close()
 
-    # -- forks -------------------------------------------------------------------------------
-    #
-    # A connection must not live through a fork: the child would believe that it has the locks of
-    # the parent, and either would fold the log away under the other. So all that are idle are
-    # closed before. If one was in use, the child's copy of SQLite is of no use any more.
+    def file_faults(self) -> Iterator[Finding]:
+        with self._db.reading() as connection:
+            said = [row[0] for row in connection.execute(f"PRAGMA quick_check({_FAULTS})")]
+            broken = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
+            missing = list(_missing(connection))
+        file = str(self._db.path)
+        for line in said:
+            if line != "ok":
+                yield Finding(target_type="file", target_id=file, detail=line)
+        for table, row, parent, _ in broken:
+            detail = f"row {row} of {table} points to a row of {parent} that is not there"
+            yield Finding(target_type="file", target_id=f"{table}/{row}", detail=detail)
+        yield from missing
 
-    def before_fork(self) -> None:
-        """Close what can be closed, and let nobody in until the fork is over."""
-        self._pool_lock.acquire()
-        for connection in self._idle:
-            connection.close()
-        self._idle = []
+    def mend_schema(self) -> int:
+        with self._db.writing() as connection:
+            lost = [
+                part
+                for part in expected.schema().parts.values()
+                if part.type == "trigger" and not _is_there(connection, part)
+            ]
+            for part in lost:
+                connection.execute(part.sql)
+        return len(lost)
 
-    def after_fork(self, *, in_child: bool) -> None:
-        """Go on; in the child with locks of its own, since threads that held them are not there."""
-        if not in_child:
-            self._pool_lock.release()
-            return
-        self._forked_in_use = self._forked_in_use or self._in_use > 0
-        self._forget_connections()
+    def compact(self) -> Compaction:
+        with self._db.writing() as connection:
+            rebuild_text_index(connection)
+        with translate_errors(self._db.path):
+            return self._rewrite()
 
-    def _open(self) -> sqlite3.Connection:
-        self._demand_file()
-        writable = not self._read_only and may_be_written(self.path)
-        connection = self._connect(writable=True) if writable else self._connect_for_reading()
+    def _rewrite(self) -> Compaction:
         try:
-            self._demand_current(connection)
-            if writable:
-                _patiently(lambda: _use_log(connection), self._timeout)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _connect_for_reading(self) -> sqlite3.Connection:
-        """SQLite needs the log and its index even in order to read. Where it cannot make them, and
-        nothing is in a log, the file alone is all there is."""
-        log = log_of(self.path)
-        if log.exists() or may_be_written(self.path):
-            try:
-                return self._connect(writable=False)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _NO_LOG:
-                    raise
-                if log.exists() and log.stat().st_size:
-                    raise StoreError(
-                        f"{self.path} was not closed well: what was written last is in"
-                        f" {log.name}, which cannot be read where nothing may be written",
-                        hint="run a command as a user who may write the file and its folder, or"
-                        " copy both files to a folder of your own",
-                    ) from error
-        return self._connect(writable=False, immutable=True)
-
-    def _connect(self, *, writable: bool, immutable: bool = False) -> sqlite3.Connection:
-        place = self.path.absolute().as_uri()
-        query = "immutable=1" if immutable else "mode=rw" if writable else "mode=ro"
-        connection = sqlite3.connect(
-            f"{place}?{query}",
-            uri=True,
-            timeout=self._timeout,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
-        for pragma in (
-            "foreign_keys = ON",
-            "synchronous = FULL",
-            f"cache_size = -{_CACHE_KIB}",
-            "temp_store = MEMORY",
-            "secure_delete = ON",  # deleted rows are overwritten, not only unlinked
-            f"query_only = {'OFF' if writable else 'ON'}",
-        ):
-            try:
-                connection.execute(f"PRAGMA {pragma}")
-            except sqlite3.Error:
-                connection.close()
-                raise
-        return connection
-
-    # -- making it ---------------------------------------------------------------------------
-
-    def create(self) -> list[str]:
-        """Make the file with the newest schema; what was made. Safe to call again.
-
-        Raises:
-            StoreError: the file has an older schema, which other processes may still rely on: it
-                is brought up to date by a command of its own.
-        """
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        made: list[str] = []
-        with translate_errors(self.path), self._my_turn():
-            made += self._make_file()
-            if file_state(self.path) is FileState.CURRENT and not made:
-                return made
-            _patiently(lambda: self._make_tables(made), self._timeout)
-        return made
-
-    def _make_tables(self, made: list[str]) -> None:
-        """Bring a file to the newest schema; adds to ``made`` what was made."""
-        from edenmem.store.sqlite.core import upgrading
-
-        connection = self._connect(writable=True)
-        try:
-            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
-            with _transaction(connection):
-                if upgrading.read_applied(connection):  # made meanwhile, or older
-                    self._demand_current(connection)
-                taken = upgrading.take_pending(connection)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            made += [f"migration {name}" for name in taken]
-            _use_log(connection)
-            # The header must say what the file is to those who read it without SQLite. Others who
-            # are making it too are not waited for: they wait for this one.
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        finally:
-            connection.close()
-
-    @contextmanager
-    def upgrading(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a write transaction, whatever schema the file has; for its changes."""
-        if self._read_only:
-            raise WriteRefused(f"{self.path} is open for reading only")
-        self._demand_file()
-        with translate_errors(self.path), self._my_turn():
-            self.close()  # what was prepared for one schema is not used with another
-            connection = self._connect(writable=True)
-            try:
-                with _transaction(connection):
-                    yield connection
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                connection.close()
-
-    @contextmanager
-    def looking(self) -> Iterator[sqlite3.Connection]:
-        """A connection that reads, whatever schema the file has."""
-        self._demand_file()
-        with translate_errors(self.path):
-            connection = self._connect_for_reading()
-            try:
-                yield connection
-            finally:
-                connection.close()
-
-    def _demand_file(self) -> None:
-        if file_state(self.path) in (FileState.MISSING, FileState.EMPTY):
-            raise StoreError(
-                f"there is no edenmem database at {self.path}", hint="make it with 'edenmem init'"
-            )
-
-    def _demand_current(self, connection: sqlite3.Connection) -> None:
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if version_state(self.path, version) is FileState.OLDER:
-            raise StoreError(
-                f"{self.path} has schema version {version}, this edenmem needs {SCHEMA_VERSION}",
-                hint="bring it up to date with 'edenmem migrate up'",
-            )
-
-    def _make_file(self) -> list[str]:
-        """Make the file and the folders that it is to be in; what was made."""
-        above = [folder for folder in self.path.absolute().parents if not folder.exists()]
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            return []
-        except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be made: {error.strerror}",
-                hint="check that its folder may be written",
-            ) from error
-        os.close(descriptor)
-        return [*(f"folder {folder}" for folder in reversed(above)), f"file {self.path}"]
-
-
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_held: list[Database] = []
-
-
-def _before_fork() -> None:
-    _held[:] = _databases
-    for database in _held:
-        database.before_fork()
-
-
-def _after_fork(*, in_child: bool) -> None:
-    for database in _held:
-        database.after_fork(in_child=in_child)
-    _held.clear()
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=partial(_after_fork, in_child=False),
-    after_in_child=partial(_after_fork, in_child=True),
-)
-
-
-def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log, in which readers and a writer do not wait for each other."""
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode = WAL")
-
-
-def _patiently(work: Callable[[], None], timeout: float) -> None:
-    """Do the work, again if need be: while another process switches to a write-ahead log, SQLite
-    says at once that the file is locked."""
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            return work()
+            with self._db.alone() as connection:
+                # The copy that is made on the way has none of what was deleted; it may be large.
+                connection.execute("PRAGMA temp_store = FILE")
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA temp_store = MEMORY")
+                busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
-        time.sleep(_PAUSE)
+            return Compaction(done=False, left=f"another process uses the file: {_HINT}")
+        if busy:
+            return Compaction(
+                done=False, left=f"another process reads an older state of the file: {_HINT}"
+            )
+        return Compaction(beyond=_BEYOND)
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction that is committed, or undone if the body raises."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+def _is_there(connection: sqlite3.Connection, part: expected.Part) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = ? AND name = ?", (part.type, part.name)
+    )
+    return found.fetchone() is not None
+
+
+def _missing(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """What the schema lacks, indexes left aside, which are told of with the indexes."""
+    schema = expected.schema()
+    for part in schema.parts.values():
+        if part.type == "index":
+            continue
+        lacks = ""
+        if not _is_there(connection, part):
+            lacks = f"the {part.type} {part.name} is missing"
+        elif part.type == "table":
+            gone = schema.columns[part.name] - expected.columns_of(connection, part.name)
+            lacks = f"the table {part.name} has no {', '.join(sorted(gone))}" if gone else ""
+        if lacks:
+            yield Finding(target_type=part.type, target_id=part.name, detail=lacks)

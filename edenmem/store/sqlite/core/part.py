@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from edenmem.store.sqlite.core.database import Database
+from edenmem.store.sqlite.core.connections import Connections
 
 #: Rows that an iterator reads at a time. Between batches it holds no connection and no snapshot,
 #: so that whoever iterates may write, and may stop.
 BATCH = 500
 
+#: A condition on a column whose one parameter is a `json_array` of any number of values.
+AMONG = "IN (SELECT value FROM json_each(?))"
+#: The same for a statement that names its first parameter more than once.
+GIVEN = "IN (SELECT value FROM json_each(?1))"
+
 
 class Part:
-    """One responsibility of `SqliteStore`, over the database that all parts share."""
+    """One capability of the store, over the connections that all parts share."""
 
-    _db: Database
+    def __init__(self, db: Connections) -> None:
+        self._db = db
 
 
 def json_array(items: Iterable[str | int]) -> str:
-    """A parameter for ``IN (SELECT value FROM json_each(?))``: any number of values."""
+    """A parameter for `AMONG`."""
     return json.dumps(list(items))

@@ -9,6 +9,7 @@ are looked up as overlapping pairs (Han, kana, Hangul) or threes (Thai and its n
 from __future__ import annotations
 
 import re
+import sqlite3
 import unicodedata
 from functools import cache
 
@@ -90,3 +91,17 @@ def quote(word: str) -> str:
 def scope_word(scope_id: int) -> str:
     """The word that stands for a scope in the index."""
     return f"s{scope_id}"
+
+
+def rebuild_text_index(connection: sqlite3.Connection) -> None:
+    """Empty the full-text index, teach it every fact, and merge what it wrote."""
+    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
+    rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
+    connection.executemany(
+        "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
+        (
+            (number, scope_word(scope), normalise_for_index(content))
+            for number, scope, content in rows
+        ),
+    )
+    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")

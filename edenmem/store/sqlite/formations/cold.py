@@ -18,7 +18,7 @@ from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.host.host import session_of
+from edenmem.store.sqlite.host.rows import session_of
 
 #: Sessions that are read at a time; each is looked at with a few queries of its own.
 _PAGE = 100
@@ -27,8 +27,8 @@ _PAGE = 100
 _Place = tuple[int, str]
 
 
-class Cold(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+class ColdSessions(Part):
+    """See `edenmem.store.protocol.formations.ColdSessions`."""
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
         # One walk of the index for those that were never settled, and one for each name of rules

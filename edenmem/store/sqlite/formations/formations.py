@@ -18,21 +18,15 @@ import msgspec
 
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import (
-    CallUsage,
-    Decision,
-    Formation,
-    FormationStatus,
-    Reach,
-    Trigger,
-)
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.integrity import Finding
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+from edenmem.store.sqlite.formations.backlog import backlog_of
 from edenmem.store.sqlite.formations.progress import move_cursor, moves_from, spans_of
-from edenmem.store.sqlite.host.host import stir
-from edenmem.store.sqlite.host.messages import backlog_of
+from edenmem.store.sqlite.host.rows import stir
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
@@ -138,7 +132,7 @@ def _encode_status(status: FormationStatus) -> str:
 
 
 class Formations(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+    """See `edenmem.store.protocol.formations.Formations`."""
 
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
@@ -356,6 +350,9 @@ class Formations(Part):
                 return
             last = (rows[-1][place], rows[-1][0])
             left = None if left is None else left - size
+
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        return iter(())
 
 
 def apply_recorded(

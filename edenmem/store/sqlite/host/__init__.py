@@ -1,4 +1,4 @@
 """Agents, users, sessions and messages in SQLite.
 
-May import: common, protocol, sqlite.core.
+May import: protocol, sqlite.core.
 """

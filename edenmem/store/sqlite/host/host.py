@@ -1,4 +1,4 @@
-"""What the platform owns: agents, users and sessions."""
+"""What the platform owns: agents, accounts, sessions and messages."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -6,209 +6,73 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from edenmem.errors import NotFoundError
 from edenmem.models.backup import StoredUser
-from edenmem.models.host import Agent, Session, User
-from edenmem.store.sqlite.core.codec import (
-    Row,
-    from_list,
-    optional_time,
-    to_list,
-    to_ms,
+from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.integrity import Finding
+from edenmem.store.protocol.host import Reference, ReferenceKind
+from edenmem.store.protocol.store import batched
+from edenmem.store.sqlite.core.codec import Row
+from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
+from edenmem.store.sqlite.host.names import complete_reference, find_references
+from edenmem.store.sqlite.host.rows import (
+    AGENT,
+    MESSAGE,
+    SESSION,
+    STORED_USER,
+    USER,
+    agent_from,
+    agent_of,
+    insert_agent,
+    insert_session,
+    insert_user,
+    message_from,
+    message_row,
+    session_from,
+    session_of,
+    stir,
+    stored_user_from,
+    user_from,
+    user_of,
 )
-from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 
-AGENT = (
-    "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
-    " created_at FROM agents"
-)
-USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
-STORED_USER = USER.replace(" FROM", ", deleted FROM")
-SESSION = (
-    "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
-    " last_activity, created_at, imported FROM sessions s"
-)
-
-
-def agent_from(row: Row) -> Agent:
-    """A row of `AGENT`."""
-    return Agent(
-        id=row[0],
-        username=row[1],
-        name=row[2],
-        persona=row[3],
-        owner=row[4],
-        user_memory_enabled=bool(row[5]),
-        agent_memory_enabled=bool(row[6]),
-        created_at=optional_time(row[7]),
+_IN_ORDER = "ORDER BY m.created_at, m.id"
+#: From one sender to the next along the index, so that a long session costs no more than a short.
+_SENDERS = """
+    WITH RECURSIVE senders (sender) AS (
+        SELECT min(m.sender) FROM messages m WHERE m.session_id = ?1 AND m.role = 'user'
+            AND m.trigger = 0 AND m.sender IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(m.sender) FROM messages m WHERE m.session_id = ?1 AND m.role = 'user'
+                AND m.trigger = 0 AND m.sender IS NOT NULL AND m.sender > senders.sender)
+            FROM senders WHERE senders.sender IS NOT NULL
     )
+    SELECT sender FROM senders WHERE sender IS NOT NULL
+"""
 
-
-def user_from(row: Row) -> User:
-    """A row of `USER`."""
-    return User(
-        id=row[0],
-        username=row[1],
-        eden_user_id=row[2],
-        subscription_tier=row[3],
-        feature_flags=from_list(row[4]),
-        created_at=optional_time(row[5]),
-    )
-
-
-def stored_user_from(row: Row) -> StoredUser:
-    """A row of `USER` with the column ``deleted`` at its end."""
-    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
-
-
-def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
-    """The agent with this id, unless it is deleted."""
-    row = connection.execute(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
-    return agent_from(row) if row else None
-
-
-def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
-    """The account with this id, unless it is deleted."""
-    row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
-    return user_from(row) if row else None
-
-
-def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
-    """Insert; False if the id or the username is taken."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-        (
-            agent.id,
-            agent.username,
-            agent.username.casefold(),
-            agent.name,
-            agent.persona,
-            agent.owner,
-            agent.user_memory_enabled,
-            agent.agent_memory_enabled,
-            to_ms(agent.created_at),
-        ),
-    )
-    return added.rowcount == 1
-
-
-def insert_user(connection: sqlite3.Connection, user: User) -> bool:
-    """Insert; False if the id or the username is taken."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-        (
-            user.id,
-            user.username,
-            user.username.casefold(),
-            user.eden_user_id,
-            user.subscription_tier,
-            to_list(user.feature_flags) or "[]",
-            to_ms(user.created_at),
-        ),
-    )
-    return added.rowcount == 1
-
-
-def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
-    rows = connection.execute(
-        "SELECT member_id FROM session_members WHERE session_id = ? AND role = ? ORDER BY place",
-        (session_id, role),
-    )
-    return tuple(member for (member,) in rows)
-
-
-def session_from(connection: sqlite3.Connection, row: Row) -> Session:
-    """A row of `SESSION`, with its members."""
-    return Session(
-        id=row[0],
-        agents=_members(connection, row[0], "agent"),
-        users=_members(connection, row[0], "user"),
-        owner=row[1],
-        group_id=row[2],
-        name=row[3],
-        title=row[4],
-        status=row[5],
-        platform=row[6],
-        incognito=bool(row[7]),
-        deleted=bool(row[8]),
-        last_activity=optional_time(row[9]),
-        created_at=optional_time(row[10]),
-        imported=bool(row[11]),
-    )
-
-
-def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:
-    """The session with this id, unless it is deleted."""
-    row = connection.execute(f"{SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
-    return session_from(connection, row) if row else None
-
-
-def add_members(
-    connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
-) -> None:
-    """Let these join the session, after those who are in it."""
-    (place,) = connection.execute(
-        "SELECT coalesce(max(place) + 1, 0) FROM session_members WHERE session_id = ? AND role = ?",
-        (session_id, role),
-    ).fetchone()
-    connection.executemany(
-        "INSERT OR IGNORE INTO session_members VALUES (?, ?, ?, ?)",
-        [(session_id, role, member, place + i) for i, member in enumerate(members)],
-    )
-
-
-def stir(connection: sqlite3.Connection, session_id: str) -> None:
-    """Take back the cold run's note of a session; see the migration that added it."""
-    connection.execute(
-        "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
-    )
-
-
-def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
-    """Store a new session, or add its members to the one with its id; whether it is new."""
-    added = connection.execute(
-        "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
-        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            session.id,
-            session.owner,
-            session.group_id,
-            session.name,
-            session.name and session.name.casefold(),
-            session.title,
-            session.title and session.title.casefold(),
-            session.status,
-            session.platform,
-            session.incognito,
-            session.deleted,
-            to_ms(session.last_activity),
-            to_ms(session.created_at),
-            session.imported,
-        ),
-    )
-    if session.imported and added.rowcount != 1:
-        marked = connection.execute(
-            "UPDATE sessions SET imported = 1, status = iif(status = 'active', ?, status)"
-            " WHERE id = ? AND NOT imported",
-            (session.status, session.id),
-        )
-        if marked.rowcount:
-            stir(connection, session.id)
-    add_members(connection, session.id, "agent", session.agents)
-    add_members(connection, session.id, "user", session.users)
-    return added.rowcount == 1
+#: Session and person, for those who are listed and those who wrote.
+_PEOPLE = f"""
+    SELECT t.session_id, coalesce(nullif(u.eden_user_id, ''), t.account) FROM (
+        SELECT session_id, member_id AS account FROM session_members
+        WHERE session_id {GIVEN} AND role = 'user'
+        UNION SELECT m.session_id, m.sender FROM messages m
+        WHERE m.session_id {GIVEN} AND m.role = 'user' AND m.trigger = 0
+            AND m.sender IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM session_members a WHERE a.session_id = m.session_id
+                AND a.role = 'agent' AND a.member_id = m.sender)
+    ) AS t LEFT JOIN users u ON u.id = t.account
+"""
 
 
 class Host(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+    """See `edenmem.store.protocol.host.Host`."""
 
-    # -- agents and users --------------------------------------------------------------------
+    # -- agents and users --------------------------------------------------------------------------
 
     def refusal(self, record: msgspec.Struct) -> str:
         return ""
@@ -236,6 +100,13 @@ class Host(Part):
         with self._db.reading() as connection:
             return agent_of(connection, agent_id)
 
+    def find_agent_ids(self) -> list[str]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT id FROM agents UNION SELECT agent_id FROM scopes"
+            ).fetchall()
+        return [agent_id for (agent_id,) in rows]
+
     def add_agent(self, agent: Agent) -> bool:
         with self._db.writing() as connection:
             return insert_agent(connection, agent)
@@ -262,7 +133,7 @@ class Host(Part):
         with self._db.writing() as connection:
             return insert_user(connection, user)
 
-    # -- sessions ----------------------------------------------------------------------------
+    # -- sessions ----------------------------------------------------------------------------------
 
     def sessions(
         self,
@@ -287,6 +158,24 @@ class Host(Part):
                 values.append(value)
         return itertools.islice(self._sessions(where, values), limit)
 
+    def sessions_of(
+        self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
+    ) -> Iterator[Session]:
+        member = (
+            "s.id IN (SELECT x.session_id FROM session_members x"
+            f" WHERE x.role = '{{}}' AND x.member_id {AMONG})"
+        )
+        if accounts:
+            wrote = (
+                "EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.role = 'user'"
+                f" AND m.trigger = 0 AND m.sender {AMONG})"
+            )
+            ids = json_array(accounts)
+            return self._sessions(f"({member.format('user')} OR {wrote})", [ids, ids])
+        if agent_id is not None:
+            return self._sessions(member.format("agent"), [json_array([agent_id])])
+        return self._sessions("s.group_id = ?", [group_id]) if group_id else iter(())
+
     def _sessions(self, where: str, values: Sequence[Any]) -> Iterator[Session]:
         """A batch at a time, by latest activity; sessions without any come last."""
         last: Row | None = None
@@ -309,6 +198,18 @@ class Host(Part):
         with self._db.reading() as connection:
             return session_of(connection, session_id)
 
+    def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        people: dict[str, set[str]] = {}
+        with self._db.reading() as connection:
+            given = (json_array(session_ids),)
+            for (session_id,) in connection.execute(
+                f"SELECT id FROM sessions WHERE id {GIVEN}", given
+            ):
+                people[session_id] = set()
+            for session_id, person in connection.execute(_PEOPLE, given):
+                people.setdefault(session_id, set()).add(person)
+        return {session_id: frozenset(found) for session_id, found in people.items()}
+
     def put_session(self, session: Session) -> bool:
         with self._db.writing() as connection:
             return insert_session(connection, session)
@@ -317,3 +218,110 @@ class Host(Part):
         with self._db.writing() as connection:
             connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
             stir(connection, session_id)
+
+    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        return iter(())  # no platform writes here
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+        if not messages:
+            return 0
+        rows = [message_row(session_id, message) for message in messages]
+        with self._db.writing() as connection:
+            known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
+            if known.fetchone() is None:
+                raise NotFoundError(f"there is no session {session_id}")
+            added = connection.executemany(
+                "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            ).rowcount
+            connection.execute(
+                "UPDATE sessions SET last_activity = max(coalesce(last_activity, ?1), ?1)"
+                " WHERE id = ?2",
+                (max(row[4] for row in rows), session_id),
+            )
+        return added
+
+    def messages(
+        self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
+    ) -> Iterator[Message]:
+        if ids is not None:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
+                    f" AND m.session_id = ? {_IN_ORDER}",
+                    (json_array(ids), session_id),
+                ).fetchall()
+            return map(message_from, rows)
+        if newest is not None:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{MESSAGE} WHERE m.session_id = ?"
+                    " ORDER BY m.created_at DESC, m.id DESC LIMIT ?",
+                    (session_id, max(0, newest)),
+                ).fetchall()
+            return map(message_from, reversed(rows))
+        return map(message_from, self._all_messages(session_id))
+
+    def _all_messages(self, session_id: str) -> Iterator[Row]:
+        last: Row = (-(2**63), "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
+                    f" {_IN_ORDER} LIMIT ?",
+                    (session_id, *last, BATCH),
+                ).fetchall()
+            yield from rows
+            if len(rows) < BATCH:
+                return
+            last = (rows[-1][4], rows[-1][0])
+
+    def senders(self, session_id: str) -> tuple[str, ...]:
+        with self._db.reading() as connection:
+            rows = connection.execute(_SENDERS, (session_id,)).fetchall()
+        return tuple(sender for (sender,) in rows)
+
+    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in batched(message_ids, BATCH):
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT m.id,"
+                    " iif(m.role = 'user' AND m.trigger = 0, coalesce(m.sender, ''), '')"
+                    f" FROM messages m WHERE m.id {AMONG}",
+                    (json_array(part),),
+                ).fetchall()
+            found.update(rows)
+        return found
+
+    def find_message_ids(
+        self, accounts: Sequence[str], session_ids: Sequence[str]
+    ) -> Iterator[str]:
+        for session_id in session_ids:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"SELECT m.id FROM messages m WHERE m.session_id = ? AND m.sender {AMONG}",
+                    (session_id, json_array(accounts)),
+                ).fetchall()
+            yield from (id for (id,) in rows)
+
+    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT m.name FROM messages m WHERE m.session_id {AMONG}"
+                f" AND m.role = 'user' AND m.trigger = 0 AND m.sender {AMONG}"
+                " AND m.name IS NOT NULL ORDER BY m.name",
+                (json_array(session_ids), json_array(accounts)),
+            ).fetchall()
+        return [name for (name,) in rows]
+
+    # -- names -------------------------------------------------------------------------------------
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        with self._db.reading() as connection:
+            return find_references(connection, kind, text, limit)
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        with self._db.reading() as connection:
+            return complete_reference(connection, kind, text, limit)

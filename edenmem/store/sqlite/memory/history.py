@@ -1,6 +1,7 @@
-"""Reading what was: versions, audit entries, and memory at a moment."""
+"""Memory as it was: versions, and memory at a moment."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
@@ -10,26 +11,22 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.models.changes import Actor, AuditEntry, HistoryEntry
+from edenmem.memory import version_id
 from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.store.common.buffer_past import buffer_at
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, from_list, time, to_ms
-from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
 from edenmem.store.sqlite.memory import log
+from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 
 HISTORY = (
     "SELECT s.kind, s.agent_id, s.owner, h.id, h.target_type, h.target_id, h.version, h.content,"
     " h.at, h.action, h.actor, h.change_id, h.absorbed_ids, h.snapshot"
     " FROM history h JOIN scopes s USING (scope_id)"
 )
-AUDIT = (
-    "SELECT s.kind, s.agent_id, s.owner, a.id, a.change_set_id, a.at, a.actor, a.action,"
-    " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.undoes, a.audit_no"
-    " FROM audit a LEFT JOIN scopes s USING (scope_id)"
-)
-SHOWN = f"a.action <> '{log.VOID}'"
 
 
 def history_from(row: Row) -> HistoryEntry:
@@ -50,30 +47,11 @@ def history_from(row: Row) -> HistoryEntry:
     )
 
 
-def audit_from(row: Row) -> AuditEntry:
-    """A row of `AUDIT`."""
-    return AuditEntry(
-        scope=None if row[0] is None else codec.scope_of(*row[:3]),
-        id=row[3],
-        change_set_id=row[4],
-        at=time(row[5]),
-        actor=msgspec.json.decode(row[6], type=Actor),
-        action=row[7],
-        target_type=row[8],
-        target_id=row[9],
-        agent_id=row[10],
-        before=None if row[11] is None else msgspec.json.decode(row[11]),
-        after=None if row[12] is None else msgspec.json.decode(row[12]),
-        reason=row[13],
-        undoes=row[14],
-    )
-
-
 def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
     """What history would say of a fact that nothing has happened to since it came."""
     origin = log.origin_of(connection, fact)
     return HistoryEntry(
-        id=log.version_id("fact", fact.id, fact.version, origin.change_id),
+        id=version_id("fact", fact.id, fact.version, origin.change_id),
         target_type="fact",
         target_id=fact.id,
         scope=fact.home,
@@ -109,10 +87,10 @@ def _newest_first(facts: Iterable[Fact]) -> list[Fact]:
     return sorted(facts, key=lambda fact: (-to_ms(fact.recent_at), fact.id))
 
 
-class Chronicle(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+class History(Part):
+    """See `edenmem.store.protocol.memory.History`."""
 
-    # -- versions ----------------------------------------------------------------------------
+    # -- versions ----------------------------------------------------------------------------------
 
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
@@ -135,6 +113,17 @@ class Chronicle(Part):
                 entries = [only_version(connection, fact)] if fact else []
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        with self._db.reading() as connection:
+            for target_id, version, action in connection.execute(
+                "SELECT target_id, version, action FROM history"
+                f" WHERE target_id {GIVEN} AND target_type = ?2",
+                (json_array(ids), target_type),
+            ):
+                found.setdefault(target_id, {})[version] = action
+        return found
+
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
         with self._db.reading() as connection:
             row = connection.execute(
@@ -144,7 +133,7 @@ class Chronicle(Part):
             ).fetchone()
         return history_from(row) if row else None
 
-    # -- memory at a moment ------------------------------------------------------------------
+    # -- memory at a moment ------------------------------------------------------------------------
 
     def facts_at(self, scopes_: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
         at, limit = to_ms(moment), max(0, limit)

@@ -1,4 +1,4 @@
-"""Reading memory: facts, reflections, texts, policies, and the overview of scopes."""
+"""Memory as it is: facts, reflections, texts, policies, and the overview of scopes."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
-from edenmem.store.sqlite.core.part import BATCH, Part, json_array
-
-_AMONG = "IN (SELECT value FROM json_each(?))"
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
 
 def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
@@ -36,10 +35,10 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
     return conditions, values
 
 
-class MemoryReads(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+class Memory(Part):
+    """See `edenmem.store.protocol.memory.Memory`."""
 
-    # -- facts -------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
 
     def facts(
         self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
@@ -130,7 +129,7 @@ class MemoryReads(Part):
         with self._db.reading() as connection:
             numbers = set(scopes.numbers_of(connection, scopes_).values())
             rows = connection.execute(
-                f"{select} WHERE f.id {_AMONG} AND f.scope_id {_AMONG}",
+                f"{select} WHERE f.id {AMONG} AND f.scope_id {AMONG}",
                 (json_array(fact_ids), json_array(numbers)),
             ).fetchall()
         return {fact.id: fact for fact in map(codec.fact_from, rows)}
@@ -138,12 +137,15 @@ class MemoryReads(Part):
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
         with self._db.reading() as connection:
             rows = connection.execute(
-                f"{codec.FACT} WHERE f.scope_id = ? AND f.hash {_AMONG}",
+                f"{codec.FACT} WHERE f.scope_id = ? AND f.hash {AMONG}",
                 (scopes.number_of(connection, scope), json_array(hashes)),
             ).fetchall()
         return {fact.hash: fact for fact in map(codec.fact_from, rows)}
 
-    # -- reflections -------------------------------------------------------------------------
+    def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        return iter(())
+
+    # -- reflections -------------------------------------------------------------------------------
 
     def reflections(
         self,
@@ -180,6 +182,23 @@ class MemoryReads(Part):
             ).fetchone()
         return codec.reflection_from(row) if row else None
 
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
+                (json_array(reflection_ids),),
+            ).fetchall()
+        return {found.id: found for found in map(codec.reflection_from, rows)}
+
+    def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{codec.REFLECTION} WHERE r.propagated_from IS NOT NULL AND EXISTS (SELECT 1"
+                f" FROM json_each(r.propagated_from) AS parent WHERE parent.value {AMONG})",
+                (json_array(reflection_ids),),
+            ).fetchall()
+        return [codec.reflection_from(row) for row in rows]
+
     def pending(self, scope: Scope) -> list[Reflection]:
         with self._db.reading() as connection:
             rows = connection.execute(
@@ -189,7 +208,21 @@ class MemoryReads(Part):
             ).fetchall()
         return [codec.reflection_from(row) for row in rows]
 
-    # -- texts and policies ------------------------------------------------------------------
+    def buffers(self, scopes_: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
+        with self._db.reading() as connection:
+            return {
+                scope: tuple(
+                    reflection_id
+                    for (reflection_id,) in connection.execute(
+                        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
+                        " ORDER BY formed_at, id",
+                        (number,),
+                    )
+                )
+                for scope, number in scopes.numbers_of(connection, scopes_).items()
+            }
+
+    # -- texts and policies ------------------------------------------------------------------------
 
     def consolidations(self, scopes_: Sequence[Scope]) -> dict[Scope, Consolidation]:
         found = {}
@@ -217,7 +250,7 @@ class MemoryReads(Part):
             ).fetchall()
         return [codec.policy_from(row) for row in rows]
 
-    # -- scopes ------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------------------
 
     def revisions(self, scopes_: Sequence[Scope]) -> dict[Scope, int]:
         found = dict.fromkeys(scopes_, 0)
@@ -241,10 +274,10 @@ class MemoryReads(Part):
             where += " AND s.agent_id = ?"
             values.append(agent_id)
         if kinds:
-            where += f" AND s.kind {_AMONG}"
+            where += f" AND s.kind {AMONG}"
             values.append(json_array(kind.value for kind in kinds))
         if user_ids is not None:
-            where += f" AND s.kind = 'user' AND s.owner {_AMONG}"
+            where += f" AND s.kind = 'user' AND s.owner {AMONG}"
             values.append(json_array(user_ids))
         if min_pending > 0:
             where += " AND s.pending >= ?"
@@ -277,6 +310,42 @@ class MemoryReads(Part):
             if len(rows) < BATCH:
                 return
             last = rows[-1][:3]
+
+    def scopes_of(self, agent_id: str) -> list[Scope]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT kind, agent_id, owner FROM scopes WHERE agent_id = ?", (agent_id,)
+            ).fetchall()
+        return sorted(codec.scope_of(*row) for row in rows)
+
+
+class Propagation(Part):
+    """See `edenmem.store.protocol.memory.Propagation`."""
+
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        where, values = ("", ()) if agent_id is None else (" AND s.agent_id = ?", (agent_id,))
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT s.kind, s.agent_id, s.owner FROM consolidations c"
+                f" JOIN scopes s USING (scope_id) WHERE c.unpropagated IS NOT NULL{where}",
+                values,
+            ).fetchall()
+        return sorted(
+            (codec.scope_of(*row) for row in rows),
+            key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
+        )
+
+    def settle_propagation(self, scope: Scope, version: int) -> None:
+        with self._db.writing() as connection:
+            number = scopes.number_of(connection, scope)
+            row = connection.execute(
+                "SELECT unpropagated FROM consolidations WHERE scope_id = ?", (number,)
+            ).fetchone()
+            left = [one for one in codec.to_versions(row and row[0]) if one != version]
+            connection.execute(
+                "UPDATE consolidations SET unpropagated = ? WHERE scope_id = ?",
+                (json_array(left) if left else None, number),
+            )
 
 
 def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidation | None:

@@ -29,27 +29,21 @@ from edenmem.models.memory import Consolidation
 from edenmem.models.scope import ScopeKind
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import to_ms
-from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.formations.formations import COLUMNS, formation_from
-from edenmem.store.sqlite.host.host import (
+from edenmem.store.sqlite.host.rows import (
     AGENT,
+    MESSAGE,
     SESSION,
     STORED_USER,
     agent_from,
+    message_from,
     session_from,
     stored_user_from,
 )
-from edenmem.store.sqlite.host.messages import MESSAGE, message_from
 from edenmem.store.sqlite.memory import log
-from edenmem.store.sqlite.memory.history import (
-    AUDIT,
-    HISTORY,
-    audit_from,
-    history_from,
-    only_version,
-)
-
-_AMONG = "IN (SELECT value FROM json_each(?))"
+from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version
+from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 
 
 class Where:
@@ -66,22 +60,8 @@ class Where:
         return self
 
 
-class Dumping(Part):
-    """See `edenmem.store.protocol.backup.Backups`."""
-
-    def dump(
-        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
-    ) -> Iterator[tuple[RecordKind, Record]]:
-        with self._db.reading() as connection:
-            reader = _Reader(connection, selection, with_vectors)
-            for kind in RecordKind:
-                if kind in kinds:
-                    for record in reader.records(kind):
-                        yield kind, record
-
-
-class _Reader:
-    """Rows of one connection as records. Each kind has a method of its name."""
+class Dump:
+    """Rows of one connection as records."""
 
     def __init__(
         self, connection: sqlite3.Connection, selection: Selection, with_vectors: bool
@@ -91,27 +71,30 @@ class _Reader:
         self._with_vectors = with_vectors
         self._since = to_ms(selection.since)
 
-    def records(self, kind: RecordKind) -> Iterator[Record]:
-        read: Callable[[], Iterator[Record]] = getattr(self, f"_{kind.value}")
-        return read()
+    def read(self, kinds: Sequence[RecordKind]) -> Iterator[tuple[RecordKind, Record]]:
+        """The records of these kinds, kind by kind."""
+        for kind in RecordKind:
+            if kind in kinds:
+                for record in _READERS[kind](self):
+                    yield kind, record
 
     # -- what the platform owns --------------------------------------------------------------
 
-    def _agent(self) -> Iterator[Record]:
+    def read_agent(self) -> Iterator[Record]:
         where = Where()
         if self._selection.agent_ids:
-            where.add(f"id {_AMONG}", json_array(self._selection.agent_ids))
+            where.add(f"id {AMONG}", json_array(self._selection.agent_ids))
         for row in self._rows(_with(AGENT, "deleted"), where, "id"):
             yield StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
 
-    def _user(self) -> Iterator[Record]:
+    def read_user(self) -> Iterator[Record]:
         where = Where()
         if self._selection.account_ids is not None:
-            where.add(f"id {_AMONG}", json_array(self._selection.account_ids))
+            where.add(f"id {AMONG}", json_array(self._selection.account_ids))
         for row in self._rows(STORED_USER, where, "id"):
             yield stored_user_from(row)
 
-    def _session(self) -> Iterator[Record]:
+    def read_session(self) -> Iterator[Record]:
         where = self._of_sessions("s.id")
         if self._since is not None:
             where.add("coalesce(s.last_activity, s.created_at, -1) >= ?", self._since)
@@ -119,7 +102,7 @@ class _Reader:
             fields = msgspec.structs.asdict(session_from(self._db, row))
             yield StoredSession(**fields, last_memory_message_id=row[-1])
 
-    def _message(self) -> Iterator[Record]:
+    def read_message(self) -> Iterator[Record]:
         where = self._of_sessions("m.session_id")
         if self._since is not None:
             where.add("m.created_at >= ?", self._since)
@@ -134,28 +117,28 @@ class _Reader:
             if ids:
                 where.add(
                     f"{column} IN (SELECT session_id FROM session_members"
-                    f" WHERE role = '{role}' AND member_id {_AMONG})",
+                    f" WHERE role = '{role}' AND member_id {AMONG})",
                     json_array(ids),
                 )
         return where
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _policy(self) -> Iterator[Record]:
+    def read_policy(self) -> Iterator[Record]:
         where = self._of_scopes()
         if self._since is not None:
             where.add("p.updated_at >= ?", self._since)
         rows = self._rows(codec.POLICY, where, "s.agent_id, s.kind, s.owner")
         return map(codec.policy_from, rows)
 
-    def _consolidation(self) -> Iterator[Record]:
+    def read_consolidation(self) -> Iterator[Record]:
         where = self._of_scopes()
         if self._since is not None:
             where.add("c.updated_at >= ?", self._since)
         rows = self._rows(codec.CONSOLIDATION, where, "c.id")
         return (_stamp(codec.consolidation_from(row, ())) for row in rows)
 
-    def _reflection(self) -> Iterator[Record]:
+    def read_reflection(self) -> Iterator[Record]:
         where = self._of_scopes()
         if self._since is not None:
             where.add(
@@ -164,7 +147,7 @@ class _Reader:
             )
         return map(codec.reflection_from, self._rows(codec.REFLECTION, where, "r.id"))
 
-    def _fact(self) -> Iterator[Record]:
+    def read_fact(self) -> Iterator[Record]:
         where = self._of_scopes()
         if self._since is not None:
             where.add("f.recent_at >= ?", self._since)
@@ -178,22 +161,22 @@ class _Reader:
     def _of_scopes(self) -> Where:
         where, wanted = Where(), self._selection
         if wanted.agent_ids:
-            where.add(f"s.agent_id {_AMONG}", json_array(wanted.agent_ids))
+            where.add(f"s.agent_id {AMONG}", json_array(wanted.agent_ids))
         if wanted.kinds:
-            where.add(f"s.kind {_AMONG}", json_array(kind.value for kind in wanted.kinds))
+            where.add(f"s.kind {AMONG}", json_array(kind.value for kind in wanted.kinds))
         if wanted.user_ids is not None:
             where.add("s.kind = ?", ScopeKind.USER.value)
-            where.add(f"s.owner {_AMONG}", json_array(wanted.user_ids))
+            where.add(f"s.owner {AMONG}", json_array(wanted.user_ids))
         return where
 
     # -- what happened -----------------------------------------------------------------------
 
-    def _formation(self) -> Iterator[Record]:
+    def read_formation(self) -> Iterator[Record]:
         where = self._of_agents("updated_at")
         for row in self._rows(f"SELECT {COLUMNS}, changes FROM formations", where, "id"):
             yield formation_from(self._db, row)
 
-    def _usage(self) -> Iterator[Record]:
+    def read_usage(self) -> Iterator[Record]:
         where = self._of_agents("at")
         select = "SELECT id, at, agent_id, work, calls FROM usage_entries"
         for id, at, agent_id, work, calls in self._rows(select, where, "id"):
@@ -208,22 +191,22 @@ class _Reader:
     def _of_agents(self, time: str) -> Where:
         where = Where()
         if self._selection.agent_ids:
-            where.add(f"agent_id {_AMONG}", json_array(self._selection.agent_ids))
+            where.add(f"agent_id {AMONG}", json_array(self._selection.agent_ids))
         if self._since is not None:
             where.add(f"{time} >= ?", self._since)
         return where
 
-    def _audit(self) -> Iterator[Record]:
+    def read_audit(self) -> Iterator[Record]:
         where, wanted = Where().add("a.action <> ?", log.VOID), self._selection
         if wanted.kinds or wanted.user_ids is not None:
             where = self._of_scopes().add("a.action <> ?", log.VOID)
         elif wanted.agent_ids:
-            where.add(f"a.agent_id {_AMONG}", json_array(wanted.agent_ids))
+            where.add(f"a.agent_id {AMONG}", json_array(wanted.agent_ids))
         if self._since is not None:
             where.add("a.at >= ?", self._since)
         return map(audit_from, self._rows(AUDIT, where, "a.id"))
 
-    def _history(self) -> Iterator[Record]:
+    def read_history(self) -> Iterator[Record]:
         texts = self._read_versions("consolidation")
         facts = heapq.merge(
             self._read_versions("fact"),
@@ -272,3 +255,19 @@ def _stamp(text: Consolidation) -> Consolidation:
 
 def _with(select: str, column: str) -> str:
     return select.replace(" FROM ", f", {column} FROM ", 1)
+
+
+_READERS: dict[RecordKind, Callable[[Dump], Iterator[Record]]] = {
+    RecordKind.AGENT: Dump.read_agent,
+    RecordKind.USER: Dump.read_user,
+    RecordKind.SESSION: Dump.read_session,
+    RecordKind.MESSAGE: Dump.read_message,
+    RecordKind.POLICY: Dump.read_policy,
+    RecordKind.CONSOLIDATION: Dump.read_consolidation,
+    RecordKind.REFLECTION: Dump.read_reflection,
+    RecordKind.FACT: Dump.read_fact,
+    RecordKind.FORMATION: Dump.read_formation,
+    RecordKind.USAGE: Dump.read_usage,
+    RecordKind.AUDIT: Dump.read_audit,
+    RecordKind.HISTORY: Dump.read_history,
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -29,29 +30,26 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
-from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.formations.formations import find_formation, insert_formation
-from edenmem.store.sqlite.host.host import (
+from edenmem.store.sqlite.host.rows import (
     AGENT,
+    MESSAGE,
     SESSION,
     STORED_USER,
     agent_from,
     insert_agent,
     insert_session,
     insert_user,
+    message_from,
+    message_row,
     session_from,
     stored_user_from,
 )
-from edenmem.store.sqlite.host.messages import MESSAGE, message_from, message_row
 from edenmem.store.sqlite.memory import facts, log, vectors
 from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
-from edenmem.store.sqlite.memory.history import (
-    AUDIT,
-    HISTORY,
-    audit_from,
-    history_from,
-    only_version,
-)
+from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version
+from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 from edenmem.store.sqlite.memory.memory import policy_of
 from edenmem.store.sqlite.walk.dumping import place_versions
 
@@ -63,33 +61,21 @@ def _refuse(detail: str) -> LoadResult:
     return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
-class Loading(Part):
-    """See `edenmem.store.protocol.backup.Backups`."""
-
-    def load(
-        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
-    ) -> list[LoadResult]:
-        if dry_run:
-            with self._db.reading() as connection:
-                return _Loader(connection, dry_run=True).load(kind, records)
-        with self._db.writing() as connection:
-            return _Loader(connection, dry_run=False).load(kind, records)
-
-
-class _Loader:
-    """One batch inside one transaction. Each kind has a method of its name."""
+class Loader:
+    """Stores the records of one batch inside one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, *, dry_run: bool) -> None:
         self._db = connection
         self._dry_run = dry_run
 
     def load(self, kind: RecordKind, records: Sequence[Record]) -> list[LoadResult]:
-        put: Callable[[Record], LoadResult] = getattr(self, f"_{kind.value}")
-        return [put(record) for record in records]
+        """Store records of a kind; one answer for each, in order."""
+        put = _PUT[kind]
+        return [put(self, record) for record in records]
 
     # -- what the platform owns --------------------------------------------------------------
 
-    def _agent(self, agent: StoredAgent) -> LoadResult:
+    def put_agent(self, agent: StoredAgent) -> LoadResult:
         row = self._by_id(AGENT.replace(" FROM ", ", deleted FROM ", 1), "id", agent.id)
         if row is not None:
             stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
@@ -101,7 +87,7 @@ class _Loader:
             self._mark_deleted("agents", agent.id, agent.deleted)
         return _ADDED
 
-    def _user(self, user: StoredUser) -> LoadResult:
+    def put_user(self, user: StoredUser) -> LoadResult:
         row = self._by_id(STORED_USER, "id", user.id)
         if row is not None:
             stored = stored_user_from(row)
@@ -121,7 +107,7 @@ class _Loader:
         if deleted:
             self._db.execute(f"UPDATE {table} SET deleted = 1 WHERE id = ?", (id,))
 
-    def _session(self, session: StoredSession) -> LoadResult:
+    def put_session(self, session: StoredSession) -> LoadResult:
         row = self._by_id(SESSION, "s.id", session.id)
         if row is not None:
             stored = StoredSession(**msgspec.structs.asdict(session_from(self._db, row)))
@@ -134,7 +120,7 @@ class _Loader:
             )
         return _ADDED
 
-    def _message(self, message: Message) -> LoadResult:
+    def put_message(self, message: Message) -> LoadResult:
         row = self._by_id(MESSAGE, "m.id", message.id)
         if row is not None:
             return compare_records(RecordKind.MESSAGE, message_from(row), message)
@@ -150,7 +136,7 @@ class _Loader:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _policy(self, policy: Policy) -> LoadResult:
+    def put_policy(self, policy: Policy) -> LoadResult:
         number = scopes.number_of(self._db, policy.home)
         stored = None if number is None else policy_of(self._db, number)
         if stored is not None:
@@ -163,7 +149,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, to_ms(policy.updated_at) or 0)
         return _ADDED
 
-    def _consolidation(self, text: Consolidation) -> LoadResult:
+    def put_consolidation(self, text: Consolidation) -> LoadResult:
         from edenmem.text import word_count
 
         number = scopes.number_of(self._db, text.home)
@@ -199,7 +185,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
         return _ADDED
 
-    def _reflection(self, reflection: Reflection) -> LoadResult:
+    def put_reflection(self, reflection: Reflection) -> LoadResult:
         row = self._by_id(codec.REFLECTION, "r.id", reflection.id)
         if row is not None:
             return compare_records(RecordKind.REFLECTION, codec.reflection_from(row), reflection)
@@ -217,7 +203,7 @@ class _Loader:
             scopes.touch(self._db, scope_id, at, reflections=1, pending=pending)
         return _ADDED
 
-    def _fact(self, fact: Fact) -> LoadResult:
+    def put_fact(self, fact: Fact) -> LoadResult:
         row = self._by_id(codec.FACT, "f.id", fact.id)
         if row is not None:
             return compare_records(RecordKind.FACT, codec.fact_from(row), fact)
@@ -246,7 +232,7 @@ class _Loader:
 
     # -- what happened -----------------------------------------------------------------------
 
-    def _formation(self, formation: Formation) -> LoadResult:
+    def put_formation(self, formation: Formation) -> LoadResult:
         stored = find_formation(self._db, formation.id)
         if stored is not None:
             return compare_records(RecordKind.FORMATION, stored, formation)
@@ -254,7 +240,7 @@ class _Loader:
             return _refuse("another formation has its place in the session, or its messages")
         return _ADDED
 
-    def _usage(self, entry: UsageEntry) -> LoadResult:
+    def put_usage(self, entry: UsageEntry) -> LoadResult:
         found = self._db.execute("SELECT 1 FROM usage_entries WHERE id = ?", (entry.id,))
         if found.fetchone() is not None:
             return _SAME
@@ -271,7 +257,7 @@ class _Loader:
             )
         return _ADDED
 
-    def _audit(self, entry: AuditEntry) -> LoadResult:
+    def put_audit(self, entry: AuditEntry) -> LoadResult:
         row = self._by_id(AUDIT, "a.id", entry.id)
         if row is not None:
             return compare_records(RecordKind.AUDIT, audit_from(row), entry)
@@ -280,7 +266,7 @@ class _Loader:
             log.add_entries(self._db, [(entry, scope_id)])
         return _ADDED
 
-    def _history(self, version: StoredVersion) -> LoadResult:
+    def put_history(self, version: StoredVersion) -> LoadResult:
         if self._is_of_another(version):
             return LoadResult(
                 status=LoadStatus.KEPT, detail="what it is a version of is another here"
@@ -327,3 +313,19 @@ class _Loader:
             f"{select} WHERE {column} = ?", (value,)
         ).fetchone()
         return row
+
+
+_PUT: dict[RecordKind, Callable[[Loader, Any], LoadResult]] = {
+    RecordKind.AGENT: Loader.put_agent,
+    RecordKind.USER: Loader.put_user,
+    RecordKind.SESSION: Loader.put_session,
+    RecordKind.MESSAGE: Loader.put_message,
+    RecordKind.POLICY: Loader.put_policy,
+    RecordKind.CONSOLIDATION: Loader.put_consolidation,
+    RecordKind.REFLECTION: Loader.put_reflection,
+    RecordKind.FACT: Loader.put_fact,
+    RecordKind.FORMATION: Loader.put_formation,
+    RecordKind.USAGE: Loader.put_usage,
+    RecordKind.AUDIT: Loader.put_audit,
+    RecordKind.HISTORY: Loader.put_history,
+}

@@ -1,6 +1,6 @@
 """Every row of a kind, decoded or not: for a file that is not trusted."""
 
-# ruff: noqa: D102 - the protocol documents these methods.
+
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from edenmem.models.integrity import Record, RecordKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row
-from edenmem.store.sqlite.core.part import BATCH, Part
+from edenmem.store.sqlite.core.connections import Connections
+from edenmem.store.sqlite.core.part import BATCH
 from edenmem.store.sqlite.formations.formations import COLUMNS as FORMATION
 from edenmem.store.sqlite.formations.formations import formation_from
-from edenmem.store.sqlite.memory.history import AUDIT, HISTORY, audit_from, history_from
+from edenmem.store.sqlite.memory.history import HISTORY, history_from
+from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 
 _Value = Fact | Reflection | Consolidation | Policy | Formation | None
 
@@ -152,25 +154,21 @@ class _Lenient:
             return raw.decode(errors="backslashreplace")
 
 
-class Records(Part):
-    """See `edenmem.store.protocol.integrity.Integrity`."""
-
-    def records(self, kind: RecordKind, *, agent_id: str | None = None) -> Iterator[Record]:
-        walk = _WALKS[kind]
-        values: tuple[Any, ...] = () if agent_id is None else (agent_id,)
-        # The "+" keeps the planner from leaving the order of the walk for an index of agents.
-        narrowed = "" if agent_id is None else f" AND +{walk.agent} = ?2"
-        query = (
-            f"{walk.select} WHERE {walk.place} > ?1{narrowed} ORDER BY {walk.place} LIMIT {BATCH}"
-        )
-        last = walk.first
-        while True:
-            with self._db.reading() as connection:
-                page = list(_read(connection, kind, walk, query, (last, *values)))
-            yield from (record for _, record in page)
-            if len(page) < BATCH:
-                return
-            last = page[-1][0]
+def read_records(db: Connections, kind: RecordKind, agent_id: str | None) -> Iterator[Record]:
+    """Every row of a kind, each once, in one ordered walk."""
+    walk = _WALKS[kind]
+    values: tuple[Any, ...] = () if agent_id is None else (agent_id,)
+    # The "+" keeps the planner from leaving the order of the walk for an index of agents.
+    narrowed = "" if agent_id is None else f" AND +{walk.agent} = ?2"
+    query = f"{walk.select} WHERE {walk.place} > ?1{narrowed} ORDER BY {walk.place} LIMIT {BATCH}"
+    last = walk.first
+    while True:
+        with db.reading() as connection:
+            page = list(_read(connection, kind, walk, query, (last, *values)))
+        yield from (record for _, record in page)
+        if len(page) < BATCH:
+            return
+        last = page[-1][0]
 
 
 def _read(

@@ -5,41 +5,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.sqlite.core import codec
-from edenmem.store.sqlite.core.codec import time, to_ms
+from edenmem.store.sqlite.core.codec import EVER, day_of, time, to_ms
 from edenmem.store.sqlite.core.part import Part
+from edenmem.text import word_count
 
-_EVER = -(2**62)
 #: Rows of a scope's table, with the agent's condition or none.
 _OF_AGENT = "JOIN scopes s USING (scope_id) WHERE {condition}{agent}"
-_DAY = "strftime('%Y-%m-%d', {column} / 1000, 'unixepoch')"
 
-_USAGE = f"""
-    SELECT {_DAY.format(column="kept.at")} AS day, json_extract(call.value, '$.model') AS model,
-        count(*),
-        sum(json_extract(call.value, '$.input_tokens')),
-        sum(json_extract(call.value, '$.output_tokens')),
-        total(json_extract(call.value, '$.cost')),
-        sum(json_extract(call.value, '$.cost') IS NULL)
-    FROM (
-        SELECT f.created_at AS at, f.usage AS calls FROM formations f
-        WHERE f.created_at >= ?1 AND (?2 IS NULL OR f.agent_id = ?2)
-        UNION ALL
-        SELECT u.at, u.calls FROM usage_entries u
-        WHERE u.at >= ?1 AND (?2 IS NULL OR u.agent_id = ?2)
-    ) AS kept, json_each(kept.calls) AS call
-    GROUP BY day, model ORDER BY day, model
-"""
+#: Column of ``scopes`` → what it counts.
+_COUNTED = {
+    "facts": "SELECT count(*) FROM facts x WHERE x.scope_id = scopes.scope_id",
+    "reflections": "SELECT count(*) FROM reflections x WHERE x.scope_id = scopes.scope_id",
+    "pending": (
+        "SELECT count(*) FROM reflections x WHERE x.scope_id = scopes.scope_id AND x.absorbed = 0"
+    ),
+}
 
 
-class StatisticsPart(Part):
+class Statistics(Part):
     """See `edenmem.store.protocol.statistics.Statistics`."""
 
     def count_by_day(
@@ -48,35 +40,15 @@ class StatisticsPart(Part):
         counts: dict[str, dict[str, int]] = {}
         for table in ("facts", "reflections"):
             rows = self._count_rows(
-                f"SELECT {_DAY.format(column='formed_at')} AS day, count(*) FROM {table}",
+                f"SELECT {day_of('formed_at')} AS day, count(*) FROM {table}",
                 "formed_at >= ?1",
                 agent_id,
-                _EVER if since is None else to_ms(since),
+                EVER if since is None else to_ms(since),
                 "GROUP BY day",
             )
             for day, count in rows:
                 counts.setdefault(day, {})[table] = count
         return [FormedOnDay(day=day, **counts[day]) for day in sorted(counts)]
-
-    def usage_by_day(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> Sequence[UsageOnDay]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                _USAGE, (_EVER if since is None else to_ms(since), agent_id)
-            ).fetchall()
-        return [
-            UsageOnDay(
-                day=day,
-                model=model,
-                calls=calls,
-                input_tokens=read,
-                output_tokens=written,
-                cost=cost,
-                unpriced=unpriced,
-            )
-            for day, model, calls, read, written, cost, unpriced in rows
-        ]
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         with self._db.reading() as connection:
@@ -98,7 +70,7 @@ class StatisticsPart(Part):
             " FROM reflections",
             "absorbed = 0 AND formed_at >= ?1",
             agent_id,
-            _EVER,
+            EVER,
             f"GROUP BY scope_id ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT {int(limit)}",
         )
         return [
@@ -113,13 +85,13 @@ class StatisticsPart(Part):
             "SELECT count(*), total(access_count = 0), total(access_count) FROM facts",
             "formed_at >= ?1",
             agent_id,
-            _EVER,
+            EVER,
         )
         ((repeated,),) = self._count_rows(
             "SELECT total(n) FROM (SELECT count(*) AS n FROM facts",
             "formed_at >= ?1",
             agent_id,
-            _EVER,
+            EVER,
             "GROUP BY s.agent_id, hash HAVING n > 1)",
         )
         return FactUse(
@@ -143,3 +115,48 @@ class StatisticsPart(Part):
         bounds = (since,) if agent_id is None else (since, agent_id)
         with self._db.reading() as connection:
             return connection.execute(f"{select} {joined} {rest}", bounds).fetchall()
+
+    def miscounts(self) -> Iterator[Finding]:
+        counted = ", ".join(f"{kept}, ({count})" for kept, count in _COUNTED.items())
+        with self._db.reading() as connection:
+            rows = connection.execute(f"SELECT kind, agent_id, owner, {counted} FROM scopes")
+            wrong = [
+                _miscount(row[:3], name, kept, real)
+                for row in rows
+                for name, kept, real in zip(_COUNTED, row[3::2], row[4::2], strict=True)
+                if kept != real
+            ]
+            wrong += [
+                _miscount(owner, "words", words, real)
+                for *owner, words, content in connection.execute(
+                    "SELECT s.kind, s.agent_id, s.owner, c.words, c.content"
+                    " FROM consolidations c JOIN scopes s USING (scope_id)"
+                )
+                if words != (real := word_count(content))
+            ]
+        yield from wrong
+
+    def recount(self) -> int:
+        names = ", ".join(f"{kept} = ({count})" for kept, count in _COUNTED.items())
+        differs = " OR ".join(f"{kept} <> ({count})" for kept, count in _COUNTED.items())
+        with self._db.writing() as connection:
+            mended = connection.execute(f"UPDATE scopes SET {names} WHERE {differs}").rowcount
+            texts = connection.execute("SELECT scope_id, words, content FROM consolidations")
+            wrong = [
+                (real, scope_id)
+                for scope_id, words, content in texts
+                if words != (real := word_count(content))
+            ]
+            connection.executemany("UPDATE consolidations SET words = ? WHERE scope_id = ?", wrong)
+        return mended + len(wrong)
+
+
+def _miscount(owner: Sequence[str], name: str, kept: int, real: int) -> Finding:
+    scope = codec.scope_of(*owner)
+    return Finding(
+        target_type="scope",
+        target_id=scope.key,
+        detail=f"{name}: {kept:,} are noted, {real:,} are there",
+        agent_id=scope.agent_id,
+        scope=scope,
+    )

@@ -1,4 +1,4 @@
-"""Facts that the configured embedding model has no vector of, found by the index of models."""
+"""Vectors of facts: given, counted, found to be missing or of another model, and dropped."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from edenmem.errors import InputError
+from edenmem.models.ids import utc_now
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.models.switch import is_staged
 from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row
-from edenmem.store.sqlite.core.part import BATCH, Part, json_array
+from edenmem.store.sqlite.core.codec import Row, to_ms
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.memory import facts, vectors
+from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
 
 #: The fact has no vector of a model, with so many dimensions, beside its own.
 _NONE_STAGED = (
@@ -22,8 +28,82 @@ _NONE_STAGED = (
 )
 
 
-class Staleness(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+class Vectors(Part):
+    """See `edenmem.store.protocol.vectors.Vectors`."""
+
+    def set_vectors(
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
+    ) -> int:
+        if not vectors:
+            return 0
+        written, now = 0, to_ms(utc_now())
+        with self._db.writing() as connection:
+            switch = switch_of(connection)
+            put = facts.put_staged if is_staged(switch, model, must=staged) else facts.put_own
+            for fact_id, (digest, vector) in vectors.items():
+                stored = facts.find_fact(connection, fact_id)
+                if stored is not None and stored.fact.hash == digest:
+                    put(connection, stored, model, vector, now)
+                    written += 1
+        return written
+
+    def drop_vectors(self, fact_ids: Sequence[str]) -> int:
+        with self._db.writing() as connection:
+            numbers = connection.execute(
+                f"SELECT fact_no, scope_id, model_id FROM facts WHERE id {AMONG}",
+                (json_array(fact_ids),),
+            ).fetchall()
+            for fact_no, scope_id, model_id in numbers:
+                connection.execute("DELETE FROM vectors WHERE fact_no = ?", (fact_no,))
+                connection.execute(
+                    "DELETE FROM vector_codes WHERE scope_id = ? AND model_id = ? AND fact_no = ?",
+                    (scope_id, model_id, fact_no),
+                )
+                connection.execute("UPDATE facts SET model_id = NULL WHERE fact_no = ?", (fact_no,))
+            touch_scopes(connection, {scope_id for _, scope_id, _ in numbers})
+        return len(numbers)
+
+    def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        query = (
+            "SELECT f.fact_no, f.id, s.kind, s.agent_id, s.owner, m.name, m.dimensions, v.vector"
+            " FROM facts f JOIN scopes s USING (scope_id) LEFT JOIN vectors v USING (fact_no)"
+            " LEFT JOIN embedding_models m USING (model_id)"
+            " WHERE f.fact_no > ?1 AND (f.model_id IS NOT NULL OR v.fact_no IS NOT NULL)"
+            " AND +s.agent_id = coalesce(?2, s.agent_id)"
+            f" ORDER BY f.fact_no LIMIT {BATCH}"
+        )
+        last = 0
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(query, (last, agent_id)).fetchall()
+            for _, fact_id, kind, owner_agent, owner, model, dimensions, vector in rows:
+                if detail := _unusable(model, dimensions, vector):
+                    yield Finding(
+                        target_type="fact",
+                        target_id=fact_id,
+                        detail=detail,
+                        agent_id=owner_agent,
+                        scope=codec.scope_of(kind, owner_agent, owner),
+                    )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][0]
+
+    def vector_models(self, scopes_: Sequence[Scope] | None = None) -> dict[str, int]:
+        select = (
+            "SELECT coalesce(m.name, '') AS model, count(*) FROM facts f"
+            " LEFT JOIN embedding_models m USING (model_id)"
+        )
+        with self._db.reading() as connection:
+            if scopes_ is None:
+                return dict(connection.execute(f"{select} GROUP BY model"))
+            numbers = scopes.numbers_of(connection, scopes_).values()
+            return dict(
+                connection.execute(
+                    f"{select} WHERE f.scope_id IN (SELECT value FROM json_each(?)) GROUP BY model",
+                    (json_array(numbers),),
+                )
+            )
 
     def vector_model_names(self, scopes_: Sequence[Scope]) -> tuple[str, ...]:
         with self._db.reading() as connection:
@@ -120,3 +200,18 @@ def _other_models(
         (model, dimensions),
     )
     return [None, *(number for (number,) in rows)]
+
+
+def _unusable(model: str | None, dimensions: int | None, vector: bytes | None) -> str:
+    """What is wrong with a vector; empty if nothing is."""
+    if model is None:
+        return "has a vector of no model"
+    if vector is None:
+        return f"is said to have a vector of {model or 'some model'}, and has none"
+    if dimensions and len(vector) != 4 * dimensions:
+        return f"has a vector of {len(vector)} bytes; those of {model} have {4 * dimensions}"
+    try:
+        vectors.check_vector(vector)
+    except InputError as error:
+        return error.message
+    return ""

@@ -17,7 +17,7 @@ from edenmem.models.integrity import Finding
 from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.part import Part
-from edenmem.store.sqlite.core.words import normalise_for_index, scope_word
+from edenmem.store.sqlite.core.words import rebuild_text_index
 from edenmem.store.sqlite.memory.vectors import code_of
 
 TEXT, CODES = "facts_text", "vector_codes"
@@ -42,19 +42,15 @@ _STRAY = {
         " AND c.model_id IN (f.model_id, b.model_id)))"
     ),
 }
+
 _COUNTED: dict[str, str] = {
     TEXT: "SELECT count(*) FROM facts_text_docsize",
     CODES: "SELECT count(*) FROM vector_codes",
 }
 
 
-class Indexing(Part):
-    """See `edenmem.store.protocol.store.Store`."""
-
-    def is_searchable(self, fact_id: str) -> bool:
-        with self._db.reading() as connection:
-            found = connection.execute("SELECT 1 FROM facts WHERE id = ?", (fact_id,))
-            return found.fetchone() is not None
+class Indexes(Part):
+    """See `edenmem.store.protocol.indexes.Indexes`."""
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
         with self._db.reading() as connection:
@@ -95,7 +91,7 @@ class Indexing(Part):
         self._check(name)
         with self._db.writing() as connection:
             if name == TEXT:
-                _rebuild_text(connection)
+                rebuild_text_index(connection)
             elif name == CODES:
                 _rebuild_codes(connection)
             else:
@@ -168,19 +164,6 @@ def _search_state(
         differences=tuple(differences),
         note=f"{what}, {entries:,} facts",
     )
-
-
-def _rebuild_text(connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
-    rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
-    connection.executemany(
-        "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
-        (
-            (number, scope_word(scope), normalise_for_index(content))
-            for number, scope, content in rows
-        ),
-    )
-    connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
 
 
 def _rebuild_codes(connection: sqlite3.Connection) -> None:

@@ -14,11 +14,12 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes
+from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
 from edenmem.store.sqlite.search.fulltext import TextQuery
-from edenmem.store.sqlite.search.switching import switch_of
+from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
     from edenmem.store.sqlite.search.nearest import CodeCache, Nearest
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 _STAGED = "SELECT 1 FROM vectors_beside b WHERE b.fact_no = f.fact_no AND b.model_id = ?"
 
 
-class Candidates(Part):
-    """See `edenmem.store.protocol.store.Store`."""
+class Search(Part):
+    """See `edenmem.store.protocol.search.Search`."""
 
-    _codes: CodeCache | None = None
+    def __init__(self, db: Connections) -> None:
+        super().__init__(db)
+        self._codes: CodeCache | None = None
 
     def search_ability(self) -> SearchAbility:
         return SearchAbility(kind="embedded")
@@ -38,6 +41,11 @@ class Candidates(Part):
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
         return  # the indexes of a file are written with what they are about
+
+    def is_searchable(self, fact_id: str) -> bool:
+        with self._db.reading() as connection:
+            found = connection.execute("SELECT 1 FROM facts WHERE id = ?", (fact_id,))
+            return found.fetchone() is not None
 
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
@@ -94,11 +102,10 @@ class Candidates(Part):
         filter: FactFilter,
     ) -> Nearest | None:
         """What searches the codes of these scopes; None if there are none of the model."""
-        from edenmem.store.sqlite.search import nearest
-        from edenmem.store.sqlite.search import nearest as codes
+        from edenmem.store.sqlite.search import nearest  # loads numpy
 
         if self._codes is None:
-            self._codes = codes.CodeCache()
+            self._codes = nearest.CodeCache()
         conditions, values = narrowing(filter)
         allowed = None
         if conditions:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from edenmem.models.indexes import IndexState
@@ -16,16 +16,18 @@ from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 
 _ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM vector_switch"
+
 #: A fact that has a vector beside its own, with what its rows go by.
 _STAGED = (
     "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM vectors_beside b"
     " JOIN facts f USING (fact_no) ORDER BY b.fact_no LIMIT ?"
 )
+
 #: Facts in one transaction: none is so long that another writer would notice.
 _PAGE = 200
 
 
-class Switching(Part):
+class ModelSwitches(Part):
     """See `edenmem.store.protocol.vectors.ModelSwitches`."""
 
     def platform_model(self, model: str) -> str:
@@ -112,7 +114,7 @@ class Switching(Part):
                 connection.execute(
                     "UPDATE facts SET model_id = ? WHERE fact_no = ?", (model_id, number)
                 )
-            _touch(connection, rows)
+            touch_scopes(connection, {row[1] for row in rows})
         return len(rows)
 
     def clear_staged(self) -> Iterator[int]:
@@ -126,7 +128,7 @@ class Switching(Part):
             rows = connection.execute(_STAGED, (_PAGE,)).fetchall()
             for number, scope_id, *_ in rows:
                 vectors.drop_staged(connection, number, scope_id)
-            _touch(connection, rows)
+            touch_scopes(connection, {row[1] for row in rows})
         return len(rows)
 
 
@@ -151,10 +153,10 @@ def _is_in(connection: sqlite3.Connection, *phases: SwitchPhase) -> bool:
     return switch is not None and switch.phase in phases
 
 
-def _touch(connection: sqlite3.Connection, rows: Sequence[tuple[int, ...]]) -> None:
-    """What other processes keep of these scopes' codes in memory is old."""
+def touch_scopes(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Let other processes see that what they keep of these scopes' codes in memory is old."""
     connection.execute(
         "UPDATE scopes SET revision = revision + 1"
         " WHERE scope_id IN (SELECT value FROM json_each(?))",
-        (json_array({row[1] for row in rows}),),
+        (json_array(numbers),),
     )

@@ -1,7 +1,6 @@
 """The schema's steps, and the ledger of runs that brought data here."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
@@ -10,28 +9,25 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.models.memory import Reflection
 from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store.common import migrations
-from edenmem.store.sqlite.core import codec, upgrading
+from edenmem.store.sqlite.core import steps
 from edenmem.store.sqlite.core.codec import optional_time, to_ms
-from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state
 
 #: The lease of a migration of data: only one is at work at a time.
 _LEASE = "data"
 
 
-class Migrating(Part):
-    """See `edenmem.store.protocol.migration.Migrations`."""
-
-    # -- the schema --------------------------------------------------------------------------
+class Migrations(Part):
+    """See `edenmem.store.protocol.database.Migrations`."""
 
     def schema(self) -> list[SchemaStep]:
         had: dict[str, int] = {}
         if file_state(self._db.path) not in (FileState.MISSING, FileState.EMPTY):
             with self._db.looking() as connection:
-                had = upgrading.read_applied(connection)
+                had = steps.read_applied(connection)
         return [
             SchemaStep(
                 number=step.number,
@@ -44,13 +40,11 @@ class Migrating(Part):
 
     def migrate_up(self) -> Sequence[str]:
         with self._db.upgrading() as connection:
-            return upgrading.take_pending(connection)
+            return steps.take_pending(connection)
 
     def migrate_down(self, to: int) -> Sequence[str]:
         with self._db.upgrading() as connection:
-            return upgrading.take_back(connection, to)
-
-    # -- runs --------------------------------------------------------------------------------
+            return steps.take_back(connection, to)
 
     def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
         with self._db.writing() as connection:
@@ -93,14 +87,6 @@ class Migrating(Part):
                 "SELECT document FROM migration_runs ORDER BY started_at DESC, id DESC"
             ).fetchall()
         return [_run_from(document) for (document,) in rows]
-
-    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{codec.REFLECTION} WHERE r.id IN (SELECT value FROM json_each(?))",
-                (json_array(reflection_ids),),
-            ).fetchall()
-        return {found.id: found for found in map(codec.reflection_from, rows)}
 
 
 def _run_from(document: str) -> MigrationRun:

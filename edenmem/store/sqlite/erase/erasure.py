@@ -1,0 +1,523 @@
+"""Finding and removing the traces of a subject from the file.
+
+Each step is a transaction of its own, so that a whole agent does not fill the log, and finds what
+is left of it when it is taken again. What was derived from something goes before it, since it is
+found through it.
+"""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, get_args
+
+import msgspec
+
+from edenmem.models.forgetting import (
+    FORGOTTEN,
+    Forgetting,
+    Passage,
+    SubjectKind,
+    Traces,
+    whole_accounts,
+)
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Reflection
+from edenmem.models.records import AuditEntry
+from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
+from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.formations.formations import apply_recorded
+from edenmem.store.sqlite.formations.progress import note_cursor_move
+from edenmem.store.sqlite.memory import facts, log
+
+#: Kinds of what is removed, as `count_traces` names them too.
+_VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
+#: Facts and reflections that are removed in one transaction.
+_AT_ONCE = 500
+
+#: What a formation that has nothing left to give looks like.
+_SETTLED = "status = 'applied' AND decisions = '[]' AND error IS NULL AND changes IS NULL"
+#: Audit entries of accounts, which are of no scope, and say what these are called.
+_OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
+#: Audit entries that have contents.
+_FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
+#: Messages of the accounts in a formation, also in one that is superseded.
+_SAID_IN = (
+    "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
+    " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
+    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
+)
+
+_EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {_FULL}"
+
+#: Place of a passage → what empties it.
+_EMPTYING = {
+    "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
+    "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
+    "audit": _EMPTY_AUDIT.format(f"id {AMONG}"),
+    "formation": f"UPDATE formations SET decisions = '[]', error = NULL WHERE id {AMONG}",
+}
+
+_KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
+
+
+class Erasure(Part):
+    """See `edenmem.store.protocol.erasure.Erasure`."""
+
+    # -- traces ------------------------------------------------------------------------------------
+
+    def count_conversations(self, traces: Traces) -> dict[str, int]:
+        own, shared = json_array(traces.own), json_array(traces.shared)
+        with self._db.reading() as connection:
+            counts = {
+                kind: connection.execute(f"SELECT count(*) FROM {source}", values).fetchone()[0]
+                for kind, source, values in (
+                    ("sessions", f"sessions WHERE id {AMONG}", (own,)),
+                    ("messages", f"messages WHERE session_id {AMONG}", (own,)),
+                    (
+                        "messages in shared sessions",
+                        f"messages WHERE session_id {AMONG} AND sender {AMONG}",
+                        (shared, json_array(traces.accounts)),
+                    ),
+                )
+            }
+        return {kind: number for kind, number in counts.items() if number}
+
+    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
+        for row in self._trace(codec.REFLECTION, "r", "reflection_no", traces):
+            yield codec.reflection_from(row)
+
+    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
+        for row in self._trace(codec.FACT, "f", "fact_no", traces):
+            fact = codec.fact_from(row)
+            yield _passage("fact", fact.id, fact.content, fact.home)
+        for reflection in self.trace_reflections(traces):
+            yield _passage("reflection", reflection.id, reflection.content, reflection.home)
+        with self._db.reading() as connection:
+            texts = connection.execute(
+                f"{codec.CONSOLIDATION} WHERE c.scope_id {AMONG} AND c.content <> ''",
+                (json_array(_numbers(connection, traces)),),
+            ).fetchall()
+        for row in texts:
+            text = codec.consolidation_from(row, ())
+            yield _passage("consolidation", text.id, text.consolidated_content, text.home)
+
+    def _trace(self, select: str, table: str, key: str, traces: Traces) -> Iterator[codec.Row]:
+        """Rows in these scopes, then those elsewhere that come from these sessions."""
+        with self._db.reading() as connection:
+            whole = json_array(_numbers(connection, traces))
+        conditions = (
+            (f"{table}.scope_id {AMONG}", (whole,)),
+            (
+                f"{table}.session_id {AMONG} AND NOT {table}.scope_id {AMONG}",
+                (json_array(traces.sources), whole),
+            ),
+        )
+        columns = select.replace(" FROM ", f", {table}.{key} FROM ", 1)
+        for condition, values in conditions:
+            last = 0
+            while True:
+                with self._db.reading() as connection:
+                    rows = connection.execute(
+                        f"{columns} WHERE {condition} AND {table}.{key} > ?"
+                        f" ORDER BY {table}.{key} LIMIT ?",
+                        (*values, last, BATCH),
+                    ).fetchall()
+                yield from rows
+                if len(rows) < BATCH:
+                    break
+                last = rows[-1][-1]
+
+    def count_traces(self, traces: Traces) -> dict[str, int]:
+        with self._db.reading() as connection:
+            whole, sources = json_array(_numbers(connection, traces)), json_array(traces.sources)
+
+            def count(statement: str, *values: Any) -> int:
+                found: int = connection.execute(
+                    f"SELECT count(*) FROM {statement}", values
+                ).fetchone()[0]
+                return found
+
+            counts = {
+                table: count(f"{table} WHERE scope_id {AMONG}", whole)
+                + count(
+                    f"{table} WHERE session_id {AMONG} AND NOT scope_id {AMONG}", sources, whole
+                )
+                for table in ("facts", "reflections")
+            }
+            # A text that was never written is a buffer; it goes too, and is nothing to tell of.
+            counts["texts"] = count(f"consolidations WHERE scope_id {AMONG} AND version > 0", whole)
+            counts["policies"] = count(f"policies WHERE scope_id {AMONG}", whole)
+            counts[_VERSIONS] = count(f"history WHERE scope_id {AMONG}", whole)
+            counts[_ENTRIES] = count(f"audit WHERE scope_id {AMONG} AND {_FULL}", whole) + count(
+                f"audit WHERE {_OF_ACCOUNTS} AND {_FULL}", json_array(whole_accounts(traces))
+            )
+            counts["formations (emptied)"] = self._count_formations(connection, traces)
+            counts["cached contexts"] = count(
+                f"cached_contexts WHERE agent_id {AMONG}", json_array(traces.agents)
+            )
+        return {kind: number for kind, number in counts.items() if number}
+
+    def _count_formations(self, connection: sqlite3.Connection, traces: Traces) -> int:
+        narrowed, value = _of_agent(traces)
+        found: int = connection.execute(
+            f"SELECT count(*) FROM formations WHERE NOT ({_SETTLED}){narrowed}"
+            f" AND (session_id {AMONG} OR (session_id {AMONG} AND {_SAID_IN}))",
+            (
+                *value,
+                json_array(traces.own),
+                json_array(traces.shared),
+                json_array(traces.accounts),
+            ),
+        ).fetchone()[0]
+        return found
+
+    # -- forgettings -------------------------------------------------------------------------------
+
+    def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
+        with self._db.writing() as connection:
+            connection.execute(
+                "INSERT INTO forgettings (id, kind, begun_at, counts) VALUES (?1, ?2, ?3, ?4)"
+                " ON CONFLICT (id) DO UPDATE SET"
+                " begun_at = iif(closed_at IS NULL, begun_at, ?3),"
+                " counts = iif(closed_at IS NULL, counts, ?4), closed_at = NULL",
+                (
+                    forgetting.id,
+                    forgetting.kind,
+                    to_ms(forgetting.begun_at),
+                    msgspec.json.encode(forgetting.counts).decode(),
+                ),
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO forgetting_blocks VALUES (?, ?)",
+                [(key, forgetting.id) for key in forgetting.blocks],
+            )
+            (row,) = _rows(connection, "WHERE id = ?", (forgetting.id,))
+        return row
+
+    def forgettings(self) -> list[Forgetting]:
+        with self._db.reading() as connection:
+            return _rows(connection, "ORDER BY closed_at IS NOT NULL, begun_at DESC, id", ())
+
+    def close_forgetting(
+        self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
+    ) -> None:
+        with self._db.writing() as connection:
+            closed = connection.execute(
+                "UPDATE forgettings SET closed_at = ?, counts = ?"
+                " WHERE id = ? AND closed_at IS NULL",
+                (to_ms(at), msgspec.json.encode(counts).decode(), forgetting_id),
+            ).rowcount
+            told = connection.execute("SELECT 1 FROM audit WHERE id = ?", (entry.id,)).fetchone()
+            if closed and told is None:
+                log.add_entries(connection, [(entry, None)])
+
+    # -- formations --------------------------------------------------------------------------------
+
+    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
+        settled = 0
+        for sessions, everything in ((traces.own, True), (traces.shared, False)):
+            for session_id in sessions:
+                with self._db.writing() as connection:
+                    settled += _settle(connection, session_id, traces, everything, at)
+        return settled
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+        removed: Counter[str] = Counter()
+        for reflection_id in derived:
+            self._erase_reflections("derived reflections", [reflection_id], at, removed)
+        for ids in self._ids("facts", traces):
+            self._erase_facts(ids, at, removed)
+        for ids in self._ids("reflections", traces):
+            self._erase_reflections("reflections", ids, at, removed)
+        with self._db.reading() as connection:
+            whole = json_array(_numbers(connection, traces))
+        for kind, statement, among in (
+            ("texts", f"DELETE FROM consolidations WHERE scope_id {AMONG}", whole),
+            ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}", whole),
+            (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
+            (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
+            (_ENTRIES, _EMPTY_AUDIT.format(_OF_ACCOUNTS), json_array(whole_accounts(traces))),
+        ):
+            with self._db.writing() as connection:
+                removed[kind] += connection.execute(statement, (among,)).rowcount
+        with self._db.writing() as connection:
+            removed["cached contexts"] += connection.execute(
+                f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
+            ).rowcount
+        return {kind: number for kind, number in removed.items() if number}
+
+    def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
+        """The ids of what is left, a transaction's worth at a time."""
+        while True:
+            with self._db.reading() as connection:
+                whole = json_array(_numbers(connection, traces))
+                rows = connection.execute(
+                    f"SELECT id FROM {table} WHERE scope_id {AMONG} LIMIT ?", (whole, _AT_ONCE)
+                ).fetchall()
+                if not rows:
+                    rows = connection.execute(
+                        f"SELECT id FROM {table} WHERE session_id {AMONG} LIMIT ?",
+                        (json_array(traces.sources), _AT_ONCE),
+                    ).fetchall()
+            if not rows:
+                return
+            yield [id for (id,) in rows]
+
+    def _erase_facts(self, ids: Sequence[str], at: datetime, removed: Counter[str]) -> None:
+        with self._db.writing() as connection:
+            for fact_id in ids:
+                stored = facts.find_fact(connection, fact_id)
+                if stored is not None:
+                    facts.delete_fact(connection, stored)
+                    scopes.touch(connection, stored.scope_id, to_ms(at), facts=-1)
+                    removed["facts"] += 1
+            _forget_what_was(connection, "fact", ids, removed)
+
+    def _erase_reflections(
+        self, kind: str, ids: Sequence[str], at: datetime, removed: Counter[str]
+    ) -> None:
+        with self._db.writing() as connection:
+            gone = connection.execute(
+                f"DELETE FROM reflections WHERE id {AMONG} RETURNING scope_id, absorbed",
+                (json_array(ids),),
+            ).fetchall()
+            for scope_id, absorbed in gone:
+                scopes.touch(
+                    connection, scope_id, to_ms(at), reflections=-1, pending=0 if absorbed else -1
+                )
+            removed[kind] += len(gone)
+            _forget_what_was(connection, "reflection", ids, removed)
+
+    def redact(self, passages: Sequence[Passage]) -> int:
+        emptied = 0
+        for place, statement in _EMPTYING.items():
+            ids = list(dict.fromkeys(p.id for p in passages if p.place == place))
+            with self._db.writing() as connection:
+                emptied += connection.execute(statement, (json_array(ids),)).rowcount
+        contexts = [tuple(p.id.split("/")) for p in passages if p.place == "context"]
+        with self._db.writing() as connection:
+            for cached in contexts:
+                emptied += connection.execute(
+                    "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", cached
+                ).rowcount
+        changed = {p.scope for p in passages if p.place == "previous" and p.scope is not None}
+        with self._db.writing() as connection:
+            for number in scopes.numbers_of(connection, changed).values():
+                connection.execute(
+                    "UPDATE scopes SET revision = revision + 1 WHERE scope_id = ?", (number,)
+                )
+        return emptied
+
+    # -- conversations -----------------------------------------------------------------------------
+
+    def erase_messages(self, traces: Traces) -> dict[str, int]:
+        removed: Counter[str] = Counter()
+        accounts, shared = json_array(traces.accounts), json_array(traces.shared)
+        own = json_array(traces.own)
+        for kind, statement, values in (
+            ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
+            (
+                "messages",
+                f"DELETE FROM messages WHERE session_id {AMONG} AND sender {AMONG}",
+                (shared, accounts),
+            ),
+            ("formations", f"DELETE FROM formations WHERE session_id {AMONG}", (own,)),
+            ("sessions", f"DELETE FROM sessions WHERE id {AMONG}", (own,)),
+            (
+                "memberships",
+                f"DELETE FROM session_members WHERE member_id {AMONG} AND role = 'user'",
+                (accounts,),
+            ),
+            (
+                "owned sessions",
+                f"UPDATE sessions SET owner = NULL WHERE id {AMONG} AND owner {AMONG}",
+                (shared, accounts),
+            ),
+            ("accounts", f"DELETE FROM users WHERE id {AMONG}", (accounts,)),
+        ):
+            with self._db.writing() as connection:
+                removed[kind] += connection.execute(statement, values).rowcount
+        return {kind: number for kind, number in removed.items() if number}
+
+
+def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:
+    """The numbers of the scopes that go as a whole, as far as anything was ever in them."""
+    return list(scopes.numbers_of(connection, traces.scopes).values())
+
+
+def _of_agent(traces: Traces) -> tuple[str, list[Any]]:
+    """The condition that narrows formations to one agent, and its value."""
+    return ("", []) if traces.agent_id is None else (" AND agent_id = ?", [traces.agent_id])
+
+
+def _passage(place: str, id: str, text: str, scope: Any) -> Passage:
+    return Passage(place=place, id=id, target_type=place, target_id=id, text=text, scope=scope)
+
+
+def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) -> list[Forgetting]:
+    rows = connection.execute(
+        f"SELECT id, kind, begun_at, closed_at, counts FROM forgettings {tail}",
+        values,
+    ).fetchall()
+    return [
+        Forgetting(
+            id=id,
+            kind=_KINDS[kind],
+            begun_at=time(begun_at),
+            closed_at=optional_time(closed_at),
+            counts=msgspec.json.decode(counts, type=dict[str, int]),
+            blocks=tuple(
+                key
+                for (key,) in connection.execute(
+                    "SELECT key FROM forgetting_blocks WHERE forgetting_id = ? ORDER BY key", (id,)
+                )
+            ),
+        )
+        for id, kind, begun_at, closed_at, counts in rows
+    ]
+
+
+def _forget_what_was(
+    connection: sqlite3.Connection, kind: str, ids: Sequence[str], removed: Counter[str]
+) -> None:
+    """Remove the history of targets, and empty what audit entries hold of them."""
+    among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
+    gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
+    removed[_VERSIONS] += gone.rowcount
+    emptied = connection.execute(_EMPTY_AUDIT.format(among), values)
+    removed[_ENTRIES] += emptied.rowcount
+
+
+# -- formations of one session ---------------------------------------------------------------------
+
+
+def _settle(
+    connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
+) -> int:
+    narrowed, value = _of_agent(traces)
+    accounts = json_array(traces.accounts)
+    said, saying = ("", []) if everything else (f" AND {_SAID_IN}", [accounts])
+    recorded = connection.execute(
+        f"SELECT id FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
+        (session_id, *value),
+    ).fetchall()
+    for (formation_id,) in recorded:
+        apply_recorded(connection, formation_id, at)
+    if not everything:  # the other people's messages of a claim that is withdrawn are free again
+        connection.execute(
+            "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"
+            " WHERE session_id = ? AND status IN ('claimed', 'released', 'failed')"
+            f"{narrowed}{said}) AND message_id NOT IN (SELECT id FROM messages"
+            f" WHERE session_id = ? AND sender {AMONG})",
+            (session_id, *value, *saying, session_id, accounts),
+        )
+    settled = connection.execute(
+        "UPDATE formations SET status = 'applied', decisions = '[]', error = NULL, changes = NULL,"
+        " worker = NULL, lease_until = NULL, not_before = NULL, updated_at = ?"
+        f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{said}",
+        (to_ms(at), session_id, *value, *saying),
+    ).rowcount
+    settled += _count_as_done(connection, session_id, traces, everything, at)
+    _pass_over(connection, session_id, None if everything else traces.accounts)
+    return settled
+
+
+def _count_as_done(
+    connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
+) -> int:
+    """Give the messages that wait for a formation one that is done and holds nothing."""
+    agents = connection.execute(
+        "SELECT member_id FROM session_members WHERE session_id = ? AND role = 'agent'"
+        " ORDER BY place",
+        (session_id,),
+    ).fetchall()
+    made = 0
+    for (agent_id,) in agents:
+        if traces.agent_id not in (None, agent_id):
+            continue
+        sender, values = "", list[Any]()
+        if not everything:
+            sender, values = f" AND m.sender {AMONG}", [json_array(traces.accounts)]
+        waiting = connection.execute(
+            f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ?{sender}"
+            " AND NOT EXISTS (SELECT 1 FROM formation_messages f WHERE f.session_id = m.session_id"
+            " AND f.agent_id = ? AND f.message_id = m.id) ORDER BY m.created_at, m.id",
+            (session_id, *values, agent_id),
+        ).fetchall()
+        if waiting:
+            _insert_done(connection, session_id, agent_id, waiting, at)
+            made += 1
+    return made
+
+
+def _pass_over(
+    connection: sqlite3.Connection, session_id: str, accounts: Sequence[str] | None
+) -> None:
+    """Move the platform's progress past what was said, never backwards; it stops before the next
+    message of another person."""
+    among = json_array(accounts or ())
+    by_them = "" if accounts is None else f" AND m.sender {AMONG}"
+    newest = connection.execute(
+        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{by_them}"
+        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
+        (session_id, among) if by_them else (session_id,),
+    ).fetchone()
+    if newest is None:
+        return
+    (cursor,) = connection.execute(
+        "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    known = connection.execute(
+        "SELECT created_at, id FROM messages WHERE id = ?", (cursor,)
+    ).fetchone()
+    if known is not None and known >= newest:
+        return
+    # A deleted message of the cursor is placed by the time in its id.
+    formed_until = int(cursor[:8], 16) * 1000 if cursor and known is None else 0
+    other = connection.execute(
+        "SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ? AND m.role = 'user'"
+        f" AND m.trigger = 0 AND coalesce(m.sender, '') NOT {AMONG}"
+        " AND (m.created_at, m.id) > (?, ?) AND m.created_at > ?"
+        " ORDER BY m.created_at, m.id LIMIT 1",
+        (session_id, among, *newest, formed_until),
+    ).fetchone()
+    connection.execute(
+        "UPDATE sessions SET last_memory_message_id = (SELECT m.id FROM messages m"
+        " WHERE m.session_id = ?1 AND (m.created_at, m.id) < (?2, ?3)"
+        " ORDER BY m.created_at DESC, m.id DESC LIMIT 1) WHERE id = ?1",
+        (session_id, *(other or (2**63 - 1, ""))),
+    )
+    note_cursor_move(connection, session_id, newest[1], cursor)
+
+
+def _insert_done(
+    connection: sqlite3.Connection,
+    session_id: str,
+    agent_id: str,
+    waiting: Sequence[codec.Row],
+    at: datetime,
+) -> None:
+    formation_id, now = new_id(at), to_ms(at)
+    connection.execute(
+        "INSERT INTO formations (id, session_id, agent_id, seq, status, trigger, last_message_at,"
+        " created_at, updated_at, attempts, decisions, usage, counts, cursor_moves)"
+        " SELECT ?1, ?2, ?3, coalesce(max(seq), 0) + 1, 'applied', 'forced', ?4, ?5, ?5, 0, '[]',"
+        " '[]', '{}', '[]' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
+        (formation_id, session_id, agent_id, waiting[-1][1], now),
+    )
+    connection.executemany(
+        "INSERT INTO formation_messages VALUES (?, ?, ?, ?, ?)",
+        [
+            (session_id, agent_id, message_id, formation_id, place)
+            for place, (message_id, _) in enumerate(waiting)
+        ],
+    )

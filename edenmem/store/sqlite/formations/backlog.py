@@ -1,0 +1,64 @@
+"""Messages that wait to be formed."""
+
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from edenmem.models.formation import Reach
+from edenmem.store.common.progress import Place, Span
+from edenmem.store.protocol.formations import Backlog
+from edenmem.store.sqlite.core.codec import time
+from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.host.host import _IN_ORDER
+from edenmem.store.sqlite.host.rows import MESSAGE, message_from
+
+#: Messages that a formation of an agent has, or had until it was superseded.
+_HAD = (
+    "SELECT message_id FROM formation_messages WHERE session_id = ? AND agent_id = ?"
+    " UNION ALL SELECT j.value FROM formations f, json_each(f.superseded_message_ids) j"
+    " WHERE f.session_id = ? AND f.agent_id = ?"
+)
+
+
+def backlog_of(
+    connection: sqlite3.Connection,
+    session_id: str,
+    agent_id: str,
+    limit: int,
+    reach: Reach,
+    spans: Sequence[Span],
+) -> Backlog:
+    """See `edenmem.store.protocol.store.Store.backlog`; ``spans`` is what the platform formed."""
+    having = "SELECT 1 FROM formation_messages f"
+    unfinished = ""
+    if reach.own:
+        having += " JOIN formations o ON o.id = f.formation_id"
+        unfinished = " AND o.status IN ('claimed', 'released', 'recorded')"
+    tail = (
+        f"FROM messages m WHERE m.session_id = ? AND NOT EXISTS ({having}"
+        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id"
+        f"{unfinished})"
+    )
+    columns, keys = MESSAGE.removesuffix("FROM messages m"), (session_id, agent_id)
+    if not spans:
+        rows = connection.execute(
+            f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*keys, max(0, limit))
+        ).fetchall()
+        (total,) = connection.execute(f"SELECT count(*) {tail}", keys).fetchone()
+        return Backlog(messages=tuple(map(message_from, rows)), total=total)
+    ours = {id for (id,) in connection.execute(_HAD, keys * 2)}
+    waiting, by_platform = [], 0
+    for id, at in connection.execute(f"SELECT m.id, m.created_at {tail} {_IN_ORDER}", keys):
+        covered = id not in ours and any(span.covers(Place(time(at), id)) for span in spans)
+        by_platform += covered
+        if not covered or reach.platform:
+            waiting.append(id)
+    rows = connection.execute(
+        f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?)) {_IN_ORDER}",
+        (json_array(waiting[: max(0, limit)]),),
+    ).fetchall()
+    messages = tuple(map(message_from, rows))
+    return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)

@@ -1,0 +1,57 @@
+"""Contexts that are cached with their sessions."""
+
+# ruff: noqa: D102 - the protocol documents these methods.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edenmem.models.host import CachedContext
+from edenmem.models.integrity import Finding
+from edenmem.store.sqlite.core.codec import time, to_ms
+from edenmem.store.sqlite.core.part import Part
+
+
+class Contexts(Part):
+    """See `edenmem.store.protocol.host.Contexts`."""
+
+    def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                "SELECT xml, fingerprint, built_at FROM cached_contexts"
+                " WHERE session_id = ? AND agent_id = ?",
+                (session_id, agent_id),
+            ).fetchone()
+        return CachedContext(xml=row[0], fingerprint=row[1], built_at=time(row[2])) if row else None
+
+    def cache_context(
+        self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
+    ) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
+                (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
+            )
+
+    def stray_contexts(self) -> Iterator[Finding]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT c.session_id, c.agent_id FROM cached_contexts c WHERE NOT EXISTS"
+                " (SELECT 1 FROM sessions s JOIN session_members m ON m.session_id = s.id"
+                " AND m.role = 'agent' AND m.member_id = c.agent_id"
+                " WHERE s.id = c.session_id AND NOT s.deleted)"
+            ).fetchall()
+        for session_id, agent_id in rows:
+            yield Finding(
+                target_type="session",
+                target_id=session_id,
+                detail="keeps a context although it is gone, or the agent is not in it",
+                agent_id=agent_id,
+                related=(agent_id,),
+            )
+
+    def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
+        with self._db.writing() as connection:
+            return connection.executemany(
+                "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", list(pairs)
+            ).rowcount

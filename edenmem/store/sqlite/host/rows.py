@@ -1,0 +1,227 @@
+"""Rows of agents, accounts, sessions and messages: read and written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from edenmem.models.backup import StoredUser
+from edenmem.models.host import Agent, Message, Session, ToolCall, User
+from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_list, to_ms
+
+AGENT = (
+    "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
+    " created_at FROM agents"
+)
+USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
+STORED_USER = USER.replace(" FROM", ", deleted FROM")
+SESSION = (
+    "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
+    " last_activity, created_at, imported FROM sessions s"
+)
+MESSAGE = (
+    "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
+    " m.trigger FROM messages m"
+)
+
+
+def agent_from(row: Row) -> Agent:
+    """A row of `AGENT`."""
+    return Agent(
+        id=row[0],
+        username=row[1],
+        name=row[2],
+        persona=row[3],
+        owner=row[4],
+        user_memory_enabled=bool(row[5]),
+        agent_memory_enabled=bool(row[6]),
+        created_at=optional_time(row[7]),
+    )
+
+
+def user_from(row: Row) -> User:
+    """A row of `USER`."""
+    return User(
+        id=row[0],
+        username=row[1],
+        eden_user_id=row[2],
+        subscription_tier=row[3],
+        feature_flags=from_list(row[4]),
+        created_at=optional_time(row[5]),
+    )
+
+
+def stored_user_from(row: Row) -> StoredUser:
+    """A row of `USER` with the column ``deleted`` at its end."""
+    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
+
+
+def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
+    """The agent with this id, unless it is deleted."""
+    row = connection.execute(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
+    return agent_from(row) if row else None
+
+
+def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
+    """The account with this id, unless it is deleted."""
+    row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
+    return user_from(row) if row else None
+
+
+def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
+    """Insert; False if the id or the username is taken."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+        (
+            agent.id,
+            agent.username,
+            agent.username.casefold(),
+            agent.name,
+            agent.persona,
+            agent.owner,
+            agent.user_memory_enabled,
+            agent.agent_memory_enabled,
+            to_ms(agent.created_at),
+        ),
+    )
+    return added.rowcount == 1
+
+
+def insert_user(connection: sqlite3.Connection, user: User) -> bool:
+    """Insert; False if the id or the username is taken."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
+        (
+            user.id,
+            user.username,
+            user.username.casefold(),
+            user.eden_user_id,
+            user.subscription_tier,
+            to_list(user.feature_flags) or "[]",
+            to_ms(user.created_at),
+        ),
+    )
+    return added.rowcount == 1
+
+
+def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
+    rows = connection.execute(
+        "SELECT member_id FROM session_members WHERE session_id = ? AND role = ? ORDER BY place",
+        (session_id, role),
+    )
+    return tuple(member for (member,) in rows)
+
+
+def session_from(connection: sqlite3.Connection, row: Row) -> Session:
+    """A row of `SESSION`, with its members."""
+    return Session(
+        id=row[0],
+        agents=_members(connection, row[0], "agent"),
+        users=_members(connection, row[0], "user"),
+        owner=row[1],
+        group_id=row[2],
+        name=row[3],
+        title=row[4],
+        status=row[5],
+        platform=row[6],
+        incognito=bool(row[7]),
+        deleted=bool(row[8]),
+        last_activity=optional_time(row[9]),
+        created_at=optional_time(row[10]),
+        imported=bool(row[11]),
+    )
+
+
+def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:
+    """The session with this id, unless it is deleted."""
+    row = connection.execute(f"{SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
+    return session_from(connection, row) if row else None
+
+
+def add_members(
+    connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
+) -> None:
+    """Let these join the session, after those who are in it."""
+    (place,) = connection.execute(
+        "SELECT coalesce(max(place) + 1, 0) FROM session_members WHERE session_id = ? AND role = ?",
+        (session_id, role),
+    ).fetchone()
+    connection.executemany(
+        "INSERT OR IGNORE INTO session_members VALUES (?, ?, ?, ?)",
+        [(session_id, role, member, place + i) for i, member in enumerate(members)],
+    )
+
+
+def stir(connection: sqlite3.Connection, session_id: str) -> None:
+    """Take back the cold run's note of a session; see the migration that added it."""
+    connection.execute(
+        "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
+    )
+
+
+def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
+    """Store a new session, or add its members to the one with its id; whether it is new."""
+    added = connection.execute(
+        "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
+        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session.id,
+            session.owner,
+            session.group_id,
+            session.name,
+            session.name and session.name.casefold(),
+            session.title,
+            session.title and session.title.casefold(),
+            session.status,
+            session.platform,
+            session.incognito,
+            session.deleted,
+            to_ms(session.last_activity),
+            to_ms(session.created_at),
+            session.imported,
+        ),
+    )
+    if session.imported and added.rowcount != 1:
+        marked = connection.execute(
+            "UPDATE sessions SET imported = 1, status = iif(status = 'active', ?, status)"
+            " WHERE id = ? AND NOT imported",
+            (session.status, session.id),
+        )
+        if marked.rowcount:
+            stir(connection, session.id)
+    add_members(connection, session.id, "agent", session.agents)
+    add_members(connection, session.id, "user", session.users)
+    return added.rowcount == 1
+
+
+def message_from(row: Row) -> Message:
+    """A row of `MESSAGE`."""
+    return Message(
+        id=row[0],
+        session_id=row[1],
+        role=row[2],
+        content=row[3],
+        created_at=time(row[4]),
+        sender=row[5],
+        name=row[6],
+        tool_calls=msgspec.json.decode(row[7], type=tuple[ToolCall, ...]) if row[7] else (),
+        trigger=bool(row[8]),
+    )
+
+
+def message_row(session_id: str, message: Message) -> Row:
+    """The columns of a message."""
+    return (
+        message.id,
+        session_id,
+        message.role,
+        message.content,
+        to_ms(message.created_at),
+        message.sender,
+        message.name,
+        msgspec.json.encode(message.tool_calls).decode() if message.tool_calls else None,
+        message.trigger,
+    )
