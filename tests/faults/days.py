@@ -78,7 +78,7 @@ def live_through(
     try:
         asyncio.run(_live(store, board, day(number), deep))
     finally:
-        store.close()
+        store.database.close()
     return board
 
 

@@ -380,7 +380,7 @@ class Isolation(RuleBasedStateMachine):
                 target.scope, text, expected_version=stored.version
             )
         elif how == "edit":
-            stored_one: Any = getattr(self.store, kind)(target.id)
+            stored_one: Any = getattr(self.store.memory, kind)(target.id)
             edit = getattr(self.editor, f"edit_{kind}")
             await edit(target.id, text, expected_version=stored_one.version)
         elif how == "delete":

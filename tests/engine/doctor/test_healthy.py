@@ -54,7 +54,7 @@ def _everything(ward: SqliteWard | MongoWard) -> Any:
 def test_looking_changes_nothing(ward: Any) -> None:
     before = _everything(ward)
     examine(ward)
-    ward.store.close()
+    ward.store.database.close()
     assert _everything(ward) == before
 
 

@@ -104,7 +104,7 @@ def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
             raise StoreError("the connection broke off")
         return whole(kind, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(on_sqlite.store, "records", records, raising=False)
+    monkeypatch.setattr(on_sqlite.store.walk, "records", records)
     report = examine(on_sqlite)
     assert check(report, "policies").state is State.PROBLEM
     assert "broke off" in check(report, "policies").remark

@@ -211,5 +211,5 @@ def _die(patch: pytest.MonkeyPatch, store: Store, at: int, *, late: bool) -> Non
 
         return step
 
-    for name in ("apply", "put_migration_run"):
-        patch.setattr(store, name, mortal(getattr(store, name)))
+    patch.setattr(store.changes, "apply", mortal(store.changes.apply))
+    patch.setattr(store.migrations, "put_migration_run", mortal(store.migrations.put_migration_run))

@@ -230,15 +230,15 @@ def test_a_rollback_that_was_killed_between_pages_goes_on(
 ) -> None:
     monkeypatch.setattr(undo, "PAGE", 1)
     run = migrate(whole_plan()).run
-    original = type(store).apply
+    original = store.changes.apply
 
-    def dying(self: Store, changes: Any) -> Any:
-        original(self, changes)
+    def dying(changes: Any) -> Any:
+        original(changes)
         raise Killed
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(type(store), "apply", dying)
+            patch.setattr(store.changes, "apply", dying)
             with pytest.raises(Killed):
                 take_back(store, run.id, clock)
         cut_off = store.migrations.migration_run(run.id)

@@ -180,19 +180,20 @@ def test_killed_anywhere_it_goes_on_and_counts_right(
 ) -> None:
     plan = whole_plan()
     deaths = 0
-    for method, after in itertools.product(("apply", "put_migration_run"), (False, True)):
-        original, calls = getattr(type(store), method), itertools.count(1)
+    writes = ((store.changes, "apply"), (store.migrations, "put_migration_run"))
+    for (part, method), after in itertools.product(writes, (False, True)):
+        original, calls = getattr(part, method), itertools.count(1)
 
-        def dying(self: Store, given: Any, *, _how: Any = (original, calls, after)) -> Any:
+        def dying(given: Any, *, _how: Any = (original, calls, after)) -> Any:
             do, count, late = _how
             if next(count) == 2:
                 if late:
-                    do(self, given)
+                    do(given)
                 raise Killed
-            return do(self, given)
+            return do(given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(store), method, dying)
+            patch.setattr(part, method, dying)
             with pytest.raises(Killed):
                 migrate(plan)
         deaths += 1
@@ -210,16 +211,16 @@ def test_killed_anywhere_it_goes_on_and_counts_right(
 def test_an_outage_is_noted_and_the_next_run_goes_on(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = type(store).apply, []
+    original, calls = store.changes.apply, []
 
-    def failing(self: Store, changes: Any) -> Any:
+    def failing(changes: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise StoreError("the server is away")
-        return original(self, changes)
+        return original(changes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(store), "apply", failing)
+        patch.setattr(store.changes, "apply", failing)
         with pytest.raises(StoreError):
             migrate(whole_plan())
     (run,) = store.migrations.migration_runs()
@@ -335,11 +336,11 @@ def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
 
 
 def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -> None:
-    def cancel(self: Store, changes: Any) -> Any:
+    def cancel(changes: Any) -> Any:
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(store), "apply", cancel)
+        patch.setattr(store.changes, "apply", cancel)
         with pytest.raises(asyncio.CancelledError):
             migrate(whole_plan())
     (run,) = store.migrations.migration_runs()

@@ -177,7 +177,7 @@ class TestExplaining:
         self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         facts = add(store, embedder, TEXTS[:1])
-        monkeypatch.setattr(store, "facts_by_ids", lambda *_, **__: {})
+        monkeypatch.setattr(store.memory, "facts_by_ids", lambda *_, **__: {})
         report = await Searcher(store, LOW_FLOOR, embedder=embedder).search(["Lisbon"], [SCOPE])
         assert not report.hits
         assert [(item.fact_id, item.stage) for item in report.dropped] == [(facts[0].id, "load")]
@@ -216,7 +216,7 @@ class TestCounting:
         def refuse(*_: object) -> None:
             raise StoreError("the file is read-only")
 
-        monkeypatch.setattr(store, "track_access", refuse)
+        monkeypatch.setattr(store.changes, "track_access", refuse)
         report = await searcher.search(["Lisbon"], [SCOPE])
         assert report.hits
         assert any("read-only" in notice for notice in report.notices)
@@ -265,7 +265,10 @@ class TestKnownFailures:
         with pytest.raises(ProviderTimeout):
             await searcher.search(["cat"], [SCOPE])
 
-    @pytest.mark.parametrize("method", ["semantic_candidates", "text_candidates", "facts_by_ids"])
+    @pytest.mark.parametrize(
+        "method",
+        ["search.semantic_candidates", "search.text_candidates", "memory.facts_by_ids"],
+    )
     async def test_known_failure_29_an_outage_of_the_store_is_no_empty_list(
         self,
         searcher: Searcher,
@@ -280,7 +283,8 @@ class TestKnownFailures:
         def fail(*_: object, **__: object) -> None:
             raise StoreError("the server went away")
 
-        monkeypatch.setattr(store, method, fail)
+        part, name = method.split(".")
+        monkeypatch.setattr(getattr(store, part), name, fail)
         with pytest.raises(StoreError, match="went away"):
             await searcher.search(["cat"], [SCOPE])
 
@@ -336,7 +340,7 @@ class TestGivenVectors:
         def refuse(*_: object) -> dict[str, int]:
             raise AssertionError("every fact was counted")
 
-        monkeypatch.setattr(store, "vector_models", refuse)
+        monkeypatch.setattr(store.vectors, "vector_models", refuse)
         report = await Searcher(store, LOW_FLOOR, embedder=None).search(
             ["Miso"], [SCOPE], vectors=[embedder.vector("Anna has a grey cat called Miso.")]
         )
@@ -377,13 +381,13 @@ class TestTogether:
         add(store, embedder, TEXTS)
         both = threading.Barrier(2, timeout=60)
         for name in ("semantic_candidates", "text_candidates"):
-            original = getattr(store, name)
+            original = getattr(store.search, name)
 
             def wait(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
                 both.wait()
                 return _original(*args, **kwargs)
 
-            monkeypatch.setattr(store, name, wait)
+            monkeypatch.setattr(store.search, name, wait)
         searcher = Searcher(store, LOW_FLOOR, embedder=embedder)
         assert (await searcher.search(["cat"], [SCOPE])).hits
 
@@ -404,11 +408,11 @@ class TestTogether:
         def low(filter: FactFilter, queries: Sequence[str], *, limit: int) -> Any:
             return [[Candidate(fact.id, 1.0)] for _ in queries]
 
-        monkeypatch.setattr(store, "text_candidates", low)
+        monkeypatch.setattr(store.search, "text_candidates", low)
         searcher = Searcher(store, Settings(), embedder=None)
         assert (await searcher.search(["x"], [SCOPE], recipe="text")).hits
         atlas = SearchAbility(kind="atlas", text_floor=True, notice="indexes are building")
-        monkeypatch.setattr(store, "search_ability", lambda: atlas)
+        monkeypatch.setattr(store.search, "search_ability", lambda: atlas)
         report = await searcher.search(["x"], [SCOPE], recipe="text")
         assert not report.hits
         assert report.notices == ("indexes are building",)

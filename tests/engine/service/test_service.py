@@ -395,7 +395,7 @@ async def test_a_slow_store_does_not_block_the_event_loop(
             time.sleep(0.001)
         return session_of(session_id)
 
-    monkeypatch.setattr(cast.store, "session", slow)
+    monkeypatch.setattr(cast.store.host, "session", slow)
     task = asyncio.create_task(service.get_memory_context(cast.session.id))
     while not task.done():
         turns += 1

@@ -89,18 +89,18 @@ def _outcome(store: Any, plan: ForgetPlan) -> dict[str, Any]:
     """What is left of others; of what was written meanwhile the texts alone."""
     left = everything_but(store, plan)
     del left["audit"], left["history"]
-    progress = store.dump([RecordKind.SESSION], Selection())
+    progress = store.walk.dump([RecordKind.SESSION], Selection())
     left["progress"] = {one.id: one.last_memory_message_id for _, one in progress}
-    left["passages"] = sorted({(p.place, p.text) for p in store.passages()})
+    left["passages"] = sorted({(p.place, p.text) for p in store.walk.passages()})
     return left
 
 
 def _nothing_left(store: Any) -> None:
-    assert not [p for p in store.passages() if "quince" in p.text.casefold()]
+    assert not [p for p in store.walk.passages() if "quince" in p.text.casefold()]
     assert set(plan_of(store, user="zenobia").counts) <= {"cached contexts"}
-    (kept,) = store.forgettings()
+    (kept,) = store.erasure.forgettings()
     assert kept.closed_at is not None
-    assert sum(1 for entry in store.audit() if entry.action == "forget") == 1
+    assert sum(1 for entry in store.log.audit() if entry.action == "forget") == 1
 
 
 # -- SQLite ----------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def add(*contents, agent="{AGENT}"):
     ]
     actor = Actor(name="child", host="test", command="test")
     changes = tuple(AddFact(fact=fact) for fact in facts)
-    return store.apply(ChangeSet(actor=actor, at=now, changes=changes))
+    return store.changes.apply(ChangeSet(actor=actor, at=now, changes=changes))
 """
 
 
@@ -104,20 +104,21 @@ def test_a_process_that_ends_takes_no_log_away(opened: SqliteStore, path: Path) 
     process had on it: the next process that ended thought it was the last, and deleted the log."""
     with opened.connections.reading(), opened.connections.reading():
         pass
-    finish(child(path, 'add("theirs"); store.close()'))
+    finish(child(path, 'add("theirs"); store.database.close()'))
     add_facts(opened, make_fact(SCOPE, "mine"))
     look = f"""
 from edenmem.models.search import FactFilter
-print(*sorted(fact.content for fact in store.facts(FactFilter(scopes=(Scope.agent("{AGENT}"),)))))
+found = store.memory.facts(FactFilter(scopes=(Scope.agent("{AGENT}"),)))
+print(*sorted(fact.content for fact in found))
 """
     assert finish(child(path, look)) == "mine theirs\n"
 
 
 def test_many_processes_make_one_file(path: Path) -> None:
     script = """
-store.initialise()
+store.database.initialise()
 assert add(sys.argv[2])[0].status == "applied"
-store.close()
+store.database.close()
 """
     names = [str(number) for number in range(6)]
     for process in [child(path, script, name) for name in names]:
@@ -169,7 +170,7 @@ child = os.fork()
 name = "parent" if child else "child"
 for number in range(20):
     assert add(f"{name} {number}")[0].status == "applied"
-store.close()
+store.database.close()
 if child:
     assert os.waitpid(child, 0)[1] == 0
 else:
@@ -220,7 +221,7 @@ def test_a_search_sees_what_another_process_wrote(opened: SqliteStore, path: Pat
     add_facts(other, second)
     other.database.close()
     assert nearest() == sorted([first.id, second.id])
-    script = "store.apply(__import__('msgspec').json.decode(sys.argv[2], type=ChangeSet))"
+    script = "store.changes.apply(__import__('msgspec').json.decode(sys.argv[2], type=ChangeSet))"
     removal = RemoveFact(scope=SCOPE, fact_id=first.id, expected_version=1, at=NOW)
     finish(child(path, script, msgspec.json.encode(change_set(removal)).decode()))
     assert nearest() == [second.id]
