@@ -13,7 +13,6 @@ guarded in the database, not here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
     from edenmem.engine.formation.former import Former
+    from edenmem.engine.history.reader import HistoryReader
     from edenmem.engine.reports import (
         ConsolidationReport,
         ContextReport,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         ScopeStatus,
         SearchReport,
     )
+    from edenmem.engine.scopes.readers import HostReader, MemoryReader, ScopeReader
+    from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.search.query_vectors import QueryShelf
     from edenmem.engine.search.searcher import Searcher
     from edenmem.llm.protocol import LLM
@@ -91,7 +93,8 @@ class MemoryService:
         llm: Forms and consolidates; None: whatever needs it raises `ConfigError`, all else works.
         embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
         reranker: Reads what a search found, if it is asked to; None: that raises `ConfigError`.
-        actor: Who is written into history and audit; None: this user on this host.
+        actor: Who is written into history and audit, or what to ask for it when something is
+            written; None: this user on this host.
         clock: The current time, for tests.
         query_shelf: Keeps the vectors of queries beyond this process; None: they are kept in
             memory only (``search.query_cache`` of them).
@@ -107,7 +110,7 @@ class MemoryService:
         llm: LLM | None = None,
         embedder: Embedder | None = None,
         reranker: Reranker | None = None,
-        actor: Actor | None = None,
+        actor: Actor | Callable[[], Actor] | None = None,
         clock: Callable[[], datetime] = utc_now,
         query_shelf: QueryShelf | None = None,
     ) -> None:
@@ -116,7 +119,7 @@ class MemoryService:
         self._llm = llm
         self._embedder = embedder
         self._reranker = reranker
-        self._actor = actor or current_actor()
+        self._given_actor = actor
         self._clock = clock
         self._query_shelf = query_shelf
 
@@ -565,7 +568,49 @@ class MemoryService:
             lookups.agent_statuses, self._store, self._settings, agent_id, user_id, session_id
         )
 
+    # -- for operators: these block ---------------------------------------------------------------
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """Turns names and prefixes of ids into agents, users, sessions, scopes and memories."""
+        from edenmem.engine.scopes.references import Resolver
+
+        return Resolver(self._store)
+
+    @cached_property
+    def host(self) -> HostReader:
+        """Agents, accounts, sessions and messages."""
+        from edenmem.engine.scopes.readers import HostReader
+
+        return HostReader(self._store)
+
+    @cached_property
+    def scopes(self) -> ScopeReader:
+        """Which scopes there are, what they are called, their sizes, limits and policies."""
+        from edenmem.engine.scopes.readers import ScopeReader
+
+        return ScopeReader(self._store, self._settings)
+
+    @cached_property
+    def memory(self) -> MemoryReader:
+        """Facts, reflections and texts as they are now."""
+        from edenmem.engine.scopes.readers import MemoryReader
+
+        return MemoryReader(self._store, self._settings)
+
+    @cached_property
+    def history(self) -> HistoryReader:
+        """Versions, the log, and where a memory comes from."""
+        from edenmem.engine.history.reader import HistoryReader
+
+        return HistoryReader(self._store)
+
     # -- the parts, each made when it is first needed -------------------------------------------
+
+    @cached_property
+    def _actor(self) -> Actor:
+        given = self._given_actor or current_actor
+        return given() if callable(given) else given
 
     @cached_property
     def _former(self) -> Former:
@@ -618,6 +663,8 @@ class MemoryService:
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results; if some fail, the others are brought to their end, then the first is raised."""
+    import asyncio
+
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

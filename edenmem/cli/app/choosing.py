@@ -21,7 +21,7 @@ def choose_agent(run: Invocation, given: str | None) -> Agent:
     """The agent that was named; else the only one there is; else the one a person picks."""
     if given:
         return run.resolver.agent(given)
-    agents = list(itertools.islice(run.store.host.agents(), _OFFERED))
+    agents = list(itertools.islice(run.service.host.agents(), _OFFERED))
     if not agents:
         raise NotFoundError(
             "the store knows no agent", hint="add one with 'edenmem agent add NAME'"
@@ -132,10 +132,10 @@ def resolve_accounts(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str, ...] | None:
     """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
-    from edenmem.engine.scopes.people import resolve_person
-
     user_id, account_id = _resolve_user(run, user, account, agent_id=agent_id)
-    return resolve_person(run.store, user_id, account_id).ids if user_id or account_id else None
+    if not (user_id or account_id):
+        return None
+    return run.service.host.choose_accounts(user_id, account_id).ids
 
 
 def _resolve_user(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
-    from edenmem.store.protocol.host import ReferenceKind
+    from edenmem.engine.scopes.references import ReferenceKind
 
 #: More than a screen of candidates helps nobody.
 LIMIT = 50
@@ -54,7 +55,7 @@ def _items(values: Iterable[str], incomplete: str) -> list[Any]:
 
 def _complete_ids(kind: ReferenceKind) -> Completer:
     def completer(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-        for found in run.store.host.beginning_with(kind, incomplete, limit=LIMIT):
+        for found in run.service.host.beginning_with(kind, incomplete, limit=LIMIT):
             if incomplete and found.id.startswith(incomplete.lower()):
                 yield found.id
             else:
@@ -66,16 +67,16 @@ def _complete_ids(kind: ReferenceKind) -> Completer:
 def _shards(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     """The shards of the agent that was named before, or of every agent."""
     agent = ctx.params.get("agent")
-    ids = [run.resolver.agent(agent).id] if agent else [each.id for each in run.store.host.agents()]
-    for agent_id in ids[:LIMIT]:
-        for policy in run.store.memory.shards(agent_id):
+    agents = [run.resolver.agent(agent)] if agent else run.service.host.agents()
+    for each in islice(agents, LIMIT):
+        for policy in run.service.host.shards(each.id):
             yield policy.shard or ""
 
 
 def _groups(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     agent = ctx.params.get("agent")
     agent_id = run.resolver.agent(agent).id if agent else None
-    for session in run.store.host.sessions(agent_id=agent_id, limit=20 * LIMIT):
+    for session in run.service.host.sessions(agent_id=agent_id, limit=20 * LIMIT):
         yield session.group_id or ""
 
 

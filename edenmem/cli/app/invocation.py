@@ -61,13 +61,14 @@ class Invocation:
         """Use another store from now on."""
         self.close()
         self.uri = uri
-        for name in ("loaded", "store", "resolver"):
+        for name in ("loaded", "store", "service"):
             self.__dict__.pop(name, None)
 
     def override(self, settings: dict[str, str]) -> None:
         """Set settings for the rest of the run; the store stays as it is."""
         self.overrides |= settings
-        self.__dict__.pop("loaded", None)
+        for name in ("loaded", "service"):
+            self.__dict__.pop(name, None)
 
     def close(self) -> None:
         """Let go of the store, if a command opened it."""
@@ -130,11 +131,16 @@ class Invocation:
         return open_store(self.settings)
 
     @cached_property
+    def service(self) -> MemoryService:
+        """The engine on the store, without models; see `serve` for what needs them."""
+        from edenmem.engine.service import MemoryService
+
+        return MemoryService(self.store, self.settings, actor=lambda: self.actor)
+
+    @property
     def resolver(self) -> Resolver:
         """Turns names and beginnings of ids into things."""
-        from edenmem.engine.scopes.references import Resolver
-
-        return Resolver(self.store)
+        return self.service.resolver
 
     @cached_property
     def actor(self) -> Actor:

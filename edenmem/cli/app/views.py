@@ -9,8 +9,6 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.money import format_amount, format_cost
 from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.engine.reports import EditReport, ScopeStatus
-from edenmem.engine.scopes.labels import load_labels
-from edenmem.engine.scopes.overview import consolidate_at_of, scope_statuses, word_limit_of
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
@@ -29,12 +27,12 @@ T = TypeVar("T")
 
 def agent_name(run: Invocation, agent_id: str) -> str:
     """An agent's username, or its id if it is gone."""
-    return load_labels(run.store, [agent_id])[agent_id]
+    return run.service.scopes.labels([agent_id])[agent_id]
 
 
 def scope_name(run: Invocation, scope: Scope, *, within_agent: bool = False) -> str:
     """What a person calls a scope; see `Labels`."""
-    labels = load_labels(run.store, [scope])
+    labels = run.service.scopes.labels([scope])
     return labels.within_agent(scope) if within_agent else labels.full(scope)
 
 
@@ -42,7 +40,7 @@ def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact
     """Columns of a list of facts."""
 
     def columns(facts: Sequence[Fact]) -> list[Column[Fact]]:
-        labels = load_labels(run.store, [fact.home for fact in facts])
+        labels = run.service.scopes.labels([fact.home for fact in facts])
         return [
             Column("id", lambda fact: fact.id, "id"),
             Column("scope", lambda fact: labels.within_agent(fact.home)),
@@ -60,7 +58,7 @@ def reflection_columns(
     """Columns of a list of reflections."""
 
     def columns(reflections: Sequence[Reflection]) -> list[Column[Reflection]]:
-        labels = load_labels(run.store, [reflection.home for reflection in reflections])
+        labels = run.service.scopes.labels([reflection.home for reflection in reflections])
         return [
             Column("id", lambda r: r.id, "id"),
             Column("scope", lambda r: labels.within_agent(r.home)),
@@ -78,7 +76,7 @@ def scope_columns(
     """Columns of a list of scopes: sizes beside the limits in force."""
 
     def columns(statuses: Sequence[ScopeStatus]) -> list[Column[ScopeStatus]]:
-        labels = load_labels(run.store, [status.scope for status in statuses])
+        labels = run.service.scopes.labels([status.scope for status in statuses])
         return [
             Column("agent", lambda s: labels[s.scope.agent_id]),
             Column("kind", lambda s: s.scope.kind),
@@ -93,30 +91,6 @@ def scope_columns(
     return columns
 
 
-def scope_status(run: Invocation, scope: Scope) -> ScopeStatus:
-    """The status of one scope, which may have nothing in it yet."""
-    stored = scope_statuses(
-        run.store,
-        run.settings,
-        agent_id=scope.agent_id,
-        kinds=[scope.kind],
-        user_ids=[scope.user_id] if scope.user_id else None,
-        details=True,
-    )
-    policy = run.store.memory.policies([scope]).get(scope)
-    return next((status for status in stored if status.scope == scope), None) or ScopeStatus(
-        scope=scope,
-        facts=0,
-        pending=0,
-        consolidate_at=consolidate_at_of(run.settings, scope, policy),
-        due=False,
-        active=policy is None or policy.active,
-        version=0,
-        words=0,
-        word_limit=word_limit_of(run.settings, scope, policy),
-    )
-
-
 def state(status: ScopeStatus) -> str:
     """What is to be known about a scope in one word."""
     return "paused" if not status.active else "due" if status.due else ""
@@ -128,7 +102,7 @@ def consolidation_columns(
     """Columns of a list of consolidated texts."""
 
     def columns(texts: Sequence[Consolidation]) -> list[Column[Consolidation]]:
-        labels = load_labels(run.store, [text.home for text in texts])
+        labels = run.service.scopes.labels([text.home for text in texts])
         return [
             Column("agent", lambda t: labels[t.agent_id]),
             Column("scope", lambda t: labels.within_agent(t.home)),

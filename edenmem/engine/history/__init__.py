@@ -1,4 +1,4 @@
 """The log, undo, and where a memory comes from.
 
-May import: edits, embeddings, runtime.
+May import: edits, embeddings, runtime, scopes.
 """

@@ -1,8 +1,10 @@
-"""The bridge from the event loop to a store, whose methods block."""
+"""The bridge from the event loop to a store, whose methods block.
+
+`asyncio` takes longer to load than most commands take; what never awaits goes without.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import os
@@ -10,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
 
@@ -19,6 +22,8 @@ T = TypeVar("T")
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results, in order. The first failure stops the others, waits for them, and is raised
     as it is (not in a group, as `asyncio.TaskGroup` would)."""
+    import asyncio
+
     tasks = [asyncio.create_task(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -65,6 +70,8 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     abandoned task happens behind the back of whoever cleans up after it. A call that is still in
     the queue when its task is cancelled never begins.
     """
+    import asyncio
+
     context = contextvars.copy_context()
     call = _executor().submit(context.run, functools.partial(fn, *args, **kwargs))
     waiting = asyncio.wrap_future(call)
@@ -78,6 +85,8 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
 
 async def _wait_until_done(future: asyncio.Future[T]) -> None:
     """Wait until ``future`` is done, whatever it ends with and however often one is cancelled."""
+    import asyncio
+
     while not future.done():
         try:
             await asyncio.wait([future])

@@ -18,7 +18,8 @@ from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.protocol.host import Reference, ReferenceKind
+from edenmem.store.protocol.host import Reference
+from edenmem.store.protocol.host import ReferenceKind as ReferenceKind
 from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 

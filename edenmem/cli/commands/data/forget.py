@@ -171,7 +171,7 @@ def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
     run.out.note(_FOR_EVER)
     if plan.subject.kind != "agent" or yes:
         return confirm("Forget all this?", yes=yes)
-    agent = run.store.host.agent(plan.subject.agent_id or "")
+    agent = run.service.host.agent(plan.subject.agent_id or "")
     wanted = agent.username if agent is not None else plan.subject.agent_id
     return ask_text(f"to forget all of it, type the agent's name ({wanted})", "--yes") == wanted
 

@@ -24,7 +24,6 @@ from edenmem.engine.erasure.reports import (
     receipt_of,
 )
 from edenmem.engine.factory import LLM_HINT
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
 
@@ -46,7 +45,7 @@ def subject_line(run: Invocation, subject: Subject) -> str:
     """Who or what, in words."""
     if subject.known_id:
         return f"{subject.kind} {subject.names[0]}"
-    known = load_labels(run.store, [id for id in (subject.agent_id, subject.owner) if id])
+    known = run.service.scopes.labels([id for id in (subject.agent_id, subject.owner) if id])
     agent = known.get(subject.agent_id or "", subject.agent_id or "")
     if subject.kind == "agent":
         return f"the whole memory of agent {agent}"
@@ -113,8 +112,8 @@ def _format_sessions(sessions: int) -> str:
 def _mention_columns(
     run: Invocation, shown: Sequence[Mention], modes: Modes
 ) -> Sequence[Column[Mention]]:
-    known = load_labels(
-        run.store, [mention.scope for mention in shown if mention.scope is not None]
+    known = run.service.scopes.labels(
+        [mention.scope for mention in shown if mention.scope is not None]
     )
 
     def place(mention: Mention) -> str:

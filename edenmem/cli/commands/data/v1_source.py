@@ -35,7 +35,7 @@ def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Ite
 
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # the same from wherever it is named
-    users = run.store.host.users() if run.store.database.info().initialised else ()
+    users = run.service.host.users() if run.store.database.info().initialised else ()
     with show_progress(run.out) as progress:
         plan = open_v1_plan(
             run.settings,

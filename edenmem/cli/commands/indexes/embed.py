@@ -144,9 +144,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
 
 
 def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
-    from edenmem.engine.scopes.labels import load_labels
-
-    known = load_labels(run.store, [state.agent_id for state in agents])
+    known = run.service.scopes.labels([state.agent_id for state in agents])
     return [
         Column("agent", lambda s: known[s.agent_id] if s.agent_id else "all"),
         Column("facts", lambda s: s.facts, "number"),

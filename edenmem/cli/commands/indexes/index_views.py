@@ -13,7 +13,6 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.indexes import INDEX_STEP, IndexState
 from edenmem.models.integrity import Finding
 
@@ -106,8 +105,8 @@ def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Colu
     """Columns of facts that the platform would delete."""
 
     def columns(findings: Sequence[Finding]) -> list[Column[Finding]]:
-        label = load_labels(
-            run.store, [finding.scope for finding in findings if finding.scope]
+        label = run.service.scopes.labels(
+            [finding.scope for finding in findings if finding.scope]
         ).within_agent
         return [
             Column("id", lambda finding: finding.target_id, "id"),

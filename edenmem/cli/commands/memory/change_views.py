@@ -10,7 +10,6 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
 
@@ -90,7 +89,7 @@ def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntr
     """A function from an entry to whose memory it is about: ``mira: user lena``."""
     scopes = [entry.scope for entry in entries if entry.scope is not None]
     agents = [entry.agent_id for entry in entries if entry.agent_id]
-    labels = load_labels(run.store, [*scopes, *agents])
+    labels = run.service.scopes.labels([*scopes, *agents])
 
     def place(entry: AuditEntry) -> str:
         return labels[entry.agent_id] if entry.scope is None else labels.full(entry.scope)

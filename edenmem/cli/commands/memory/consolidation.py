@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-import msgspec
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import (
     HISTORY,
     agent_name,
@@ -23,17 +21,12 @@ from edenmem.cli.commands.memory.why import text_why
 from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.engine.reports import EditReport
-from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import NotFoundError
-from edenmem.models.changes import HistoryEntry
 from edenmem.models.memory import Consolidation
-from edenmem.models.scope import Scope
-from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 app = group("Consolidated texts: what is always in an agent's prompt.")
 
-_BATCH = 200
 _Version = Annotated[
     int, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
 ]
@@ -51,15 +44,12 @@ def list_texts(
     edenmem consolidation list --agent mira
     """
     run = invocation(ctx)
-    wanted = choose_scopes(run, named)
-
-    def texts() -> Iterator[Consolidation]:
-        stored = run.store.memory.scopes(**wanted)
-        for batch in batched((s.scope for s in stored if s.version), _BATCH):
-            yield from _in_force(run, run.store.memory.consolidations(batch)).values()
-
     run.out.listing(
-        texts(), consolidation_columns(run), limit=limit, empty="no texts yet", header=Consolidation
+        run.service.memory.texts(**choose_scopes(run, named)),
+        consolidation_columns(run),
+        limit=limit,
+        empty="no texts yet",
+        header=Consolidation,
     )
 
 
@@ -75,7 +65,12 @@ def show(
     """
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    text = _text(run, scope)
+    text = run.service.memory.text(scope)
+    if text is None:
+        raise NotFoundError(
+            f"{scope_name(run, scope)} has no text yet",
+            hint="'edenmem consolidate' makes one of what is pending",
+        )
     run.out.record(
         text,
         [
@@ -89,28 +84,6 @@ def show(
         ],
         text=text.consolidated_content,
     )
-
-
-def _in_force(run: Invocation, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
-    """The texts with the word limits in force. The stored ones date from the last change of each
-    text, and the platform's are its own default."""
-    policies = run.store.memory.policies(list(texts))
-    return {
-        scope: msgspec.structs.replace(
-            text, word_limit=word_limit_of(run.settings, scope, policies.get(scope))
-        )
-        for scope, text in texts.items()
-    }
-
-
-def _text(run: Invocation, scope: Scope) -> Consolidation:
-    text = _in_force(run, run.store.memory.consolidations([scope])).get(scope)
-    if text is None:
-        raise NotFoundError(
-            f"{scope_name(run, scope)} has no text yet",
-            hint="'edenmem consolidate' makes one of what is pending",
-        )
-    return text
 
 
 @app.command("edit", cls=Command)
@@ -133,7 +106,7 @@ def edit(
     run = invocation(ctx)
     new = read_text_option(content, file)
     scope = choose_scope(run, named, new_group=True)
-    stored = run.store.memory.consolidations([scope]).get(scope)
+    stored = run.service.memory.text(scope)
 
     def write(text: str, only_try: bool) -> EditReport:
         return run.edit(
@@ -171,14 +144,7 @@ def history(
     """
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    run.out.listing(_versions(run, scope), HISTORY)
-
-
-def _versions(run: Invocation, scope: Scope) -> list[HistoryEntry]:
-    versions = run.store.history.versions("consolidation", "", scope=scope)
-    if not versions:
-        raise NotFoundError(f"{scope_name(run, scope)} has no text yet")
-    return versions
+    run.out.listing(run.service.history.text_versions(scope), HISTORY)
 
 
 @app.command("diff", cls=Command)
@@ -199,25 +165,23 @@ def diff(
     """
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    versions = {entry.version: entry.content for entry in _versions(run, scope)} | {0: ""}
-    after = max(versions) if new is None else new
-    before = max(v for v in versions if v < after) if old is None and after > 0 else old or 0
-    for version in (before, after):
-        if version not in versions:
-            known = ", ".join(str(v) for v in sorted(versions) if v)
-            raise NotFoundError(f"there is no version {version}", hint=f"there are {known}")
-    old_text, new_text = versions[before], versions[after]
+    change = run.service.history.compare_texts(scope, old=old, new=new)
     run.out.report(
-        [{"from": before, "to": after, "before": old_text, "after": new_text}],
+        [change],
         lambda: show_diff(
             run.out,
-            old_text,
-            new_text,
-            old=f"version {before}",
-            new=f"version {after}",
+            change.before,
+            change.after,
+            old=f"version {change.old_version}",
+            new=f"version {change.new_version}",
             to_stdout=True,
         ),
-        data=dict,
+        data=lambda it: {
+            "from": it.old_version,
+            "to": it.new_version,
+            "before": it.before,
+            "after": it.after,
+        },
     )
 
 
@@ -237,13 +201,10 @@ def restore(
     """
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    versions = {entry.version: entry.content for entry in _versions(run, scope)}
-    if version not in versions:
-        known = ", ".join(str(one) for one in sorted(versions))
-        raise NotFoundError(f"there is no version {version}", hint=f"there are {known}")
+    latest = max(entry.version for entry in run.service.history.text_versions(scope))
+    change = run.service.history.compare_texts(scope, old=latest, new=version)
     if not run.out.is_data:
-        current = versions[max(versions)]
-        show_diff(run.out, current, versions[version], old="current", new=f"version {version}")
+        show_diff(run.out, change.before, change.after, old="current", new=f"version {version}")
     if not dry_run and not confirm("Restore it?", yes=yes):
         run.out.note("nothing was changed")
         return

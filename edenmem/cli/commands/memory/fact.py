@@ -31,9 +31,6 @@ from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
-from edenmem.engine.scopes.visibility import reader_scopes
-from edenmem.errors import NotFoundError
-from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 from edenmem.text import one_line
@@ -69,8 +66,8 @@ def list_facts(
     begin, end = options.period(since, until)
     chosen = choose_agent(run, agent)
     check_hold_facts(kinds or ())
-    scopes = reader_scopes(run.store, chosen, **choose_reader(run, chosen, owners, kinds))
-    facts = run.store.memory.facts(
+    scopes = run.service.scopes.readable(chosen, **choose_reader(run, chosen, owners, kinds))
+    facts = run.service.memory.facts(
         FactFilter(
             scopes=scopes,
             since=begin,
@@ -98,30 +95,12 @@ def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> 
     edenmem fact show 65a1f0
     """
     run = invocation(ctx)
-    found = _existing(run, fact)
+    found = run.service.memory.find_fact(fact)
     if vectors:
-        found = run.store.memory.fact(found.id, with_vector=True) or found
+        found = run.service.memory.fact(found.id, with_vector=True) or found
     run.out.record(
         found, _fields(run, found), text=found.content, data=lambda f: to_data(f, vectors=vectors)
     )
-
-
-def _existing(run: Invocation, text: str) -> Fact:
-    """The fact that is meant.
-
-    Raises:
-        NotFoundError: there is none; of one that is deleted it says so.
-    """
-    try:
-        return run.resolver.fact(text)
-    except NotFoundError:
-        fact_id = text.strip().lower()
-        if not is_id(fact_id) or not run.store.history.versions("fact", fact_id):
-            raise
-        raise NotFoundError(
-            f"the fact {fact_id} is deleted",
-            hint=f"'edenmem fact restore {fact_id}' brings it back, 'fact history' shows it",
-        ) from None
 
 
 def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
@@ -205,7 +184,7 @@ def edit(
     """
     run = invocation(ctx)
     seconds = parse_duration(timeout, "--timeout").total_seconds()
-    found = _existing(run, fact)
+    found = run.service.memory.find_fact(fact)
     new = read_text_option(content, file)
     if private is not None:
         report = run.edit(
@@ -259,7 +238,7 @@ def delete(
     edenmem fact delete 65a1f0 65b2c4 --yes --reason "said in jest"
     """
     run = invocation(ctx)
-    found = [_existing(run, fact) for fact in facts]
+    found = [run.service.memory.find_fact(fact) for fact in facts]
     for fact in found:
         run.out.note(f"{fact.id}  {one_line(fact.content, 60)}")
     count = f"these {len(found)} facts" if len(found) > 1 else "this fact"
@@ -286,7 +265,7 @@ def history(ctx: typer.Context, fact: _Which) -> None:
     edenmem fact history 65a1f0
     """
     run = invocation(ctx)
-    versions = run.store.history.versions("fact", run.resolver.fact_id(fact))
+    versions = run.service.history.fact_versions(fact)
     run.out.listing(versions, HISTORY, empty="no earlier versions")
 
 

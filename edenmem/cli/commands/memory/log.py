@@ -67,12 +67,12 @@ def log(
     """
     run = invocation(ctx)
     if entry is not None:
-        _show(run, _entry(run, entry), diff is not False)
+        _show(run, run.service.history.entry(entry), diff is not False)
         return
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
     scope = choose_scope(run, named) if one_scope else None
-    entries = run.store.log.audit(
+    entries = run.service.history.entries(
         agent_id=agent_id_of(run, named.agent) if scope is None else None,
         scope=scope,
         target_id=_id(run, "target", target),
@@ -104,10 +104,7 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
 
 
 def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
-    from edenmem.engine.history.undo import undo_id
-
-    undone = run.store.log.audit_entry(undo_id(entry.id))
-    undone_by = undone.id if undone else None
+    undone_by = run.service.history.undone_by(entry)
 
     def show() -> None:
         run.out.fields(entry_fields(run, entry, undone_by or ""))
@@ -117,15 +114,5 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     run.out.report([entry], show, data=lambda one: to_data(one) | {"undone_by": undone_by})
 
 
-def _entry(run: Invocation, text: str) -> AuditEntry:
-    from edenmem.engine.history.entries import find_logged_id
-
-    found = run.store.log.audit_entry(find_logged_id(run.store, "entry", text))
-    assert found is not None
-    return found
-
-
 def _id(run: Invocation, key: Any, text: str | None) -> str | None:
-    from edenmem.engine.history.entries import find_logged_id
-
-    return None if text is None else find_logged_id(run.store, key, text)
+    return None if text is None else run.service.history.find_id(key, text)

@@ -57,8 +57,7 @@ def list_reflections(
     scopes: tuple[Scope, ...]
     if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
         chosen = choose_agent(run, agent)
-        kinds = [kind] if kind else []
-        scopes = tuple(s.scope for s in run.store.memory.scopes(agent_id=chosen.id, kinds=kinds))
+        scopes = run.service.scopes.of_agent(chosen.id, [kind] if kind else [])
     elif kind in (None, ScopeKind.USER) and (user or account) and not (group or shard or session):
         chosen = choose_agent(run, agent)
         owners = resolve_accounts(run, user, account, agent_id=chosen.id)
@@ -69,7 +68,7 @@ def list_reflections(
         )
         scopes = (choose_scope(run, named),)
     run.out.listing(
-        run.store.memory.reflections(
+        run.service.memory.reflections(
             scopes,
             absorbed=None if pending is None else not pending,
             limit=options.fetch(limit),

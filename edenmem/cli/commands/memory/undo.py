@@ -55,15 +55,14 @@ def undo(
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
-    from edenmem.engine.history.entries import find_logged_id
 
     run = invocation(ctx)
     if (entry is None) == (run_id is None):
         raise UsageError("name one entry, or a run with --run", hint="'edenmem log' lists them")
     if entry is not None:
-        _one(run, find_logged_id(run.store, "entry", entry), force, yes, dry_run, reason)
+        _one(run, run.service.history.find_id("entry", entry), force, yes, dry_run, reason)
     else:
-        whole = find_logged_id(run.store, "run", run_id or "")
+        whole = run.service.history.find_id("run", run_id or "")
         _all(run, whole, force, yes, dry_run, reason)
 
 

@@ -13,7 +13,6 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import scope_name, usage_line
 from edenmem.cli.commands.memory.change_views import action_words
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.formation import FormationStatus
 from edenmem.text import one_line
 
@@ -32,16 +31,8 @@ def fact_why(
     \b
     edenmem fact why 65f3a1b2
     """
-    from edenmem.engine.history import why
-    from edenmem.engine.history.entries import find_logged_id
-    from edenmem.errors import NotFoundError
-
     run = invocation(ctx)
-    try:
-        fact_id = run.resolver.fact_id(fact)
-    except NotFoundError:  # it may be gone, and known to the log alone
-        fact_id = find_logged_id(run.store, "target", fact)
-    found = why.fact_why(run.store, fact_id)
+    found = run.service.history.fact_why(fact)
     run.out.report([found], lambda: print_fact(run, found))
 
 
@@ -58,11 +49,9 @@ def text_why(
     edenmem consolidation why --agent mira --user lena
     edenmem consolidation why --agent mira --user lena --version 3
     """
-    from edenmem.engine.history import why
-
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    found = why.text_why(run.store, scope, version)
+    found = run.service.history.text_why(scope, version)
     run.out.report(found, lambda: print_text(run, found))
 
 
@@ -148,8 +137,8 @@ def _print_messages(run: Invocation, source: Source) -> None:
     if not source.messages and not source.missing_message_ids:
         return
     _title(run, "what was said")
-    known = load_labels(
-        run.store, [message.sender for message in source.messages if message.sender]
+    known = run.service.scopes.labels(
+        [message.sender for message in source.messages if message.sender]
     )
     for message in source.messages:
         run.out.paragraph("  ", f"{_speaker(message, known)} {message.content}", indent=4)

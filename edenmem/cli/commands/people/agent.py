@@ -39,7 +39,7 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
     """
     run = invocation(ctx)
     run.out.listing(
-        run.store.host.agents(),
+        run.service.host.agents(),
         _COLUMNS,
         limit=limit,
         empty="no agents; 'edenmem agent add NAME'",
@@ -66,7 +66,7 @@ def show(ctx: typer.Context, agent: _Who) -> None:
             ("user memory", "on" if found.user_memory_enabled else "off"),
             ("agent memory", "on" if found.agent_memory_enabled else "off"),
             ("created", found.created_at),
-            ("shards", [policy.shard for policy in run.store.memory.shards(found.id)]),
+            ("shards", [policy.shard for policy in run.service.host.shards(found.id)]),
         ],
         text=found.persona,
     )

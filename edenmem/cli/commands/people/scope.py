@@ -15,11 +15,9 @@ from edenmem.cli.app.views import (
     print_edit,
     scope_columns,
     scope_name,
-    scope_status,
     state,
 )
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 
@@ -40,9 +38,7 @@ def list_scopes(
     edenmem scope list --due --format json
     """
     run = invocation(ctx)
-    statuses = scope_statuses(
-        run.store, run.settings, **choose_scopes(run, named), min_pending=1 if due else 0
-    )
+    statuses = run.service.scopes.statuses(**choose_scopes(run, named), min_pending=1 if due else 0)
     if due:
         statuses = (status for status in statuses if status.due)
     run.out.listing(
@@ -66,8 +62,8 @@ def show(
     """
     run = invocation(ctx)
     scope = choose_scope(run, named)
-    status = scope_status(run, scope)
-    text = run.store.memory.consolidations([scope]).get(scope)
+    status = run.service.scopes.status(scope)
+    text = run.service.memory.text(scope)
     run.out.record(
         status,
         [
@@ -152,7 +148,7 @@ def policy(
     for name in default or ():
         changes[name.replace("-", "_")] = None
     scope = choose_scope(run, named, new=bool(changes))
-    stored = run.store.memory.policies([scope]).get(scope)
+    stored = run.service.scopes.policy(scope)
     if not changes:
         _show_policy(run, scope, stored)
         return
@@ -175,7 +171,7 @@ def _of(run: Invocation, scope: Scope) -> str:
 
 def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
     policy = stored or _unset(scope)
-    status = scope_status(run, scope)
+    status = run.service.scopes.status(scope)
 
     def or_default(value: object, default: object) -> str:
         return f"{value}" if value is not None else f"{default} (default)"

@@ -16,7 +16,6 @@ from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode
 from edenmem.models.host import Session
 
@@ -37,7 +36,7 @@ def list_sessions(
     edenmem session list --agent mira --user lena
     """
     run = invocation(ctx)
-    sessions = run.store.host.sessions(
+    sessions = run.service.host.sessions(
         agent_id=agent_id_of(run, agent),
         user_id=run.resolver.user(user).id if user else None,
         group_id=group,
@@ -48,7 +47,7 @@ def list_sessions(
 
 def _columns(run: Invocation) -> Any:
     def columns(sessions: Sequence[Session]) -> list[Column[Session]]:
-        accounts = load_labels(run.store, [id for s in sessions for id in (*s.agents, *s.users)])
+        accounts = run.service.scopes.labels([id for s in sessions for id in (*s.agents, *s.users)])
         return [
             Column("id", lambda s: s.id, "id"),
             Column("name", lambda s: s.name or s.title, "name"),
@@ -86,10 +85,10 @@ def show(
     """
     run = invocation(ctx)
     found = run.resolver.session(session)
-    messages = list(run.store.host.messages(found.id, newest=options.fetch(limit)))
+    messages = list(run.service.host.messages(found.id, newest=options.fetch(limit)))
     cut = limit and len(messages) > limit
     messages = messages[-limit:] if limit else messages
-    accounts = load_labels(run.store, [*found.agents, *found.users])
+    accounts = run.service.scopes.labels([*found.agents, *found.users])
     run.out.record(
         found,
         [

@@ -40,7 +40,7 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
     """
     run = invocation(ctx)
     run.out.listing(
-        run.store.host.users(),
+        run.service.host.users(),
         _COLUMNS,
         limit=limit,
         empty="no users; 'edenmem user add NAME'",
@@ -58,11 +58,10 @@ def show(
     \b
     edenmem user show lena
     """
-    from edenmem.engine.scopes.people import person_of
 
     run = invocation(ctx)
     found = run.resolver.user(user)
-    person = person_of(run.store, found.id)
+    person = run.service.host.person(found.id)
     accounts = [{"id": each.id, "username": each.username} for each in person.accounts]
     run.out.record(
         found,
@@ -129,7 +128,6 @@ def merge(
     edenmem user merge lena-discord lena --agent mira --yes
     """
     from edenmem.engine.edits.user_merging import UserMerger
-    from edenmem.engine.scopes.people import person_of
 
     run = invocation(ctx)
     agent_id = agent_id_of(run, agent)
@@ -137,7 +135,7 @@ def merge(
     target_id = run.resolver.account_id(target, agent_id=agent_id)
     merger = UserMerger(run.store, run.settings, actor=run.actor)
     planned = list(merger.merge(source_id, target_id, agent_id=agent_id, dry_run=True))
-    if target_id not in person_of(run.store, source_id).ids:
+    if target_id not in run.service.host.person(source_id).ids:
         run.out.note("the accounts are not linked: the memory becomes that of another user")
     if dry_run or not planned:
         _print_merges(run, planned)

@@ -15,7 +15,6 @@ from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ContextPart, ContextReport
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
 
@@ -88,7 +87,7 @@ def show(
 
 
 def _print_whose(run: Invocation, session: Session) -> None:
-    known = load_labels(run.store, session.agents)
+    known = run.service.scopes.labels(session.agents)
     there = [known[agent_id] for agent_id in session.agents if agent_id in known]
     if len(there) > 1:
         run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")

@@ -16,7 +16,6 @@ from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
@@ -83,10 +82,9 @@ def look(
     run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: SearchOptions
 ) -> WhyNot:
     """Ask why the search does not bring the fact."""
-    from edenmem.engine.scopes.visibility import reader_scopes
     from edenmem.engine.search.why_not import Detective
 
-    scopes = reader_scopes(run.store, agent, **reader)
+    scopes = run.service.scopes.readable(agent, **reader)
 
     async def main(_: LLM | None, embedder: Embedder | None, reranker: Reranker | None) -> WhyNot:
         detective = Detective(run.store, run.settings, embedder=embedder, reranker=reranker)
@@ -114,7 +112,7 @@ def print_why_not(run: Invocation, answer: WhyNot) -> None:
 
 
 def _show_why_not(run: Invocation, answer: WhyNot) -> None:
-    label = load_labels(run.store, [answer.fact.home]).within_agent
+    label = run.service.scopes.labels([answer.fact.home]).within_agent
     run.out.fields(
         [
             ("fact", answer.fact.id),
@@ -266,7 +264,7 @@ def print_search(
 
 def _columns(run: Invocation) -> Any:
     def columns(hits: Sequence[SearchHit]) -> list[Column[SearchHit]]:
-        label = load_labels(run.store, [hit.fact.home for hit in hits]).within_agent
+        label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
         return [
             Column("score", lambda hit: hit.score, "number"),
             Column("id", lambda hit: hit.fact.id, "id"),

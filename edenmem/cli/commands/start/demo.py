@@ -110,7 +110,7 @@ async def _work(run: Invocation, service: MemoryService) -> bool:
     """Form, consolidate, search, and show a context; whether anything failed."""
     with _chapter(run, "3. Memories are formed"):
         # In the order in which they were held: what is said later corrects what was said before.
-        sessions = list(run.store.host.sessions())[::-1]
+        sessions = list(run.service.host.sessions())[::-1]
         formed = await form_each(run, service, sessions, consolidate=False)
         print_formations(run, formed, sessions)
     with _chapter(run, "4. What has gathered is consolidated"):

@@ -14,7 +14,6 @@ from edenmem.cli.terminal.tables import Column, style
 from edenmem.engine.doctor.catalogue import CATALOGUE, Check
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
 from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.models.integrity import Finding
 from edenmem.text import one_line
 
@@ -124,7 +123,7 @@ def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable
     """A function from a finding to whose it is, in names."""
     examples = [finding for check in checks for finding in check.examples]
     scopes = [finding.scope for finding in examples if finding.scope is not None]
-    called = load_labels(run.store, scopes)
+    called = run.service.scopes.labels(scopes)
 
     def label(finding: Finding) -> str:
         return called.full(finding.scope) if finding.scope is not None else ""

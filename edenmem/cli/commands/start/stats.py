@@ -19,7 +19,7 @@ from edenmem.cli.terminal.files import write_whole
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.labels import Labels, load_labels
+from edenmem.engine.scopes.labels import Labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
@@ -100,8 +100,7 @@ def print_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
 
 
 def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
-    labels = load_labels(
-        run.store,
+    labels = run.service.scopes.labels(
         [
             *(text.scope for text in statistics.texts),
             *(age.scope for age in statistics.buffers),

@@ -13,7 +13,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview, store_overview
+from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 
 app = single()
@@ -29,7 +29,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     """
     run = invocation(ctx)
     agent_id = agent_id_of(run, agent)
-    overview = store_overview(run.store, run.settings, agent_id=agent_id)
+    overview = run.service.scopes.overview(agent_id=agent_id)
     for notice in overview.notices:
         run.out.note(notice)
     run.out.record(overview, _fields(run, overview))

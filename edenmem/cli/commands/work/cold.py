@@ -22,7 +22,7 @@ from edenmem.cli.commands.work.schedule import (
 )
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, parse_duration
-from edenmem.engine.scopes.labels import Labels, load_labels
+from edenmem.engine.scopes.labels import Labels
 from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
@@ -184,12 +184,12 @@ def _what(formation: Formation) -> str:
 
 def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[Formation]]]:
     def columns(formations: Sequence[Formation]) -> list[Column[Formation]]:
-        agents = load_labels(run.store, [formation.agent_id for formation in formations])
+        agents = run.service.scopes.labels([formation.agent_id for formation in formations])
         sessions = {formation.session_id for formation in formations}
         labels = Labels(
             {
                 session.id: session.label
-                for session in map(run.store.host.session, sessions)
+                for session in map(run.service.host.session, sessions)
                 if session
             }
         )

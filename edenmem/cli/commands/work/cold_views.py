@@ -15,7 +15,6 @@ from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _ranges(count: int, messages: int) -> str | None:
 def _build_plan_columns(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
     def columns(plans: object) -> list[Column[ColdPlan]]:
         assert isinstance(plans, list | tuple)
-        agents = load_labels(run.store, [plan.agent_id for plan in plans])
+        agents = run.service.scopes.labels([plan.agent_id for plan in plans])
         return [
             Column("session", lambda plan: plan.session, "text"),
             Column("agent", lambda plan: agents[plan.agent_id]),

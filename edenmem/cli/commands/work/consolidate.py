@@ -15,7 +15,6 @@ from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import ConsolidationReport
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.scope import ScopeKind
 
@@ -84,7 +83,7 @@ def print_consolidations(
 ) -> None:
     """Print what was written, or with ``diffs`` what would be."""
 
-    labels = load_labels(run.store, [report.scope for report in reports])
+    labels = run.service.scopes.labels([report.scope for report in reports])
 
     def columns(rows: Sequence[ConsolidationReport]) -> list[Column[ConsolidationReport]]:
         return [

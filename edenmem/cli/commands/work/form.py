@@ -17,7 +17,7 @@ from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.reports import FormationReport
-from edenmem.engine.scopes.labels import Labels, load_labels
+from edenmem.engine.scopes.labels import Labels
 from edenmem.errors import EdenmemError, ExitCode, UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
@@ -86,7 +86,7 @@ def form(
         chosen = [run.resolver.session(name) for name in sessions]
     else:
         # Oldest first: what was said later corrects what was said before.
-        chosen = list(run.store.host.sessions(agent_id=agent_id))[::-1]
+        chosen = list(run.service.host.sessions(agent_id=agent_id))[::-1]
     trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
 
@@ -165,7 +165,7 @@ def print_formations(
     labels = Labels({session.id: session.label for session in sessions})
 
     def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
-        agents = load_labels(run.store, [report.agent_id for report in rows])
+        agents = run.service.scopes.labels([report.agent_id for report in rows])
         return [
             Column("session", lambda r: labels[r.session_id], "text"),
             Column("agent", lambda r: agents[r.agent_id]),
@@ -205,7 +205,7 @@ def _print_switched_off(
             key = (report.agent_id, report.session_id, report.outcome)
             messages[key] = messages.get(key, 0) + report.messages
     for (agent_id, session_id, outcome), count in messages.items():
-        agent = run.store.host.agent(agent_id)
+        agent = run.service.host.agent(agent_id)
         if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
             continue
         label, done = labels[session_id], outcome == "applied"
@@ -229,7 +229,7 @@ def _print_idle(
             continue
         if report.by_platform:
             why = f"the platform formed {report.by_platform} messages; --from-start takes them"
-        elif next(iter(run.store.host.messages(report.session_id, newest=1)), None) is None:
+        elif next(iter(run.service.host.messages(report.session_id, newest=1)), None) is None:
             why = "the session has no messages"
         elif reach.own:
             why = "no message is left that may be formed"

@@ -1,0 +1,99 @@
+"""What an operator reads of the past: versions, the log, and where a memory comes from. Blocks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from edenmem.engine.history.entries import find_logged_id
+from edenmem.engine.history.why import FactWhy, fact_why, text_why
+from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.references import Resolver
+from edenmem.errors import NotFoundError
+from edenmem.memory.inverse import undo_id
+from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store
+
+
+class TextChange(NamedTuple):
+    """Two versions of a text."""
+
+    old_version: int
+    new_version: int
+    before: str
+    after: str
+
+
+class HistoryReader:
+    """Memory as it was, and who changed it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.find_id = partial(find_logged_id, store)
+        self.entries = store.log.audit
+        self.text_why = partial(text_why, store)
+
+    def fact_versions(self, text: str) -> list[HistoryEntry]:
+        """Return every version of a fact, also of a deleted one."""
+        return self._store.history.versions("fact", Resolver(self._store).fact_id(text))
+
+    def text_versions(self, scope: Scope) -> list[HistoryEntry]:
+        """Return every version of a scope's text, oldest first.
+
+        Raises:
+            NotFoundError: the scope has no text yet.
+        """
+        versions = self._store.history.versions("consolidation", "", scope=scope)
+        if not versions:
+            label = load_labels(self._store, [scope]).full(scope)
+            raise NotFoundError(f"{label} has no text yet")
+        return versions
+
+    def compare_texts(
+        self, scope: Scope, *, old: int | None = None, new: int | None = None
+    ) -> TextChange:
+        """Return two versions of a scope's text: the latest and the one before, or those named.
+
+        Raises:
+            NotFoundError: the scope has no text yet, or not this version.
+        """
+        contents = {entry.version: entry.content for entry in self.text_versions(scope)} | {0: ""}
+        after = max(contents) if new is None else new
+        before = max(v for v in contents if v < after) if old is None and after > 0 else old or 0
+        for version in (before, after):
+            if version not in contents:
+                known = ", ".join(str(v) for v in sorted(contents) if v)
+                raise NotFoundError(f"there is no version {version}", hint=f"there are {known}")
+        return TextChange(before, after, contents[before], contents[after])
+
+    def entry(self, text: str) -> AuditEntry:
+        """Return the entry of the log with this id or prefix of an id.
+
+        Raises:
+            NotFoundError: there is none.
+            AmbiguousReference: several ids begin so.
+        """
+        entry_id = self.find_id("entry", text)
+        found = self._store.log.audit_entry(entry_id)
+        if found is None:
+            raise NotFoundError(f"there is no entry {entry_id} in the log")
+        return found
+
+    def undone_by(self, entry: AuditEntry) -> str | None:
+        """Return the id of the entry that took this one back."""
+        undone = self._store.log.audit_entry(undo_id(entry.id))
+        return undone.id if undone else None
+
+    def fact_why(self, text: str) -> FactWhy:
+        """Return where a fact comes from, also one that is gone; see `why.fact_why`.
+
+        Raises:
+            NotFoundError: no fact was ever known by this id.
+            AmbiguousReference: several ids begin so.
+        """
+        try:
+            fact_id = Resolver(self._store).fact_id(text)
+        except NotFoundError:  # it may be gone, and known to the log alone
+            fact_id = self.find_id("target", text)
+        return fact_why(self._store, fact_id)

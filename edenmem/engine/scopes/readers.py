@@ -1,0 +1,146 @@
+"""What an operator reads: whom the host knows, which scopes there are, and what they hold.
+
+Each reader is a record of functions that are bound to one store. All of them block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from edenmem.engine.reports import ScopeStatus
+from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.overview import (
+    consolidate_at_of,
+    scope_statuses,
+    store_overview,
+    word_limit_of,
+)
+from edenmem.engine.scopes.people import person_of, resolve_person
+from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.scopes.visibility import reader_scopes
+from edenmem.errors import NotFoundError
+from edenmem.models.ids import is_id
+from edenmem.models.memory import Consolidation, Fact, Policy
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store, batched
+
+#: Texts that are read at once.
+_BATCH = 200
+
+
+class HostReader:
+    """What the host keeps: agents, accounts, sessions and messages."""
+
+    def __init__(self, store: Store) -> None:
+        self.agents = store.host.agents
+        self.agent = store.host.agent
+        self.users = store.host.users
+        self.sessions = store.host.sessions
+        self.session = store.host.session
+        self.messages = store.host.messages
+        self.beginning_with = store.host.beginning_with
+        self.shards = store.memory.shards
+        self.person = partial(person_of, store)
+        self.choose_accounts = partial(resolve_person, store)
+
+
+class ScopeReader:
+    """Which scopes there are, what they are called, their sizes, limits and policies."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self.labels = partial(load_labels, store)
+        self.statuses = partial(scope_statuses, store, settings)
+        self.overview = partial(store_overview, store, settings)
+        self.readable = partial(reader_scopes, store)
+
+    def of_agent(self, agent_id: str, kinds: Sequence[ScopeKind]) -> tuple[Scope, ...]:
+        """Return the agent's scopes, of some kinds or (empty) of all."""
+        found = self._store.memory.scopes(agent_id=agent_id, kinds=kinds)
+        return tuple(summary.scope for summary in found)
+
+    def policy(self, scope: Scope) -> Policy | None:
+        """Return the policy of a scope, if it has one."""
+        return self._store.memory.policies([scope]).get(scope)
+
+    def status(self, scope: Scope) -> ScopeStatus:
+        """Return the status of one scope, which may have nothing in it yet."""
+        stored = self.statuses(
+            agent_id=scope.agent_id,
+            kinds=[scope.kind],
+            user_ids=[scope.user_id] if scope.user_id else None,
+            details=True,
+        )
+        policy = self.policy(scope)
+        return next((status for status in stored if status.scope == scope), None) or ScopeStatus(
+            scope=scope,
+            facts=0,
+            pending=0,
+            consolidate_at=consolidate_at_of(self._settings, scope, policy),
+            due=False,
+            active=policy is None or policy.active,
+            version=0,
+            words=0,
+            word_limit=word_limit_of(self._settings, scope, policy),
+        )
+
+
+class MemoryReader:
+    """Facts, reflections and texts as they are now."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self.facts = store.memory.facts
+        self.fact = store.memory.fact
+        self.reflections = store.memory.reflections
+
+    def find_fact(self, text: str) -> Fact:
+        """Return the fact with this id or prefix of an id.
+
+        Raises:
+            NotFoundError: there is none; of one that is deleted it says so.
+            AmbiguousReference: several ids begin so.
+        """
+        try:
+            return Resolver(self._store).fact(text)
+        except NotFoundError:
+            fact_id = text.strip().lower()
+            if not is_id(fact_id) or not self._store.history.versions("fact", fact_id):
+                raise
+            raise NotFoundError(
+                f"the fact {fact_id} is deleted",
+                hint=f"'edenmem fact restore {fact_id}' brings it back, 'fact history' shows it",
+            ) from None
+
+    def texts(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+    ) -> Iterator[Consolidation]:
+        """Return the texts of scopes, with the word limits in force."""
+        stored = self._store.memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
+        for batch in batched((s.scope for s in stored if s.version), _BATCH):
+            yield from self._in_force(self._store.memory.consolidations(batch)).values()
+
+    def text(self, scope: Scope) -> Consolidation | None:
+        """Return the text of one scope, with the word limit in force."""
+        return self._in_force(self._store.memory.consolidations([scope])).get(scope)
+
+    def _in_force(self, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
+        """The stored limits date from the last change of each text, and the platform's are its
+        own default."""
+        policies = self._store.memory.policies(list(texts))
+        return {
+            scope: msgspec.structs.replace(
+                text, word_limit=word_limit_of(self._settings, scope, policies.get(scope))
+            )
+            for scope, text in texts.items()
+        }
