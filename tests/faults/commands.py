@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
+from pymongo import MongoClient
 from pymongo.errors import AutoReconnect
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
 from tests.faults.points import Switchboard
-from tests.store.mongo.faults import WrappedDatabase
+from tests.store.mongo.faults import WrappedClient
 
 _WRITES = frozenset(
     {
@@ -29,18 +31,16 @@ _WRITES = frozenset(
 _INSIDE = "bulk_write memory2_audit"
 
 
-class BreakableMongo(MongoStore):
+@contextmanager
+def breakable_mongo(uri: str, settings: StoreSettings, board: Switchboard) -> Iterator[MongoStore]:
     """See the module."""
 
-    def __init__(self, uri: str, settings: StoreSettings, board: Switchboard) -> None:
-        super().__init__(uri, settings)
-        self._board = board
-
-    @property
-    def _database(self) -> Any:
-        return WrappedDatabase(super()._database, self._passed)
-
-    def _passed(self, name: str, work: Callable[[], Any]) -> Any:
+    def pass_board(name: str, work: Callable[[], Any]) -> Any:
         if name.partition(" ")[0] not in _WRITES and name != _INSIDE:
             return work()
-        return self._board.call(name, work, lambda: AutoReconnect("the connection broke off"))
+        return board.call(name, work, lambda: AutoReconnect("the connection broke off"))
+
+    with MongoClient[Any](uri, tz_aware=True) as client:
+        store = MongoStore(uri, settings, client=WrappedClient(client, pass_board))
+        with closing(store.database):
+            yield store

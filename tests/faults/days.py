@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,23 +25,30 @@ class Address(NamedTuple):
     location: str
     database: str = ""
 
-    def open(self, board: Switchboard, *, deep: bool) -> Any:
+    @contextmanager
+    def open(self, board: Switchboard, *, deep: bool) -> Iterator[Any]:
         """A store whose operations, or, ``deep``, whose statements and commands to the database
         pass the switchboard."""
         if self.database:
             from edenmem.store.mongo import MongoStore
-            from tests.faults.commands import BreakableMongo
+            from tests.faults.commands import breakable_mongo
 
             settings = StoreSettings(database=self.database)
             if deep:
-                return BreakableMongo(self.location, settings, board)
-            return FaultyStore(MongoStore(self.location, settings), board)
+                with breakable_mongo(self.location, settings, board) as store:
+                    yield store
+                return
+            faulty = FaultyStore(MongoStore(self.location, settings), board)
+            with closing(faulty.database):
+                yield faulty
+            return
         from edenmem.store.sqlite import SqliteStore
         from tests.faults.statements import BreakableSqlite
 
-        if deep:
-            return BreakableSqlite(Path(self.location), board)
-        return FaultyStore(SqliteStore(Path(self.location)), board)
+        path = Path(self.location)
+        store = BreakableSqlite(path, board) if deep else FaultyStore(SqliteStore(path), board)
+        with closing(store.database):
+            yield store
 
 
 def day(number: int) -> FixedClock:
@@ -74,11 +82,8 @@ def live_through(
 ) -> Switchboard:
     """A day with these faults; what it breaks off with is what may be expected of them."""
     board = Switchboard(faults)
-    store = address.open(board, deep=deep)
-    try:
+    with address.open(board, deep=deep) as store:
         asyncio.run(_live(store, board, day(number), deep))
-    finally:
-        store.database.close()
     return board
 
 

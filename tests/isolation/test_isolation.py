@@ -60,7 +60,7 @@ def test_nor_on_mongodb(open_store: Callable[[str], MongoStore], secantus_uri: s
     class OnSecantus(Isolation):
         def __init__(self) -> None:
             store = open_store("secantus")
-            super().__init__(store, RawMongo(secantus_uri, store._database.name))
+            super().__init__(store, RawMongo(secantus_uri, store.connection.database.name))
 
         def teardown(self) -> None:
             super().teardown()

@@ -23,7 +23,7 @@ def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
             )
         return
     value = ObjectId(cursor) if cursor is not None and is_id(cursor) else cursor
-    store._sessions.update_one(
+    store.connection.sessions.update_one(
         {"_id": ObjectId(session_id)}, {"$set": {f"memory_context.{_FIELD}": value}}
     )
 

@@ -91,7 +91,8 @@ def used_store(databases: Databases) -> Iterator[MongoStore]:
     from edenmem.store.mongo import MongoStore
 
     def make(name: str) -> None:
-        with closing(MongoStore(databases.uri, StoreSettings(database=name))) as store:
+        store = MongoStore(databases.uri, StoreSettings(database=name))
+        with closing(store.database):
             store.database.initialise()
 
     name = databases.take(make)

@@ -1,7 +1,7 @@
 """Memory in MongoDB, in the documents of the platform.
 
-May import: common, mongo.erase, mongo.formations, mongo.indexes, mongo.memory, mongo.search,
-mongo.walk.
+May import: mongo.apply, mongo.core, mongo.erase, mongo.formations, mongo.host,
+mongo.indexes, mongo.memory, mongo.search, mongo.walk.
 """
 
 from edenmem.store.mongo.store import MongoStore

@@ -54,7 +54,8 @@ def test_a_database_that_is_not_there(tmp_path: Path) -> None:
 def test_a_database_that_does_not_answer_is_told_whatever_was_asked() -> None:
     """Known failure 29: an outage looks like "no memories"."""
     settings = StoreSettings(connect_timeout_seconds=0.2)
-    with closing(MongoStore("mongodb://127.0.0.1:9/none", settings)) as store:
+    store = MongoStore("mongodb://127.0.0.1:9/none", settings)
+    with closing(store.database):
         report = visit(store, "blank")
     assert not report.reachable
     assert check(report, "connection").state is State.PROBLEM
@@ -219,7 +220,8 @@ def test_a_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(errors, "_translate", counted)
     uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
-    with closing(MongoStore(uri, StoreSettings())) as store:
+    store = MongoStore(uri, StoreSettings())
+    with closing(store.database):
         report = visit(store)
     assert (report.reachable, len(translated)) == (False, 1)
     assert check(report, "connection").state is State.PROBLEM

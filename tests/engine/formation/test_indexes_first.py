@@ -51,7 +51,7 @@ def building(store: MongoStore, atlas: AtlasServer) -> None:
 
 
 def narrow(store: MongoStore, atlas: AtlasServer) -> None:
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     raw.drop_index(FACT_KEY.name)
     raw.create_index([("hash", 1), ("agent_id", 1)], name=FACT_KEY.name, unique=True)
 

@@ -193,7 +193,11 @@ def outcomes(report: AtlasReport) -> dict[str, str]:
 
 
 def trials(store: MongoStore) -> list[str]:
-    return [n for n in store._database.list_collection_names() if n.startswith("edenmem_trial")]
+    return [
+        n
+        for n in store.connection.database.list_collection_names()
+        if n.startswith("edenmem_trial")
+    ]
 
 
 @pytest.mark.slow

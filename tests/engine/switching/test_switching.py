@@ -28,7 +28,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.mongo.search import switching as mongo_switching
+from edenmem.store.mongo.search import switches as mongo_switches
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite.search import switches as sqlite_switches
 from tests.support.atlas_server import AtlasServer
@@ -373,7 +373,7 @@ async def whole_road(store: Store) -> None:
 async def test_killed_at_any_write_it_is_gone_on_with(
     open_store: Callable[[str], Store], kind: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sqlite_switches, mongo_switching):
+    for module in (sqlite_switches, mongo_switches):
         monkeypatch.setattr(module, "_PAGE", 1)
     for nth in count(1, 1 if kind == "sqlite" else 4):  # to live through it takes a server long
         store = open_store(kind)

@@ -36,7 +36,7 @@ def store(atlas: AtlasServer) -> Iterator[MongoStore]:
 
 def again(store: MongoStore, uri: str, **settings: Any) -> MongoStore:
     """Another process' store on the same database, which knows nothing yet."""
-    return MongoStore(uri, StoreSettings(database=store._database.name, **settings))
+    return MongoStore(uri, StoreSettings(database=store.connection.database.name, **settings))
 
 
 def state(store: Store, name: str, wish: IndexWish = WISH) -> IndexState:

@@ -20,7 +20,7 @@ from edenmem.store.mongo.core.collections import (
     text_index,
     vector_index,
 )
-from edenmem.store.mongo.indexes.search_definitions import differences_of, state_of
+from edenmem.store.mongo.search.search_definitions import differences_of, state_of
 from edenmem.store.protocol.store import Store
 from tests.store.atlas.conftest import WISH, build, state
 from tests.support.atlas_indexes import with_defaults
@@ -126,7 +126,7 @@ def test_making_looking_changing_and_dropping(bare: MongoStore, atlas: AtlasServ
 
 def test_an_index_of_another_type_is_not_changed(bare: MongoStore) -> None:
     wanted = text_index()
-    bare._facts.create_search_index(VECTOR_INDEX, wanted.type, wanted.definition)
+    bare.connection.facts.create_search_index(VECTOR_INDEX, wanted.type, wanted.definition)
     with pytest.raises(ConflictError, match="another type"):
         bare.indexes.update_index(VECTOR_INDEX, WISH)
 
@@ -139,14 +139,14 @@ def test_without_an_embedding_model_the_vector_index_is_left_alone(bare: MongoSt
 
 
 def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
-    before = set(bare._database.list_collection_names())
+    before = set(bare.connection.database.list_collection_names())
     trial = bare.indexes.search_trial()
     trial.remove()  # before anything was made
     trial.prepare(WISH)
-    assert set(bare._database.list_collection_names()) == {*before, trial.name}
+    assert set(bare.connection.database.list_collection_names()) == {*before, trial.name}
     assert {one.collection for one in trial.states(WISH)} == {trial.name}
     trial.remove()
-    assert set(bare._database.list_collection_names()) == before
+    assert set(bare.connection.database.list_collection_names()) == before
 
 
 # -- ordinary ones -------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
 
 def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
     """Known failure 47: the unique index was dropped, and its re-creation could fail."""
-    every = (*MEMORY_INDEXES, *host_indexes(bare._settings))
+    every = (*MEMORY_INDEXES, *host_indexes(bare.connection.settings))
     unique = [index.name for index in every if index.unique]
     assert FACT_KEY.name in unique
     for name in unique:
@@ -169,7 +169,7 @@ def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None
     name = "edenmem_fact_formed"
     bare.indexes.drop_index(name)
     assert state(bare, name).status == "missing"
-    bare._facts.create_index([("formed_at", 1)], name=name)
+    bare.connection.facts.create_index([("formed_at", 1)], name=name)
     seen = state(bare, name)
     assert seen.status == "different"
     assert seen.differences[0].startswith("keys: is {'formed_at': 1}, wanted {'agent_id': 1")
@@ -180,7 +180,7 @@ def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None
 def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: MongoStore) -> None:
     """Known failure 47."""
     key = CONSOLIDATED_KEY
-    texts = bare._consolidated
+    texts = bare.connection.consolidated
     texts.drop_index(key.name)
     texts.create_index([("agent_id", 1), ("scope", 1)], name=key.name)
     bare.indexes.update_index(key.name, WISH)

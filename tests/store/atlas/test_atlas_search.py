@@ -119,7 +119,7 @@ def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: s
     """Known failure 31: a filter that is not part of the query is no filter."""
     definition = vector_index(dimensions=DIMENSIONS).definition
     fields = [field for field in definition["fields"] if field["path"] != lost]
-    bare._facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
+    bare.connection.facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
     with pytest.raises(StoreError, match=f"{lost}: cannot be filtered by"):
         near(bare)
 
@@ -129,7 +129,7 @@ def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: s
 def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str) -> None:
     mappings = text_index().definition["mappings"]
     fields = {path: types for path, types in mappings["fields"].items() if path != lost}
-    bare._facts.create_search_index(
+    bare.connection.facts.create_search_index(
         TEXT_INDEX, "search", {"mappings": {"dynamic": False, "fields": fields}}
     )
     with pytest.raises(StoreError, match=f"{lost}: is not indexed as") as caught:
@@ -167,7 +167,11 @@ def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasSe
 def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
     now = 0.0
     search = AtlasSearch(
-        store._facts, store._run_all, storage="array", max_seconds=1, clock=lambda: now
+        store.connection.facts,
+        store.connection.run_all,
+        storage="array",
+        max_seconds=1,
+        clock=lambda: now,
     )
     add_facts(store, embedded())
     assert search.text(MINE, ["bees"], limit=1)[0]
@@ -197,7 +201,9 @@ def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> 
         def aggregate(self, pipeline: list[Any], **options: Any) -> Any:
             raise ExecutionTimeout("operation exceeded time limit", 50)
 
-    search = AtlasSearch(Collection(Slow(), "x"), store._run_all, storage="array", max_seconds=1)
+    search = AtlasSearch(
+        Collection(Slow(), "x"), store.connection.run_all, storage="array", max_seconds=1
+    )
     with pytest.raises(StoreError, match="in time"):
         search.text(MINE, ["bees"], limit=1)
     with pytest.raises(StoreError, match="in time"):
@@ -275,7 +281,7 @@ def test_both_forms_of_vectors_are_found_and_asked_for(
     try:
         fact = embedded()
         add_facts(other, fact)
-        stored = other._facts.find_one({})
+        stored = other.connection.facts.find_one({})
         assert stored is not None
         assert isinstance(stored["embedding"], list) is (storage == "array")
         (one,) = near(other)
@@ -289,7 +295,9 @@ def test_both_forms_of_vectors_are_found_and_asked_for(
 def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoStore) -> None:
     fact = embedded()
     add_facts(store, fact)
-    store._facts.update_one({"_id": object_id(fact.id)}, {"$unset": {"group_id": 1, "shard": 1}})
+    store.connection.facts.update_one(
+        {"_id": object_id(fact.id)}, {"$unset": {"group_id": 1, "shard": 1}}
+    )
     assert ids(near(store)) == ids(words(store)) == [fact.id]
 
 

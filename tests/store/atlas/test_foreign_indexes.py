@@ -54,8 +54,8 @@ def text_definition() -> dict[str, Any]:
 @pytest.fixture
 def guest(bare: MongoStore, atlas: AtlasServer) -> Iterator[MongoStore]:
     """A store whose settings name the platform's indexes, with three facts of Anna and all."""
-    bare._facts.create_search_index(VECTOR, "vectorSearch", vector_definition())
-    bare._facts.create_search_index(TEXT, "search", text_definition())
+    bare.connection.facts.create_search_index(VECTOR, "vectorSearch", vector_definition())
+    bare.connection.facts.create_search_index(TEXT, "search", text_definition())
     store = again(bare, atlas.uri, vector_index=VECTOR, text_index=TEXT)
     vectors = {"embedding": random_unit(2, DIMENSIONS), "embedding_model": "m"}
     add_facts(
@@ -141,7 +141,7 @@ def test_vectors_of_another_model_are_not_compared(guest: MongoStore) -> None:
 def test_dimensions_and_similarity_count(
     guest: MongoStore, options: dict[str, Any], lacking: str
 ) -> None:
-    guest._facts.update_search_index(VECTOR, vector_definition(**options))
+    guest.connection.facts.update_search_index(VECTOR, vector_definition(**options))
     build(guest, VECTOR)
     with pytest.raises(SearchIndexUnusable, match=lacking):
         guest.search.demand_formable([ANNA], model="m", dimensions=DIMENSIONS)

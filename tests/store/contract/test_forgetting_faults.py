@@ -23,7 +23,7 @@ from edenmem.models.changes import AddFact
 from edenmem.models.forgetting import Compaction
 from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
-from tests.store.mongo.faults import Breaker, BreakingStore, Template
+from tests.store.mongo.faults import Breaker, Template, wrapped_store
 from tests.support.builders import NOW, change_set, make_fact, make_formation
 from tests.support.forgetting import (
     Town,
@@ -177,16 +177,15 @@ class _WriteBreaker(Breaker):
 def test_cut_off_at_any_write_to_mongodb(open_store: Callable[[str], MongoStore]) -> None:
     mongo = open_store("secantus")
     _prepared(make_town(mongo))
-    template = Template(mongo._database)
+    template = Template(mongo.connection.database)
 
-    def opened(breaker: Breaker) -> BreakingStore:
-        store = BreakingStore(mongo._uri, mongo._settings, client=mongo._client)
-        store.breaker = breaker
-        return store
+    def opened(breaker: Breaker) -> MongoStore:
+        return wrapped_store(mongo, breaker.around)
 
-    store = opened(_WriteBreaker())
+    breaker = _WriteBreaker()
+    store = opened(breaker)
     assert _forget(store).complete
-    points = store.breaker.points
+    points = breaker.points
     _nothing_left(store)
     assert points > 60
     for at in range(5, points, 24):  # before one write, after another: both come about

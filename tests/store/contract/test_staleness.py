@@ -8,7 +8,7 @@ from edenmem.models.changes import ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.store.mongo.search import staleness as mongo
+from edenmem.store.mongo.search import vectors as mongo
 from edenmem.store.protocol.store import Store
 from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.search import vectors as sqlite

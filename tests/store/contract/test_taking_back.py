@@ -211,7 +211,7 @@ def _disturb(store: Store, scope: Scope, waiting: Sequence[Reflection]) -> None:
         raw.close()
         return
     assert isinstance(store, MongoStore)
-    collection = store._database["memory2_consolidated"]
+    collection = store.connection.database["memory2_consolidated"]
     ids = [ObjectId(new_id()), *(ObjectId(each.id) for each in waiting[-2::-1])]
     collection.update_one({"agent_id": ObjectId(scope.agent_id)}, {"$set": {"unabsorbed_ids": ids}})
 

@@ -53,4 +53,4 @@ def mongo(open_store: Callable[[str], MongoStore]) -> MongoStore:
 @pytest.fixture
 def database(mongo: MongoStore) -> Any:
     """The raw database under `mongo`, to put in and look at documents of the platform."""
-    return mongo._database
+    return mongo.connection.database

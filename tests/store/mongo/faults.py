@@ -1,4 +1,4 @@
-"""A MongoStore whose connection breaks at a chosen command, before or after the server has it."""
+"""A MongoStore whose commands pass a function, which breaks at a chosen one."""
 
 from __future__ import annotations
 
@@ -37,22 +37,45 @@ class Breaker:
         return answer
 
 
-class WrappedDatabase:
-    """A driver's database, each of whose commands goes through a function."""
+class WrappedClient:
+    """A driver's client, each of whose commands goes through a function."""
 
     def __init__(self, raw: Any, around: Around) -> None:
         self._raw = raw
         self._around = around
 
-    def __getitem__(self, name: str) -> Any:
-        return _Collection(self._raw[name], name, self._around)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)
 
-    @property
-    def client(self) -> Any:
-        return _Client(self._raw.client, self._around)
+    def __getitem__(self, name: str) -> Any:
+        return self._raw[name]
+
+    def get_database(self, name: str, **options: Any) -> Any:
+        """A database whose collections' commands go through the function."""
+        return _Database(self._raw.get_database(name, **options), self)
+
+    def start_session(self) -> Any:
+        """A session whose commits go through the function; what it takes back does not."""
+        session = self._raw.start_session()
+        commit = session.commit_transaction
+        session.commit_transaction = lambda: self._around("commit", commit)
+        return session
+
+    def collection(self, raw: Any, name: str) -> Any:
+        """A collection whose commands go through the function."""
+        return _Collection(raw, name, self._around)
+
+
+class _Database:
+    def __init__(self, raw: Any, client: WrappedClient) -> None:
+        self._raw = raw
+        self.client = client
+
+    def __getitem__(self, name: str) -> Any:
+        return self.client.collection(self._raw[name], name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
 
 
 class _Collection:
@@ -72,33 +95,11 @@ class _Collection:
         return command
 
 
-class _Client:
-    def __init__(self, raw: Any, around: Around) -> None:
-        self._raw = raw
-        self._around = around
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._raw[name]
-
-    def start_session(self) -> Any:
-        """A session whose commits go through the function; what it takes back does not."""
-        session = self._raw.start_session()
-        commit = session.commit_transaction
-        session.commit_transaction = lambda: self._around("commit", commit)
-        return session
-
-
-class BreakingStore(MongoStore):
-    """A store whose commands all pass a breaker."""
-
-    breaker = Breaker()
-
-    @property
-    def _database(self) -> Any:
-        return WrappedDatabase(super()._database, lambda *command: self.breaker.around(*command))
+def wrapped_store(store: MongoStore, around: Around) -> MongoStore:
+    """The same memory, by a store whose commands go through a function."""
+    connection = store.connection
+    client = WrappedClient(connection.client, around)
+    return MongoStore(connection.uri, connection.settings, client=client)
 
 
 class Template:

@@ -142,7 +142,7 @@ def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
     for session in sessions:
         mongo.host.put_session(session)
         platform_writes(database, session, at=MONTH_AGO, written=MONTH_AGO)
-    refresh, calls = mongo._refresh, 0
+    refresh, calls = mongo.cold._refresh, 0
 
     def dies(*args: Any, **options: Any) -> None:
         nonlocal calls
@@ -151,10 +151,10 @@ def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
             raise KeyboardInterrupt
         refresh(*args, **options)
 
-    monkeypatch.setattr(mongo, "_refresh", dies)
+    monkeypatch.setattr(mongo.cold, "_refresh", dies)
     with pytest.raises(KeyboardInterrupt):
         quiet(mongo)
-    monkeypatch.setattr(mongo, "_refresh", refresh)
+    monkeypatch.setattr(mongo.cold, "_refresh", refresh)
     assert sorted(quiet(mongo)) == sorted(session.id for session in sessions)
 
 

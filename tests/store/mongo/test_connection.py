@@ -81,7 +81,7 @@ def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> Non
 
 def test_the_time_to_connect_is_the_settings() -> None:
     store = MongoStore("mongodb://127.0.0.1:1/x", StoreSettings())
-    options = store._database.client.options
+    options = store.connection.database.client.options
     assert options.server_selection_timeout == 4.0
     assert options.pool_options.connect_timeout == 4.0
     assert options.retry_writes
@@ -189,7 +189,7 @@ def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMon
     store = open_mongo()
     store.database.initialise()
     add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
-    database = store._database
+    database = store.connection.database
     database.client.admin.command(
         "configureFailPoint",
         "failCommand",
@@ -216,7 +216,7 @@ def test_a_closed_store_can_be_used_again(secantus_uri: str) -> None:
 )
 def test_the_name_of_the_database(path: str, setting: str, name: str) -> None:
     store = MongoStore(f"mongodb://127.0.0.1:1{path}", StoreSettings(database=setting))
-    assert store._database.name == name
+    assert store.connection.database.name == name
     store.database.close()
 
 
@@ -273,6 +273,6 @@ def test_an_unreachable_server_is_waited_for_once() -> None:
         store.database.info()
 
     with pytest.raises(StoreError, match="cannot reach"):
-        store._run_all([call] * 40)
+        store.connection.run_all([call] * 40)
     store.database.close()
     assert begun <= 8

@@ -22,12 +22,10 @@ from edenmem.models.formation import FormationStatus
 from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY, username_index
 from tests.store.mongo.conftest import OpenMongo
-from tests.store.mongo.faults import Breaker, BreakingStore
+from tests.store.mongo.faults import Breaker, wrapped_store
 from tests.store.mongo.test_platform import LATER, platform_fact
 from tests.support.builders import (
     NOW,
@@ -90,7 +88,7 @@ def unique_keys(raw: Any) -> set[str]:
 def narrow_store(open_mongo: OpenMongo) -> MongoStore:
     """A store where the platform was first, and `initialise` came second."""
     store = open_mongo()
-    start_platform(store._database.memory2_facts)
+    start_platform(store.connection.database.memory2_facts)
     store.database.initialise()
     return store
 
@@ -101,12 +99,12 @@ def narrow_store(open_mongo: OpenMongo) -> MongoStore:
 def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) -> None:
     """Known failure 54: the narrow index dropped facts, and the run was reported as applied."""
     store = open_mongo()
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     start_platform(raw)
     raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
-    before = store._database.list_collection_names(), raw.index_information()
+    before = store.connection.database.list_collection_names(), raw.index_information()
     plan = store.database.preparation()
-    assert (store._database.list_collection_names(), raw.index_information()) == before
+    assert (store.connection.database.list_collection_names(), raw.index_information()) == before
     assert any("edenmem_fact_recent" in step for step in plan.steps)
     assert not any("fact_dedup_idx" in step for step in plan.steps)
     made = store.database.initialise()
@@ -135,7 +133,7 @@ def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) ->
 
 def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) -> None:
     """Known failure 54: it was dropped, and its messages counted as done."""
-    raw = mongo._database.memory2_facts
+    raw = mongo.connection.database.memory2_facts
     raw.create_index([("session_id", 1), ("hash", 1)], name="theirs", unique=True)
     (warning,) = mongo.database.preparation().warnings
     assert "theirs" in warning
@@ -196,20 +194,18 @@ def test_a_replacement_can_be_killed_at_every_command(
     while True:
         breaker = Breaker(at)
         store = open_mongo()
-        raw = store._database.memory2_facts
+        raw = store.connection.database.memory2_facts
         raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
         prepare(raw)
         store.database.initialise()
-        breaking = BreakingStore("", StoreSettings(database=store._database.name))
-        breaking._client = store._client
-        breaking.breaker = breaker
+        breaking = wrapped_store(store, breaker.around)
         if at is None:
-            breaking.replace_index(FACT_KEY.name)
+            breaking.indexes.replace_index(FACT_KEY.name)
             points = [n for n, what in enumerate(breaker.log) if is_index_command(what)]
             assert len(points) >= 8
         else:
             with pytest.raises(StoreError):
-                breaking.replace_index(FACT_KEY.name)
+                breaking.indexes.replace_index(FACT_KEY.name)
             with pytest.raises(DuplicateKeyError):
                 raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
             store.indexes.replace_index(FACT_KEY.name)
@@ -230,7 +226,7 @@ def is_index_command(what: str) -> bool:
 def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMongo) -> None:
     """The platform's next start would delete what two users share, to create its narrow key."""
     store = narrow_store(open_mongo)
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     raw.create_index(TEMPORARY_FACT_KEY.keys, name=TEMPORARY_FACT_KEY.name, unique=True)
     raw.drop_index("fact_dedup_idx")
     scope = Scope.user(str(AGENT), new_id())
@@ -241,39 +237,33 @@ def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMo
     add_fact(store, scope, SENTENCE)
 
 
-class _Quick(MongoStore):
-    """A store beside which the platform starts again and again while an index is dropped."""
-
-    starts = 1
-
-    def _collection(self, name: str) -> Collection:
-        collection = super()._collection(name)
-        drop = collection.drop_index
-
-        def drop_and_start(index: str) -> None:
-            drop(index)
-            if index == "fact_dedup_idx" and self.starts:
-                self.starts -= 1
-                start_platform(self._database[name])
-
-        collection.drop_index = drop_and_start  # type: ignore[method-assign]
-        return collection
-
-
 @pytest.mark.parametrize("starts", [1, 99])
 def test_the_platform_may_be_quicker(open_mongo: OpenMongo, starts: int) -> None:
     store = narrow_store(open_mongo)
-    quick = _Quick("", StoreSettings(database=store._database.name), client=store._client)
-    quick.starts = starts
+    left = starts
+
+    def start_after_a_drop(name: str, work: Callable[[], Any]) -> Any:
+        nonlocal left
+        if not left or not name.startswith("drop_index"):
+            return work()
+        before = raw.index_information().keys()
+        work()
+        if FACT_KEY.name in before - raw.index_information().keys():
+            left -= 1
+            start_platform(raw)
+        return None
+
+    raw = store.connection.database.memory2_facts
+    quick = wrapped_store(store, start_after_a_drop)
     if starts == 1:
-        quick.replace_index(FACT_KEY.name)
+        quick.indexes.replace_index(FACT_KEY.name)
         assert state(store).status == "ready"
         return
     with pytest.raises(ConflictError, match="gave up"):
-        quick.replace_index(FACT_KEY.name)
-    assert TEMPORARY_FACT_KEY.name in unique_keys(store._database.memory2_facts)
+        quick.indexes.replace_index(FACT_KEY.name)
+    assert TEMPORARY_FACT_KEY.name in unique_keys(store.connection.database.memory2_facts)
     store.indexes.replace_index(FACT_KEY.name)
-    assert unique_keys(store._database.memory2_facts) == {FACT_KEY.name}
+    assert unique_keys(store.connection.database.memory2_facts) == {FACT_KEY.name}
 
 
 def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: Any) -> None:
@@ -297,7 +287,7 @@ def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: 
 def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
     """Known failure 47, where the new index cannot be."""
     store = open_mongo()
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     raw.create_index(NARROW, unique=True, name="partial", partialFilterExpression={"shard": "x"})
     twins = [platform_fact(AGENT, USER, SENTENCE) for _ in range(2)]
     raw.insert_many(twins)
@@ -314,7 +304,7 @@ def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
 
 def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
     store.database.initialise()
     scope = Scope.user(new_id(), new_id())
@@ -332,8 +322,8 @@ def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> No
 
 def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    namespace = f"{store._database.name}.memory2_facts"
-    shards = store._database.client["config"]["collections"]
+    namespace = f"{store.connection.database.name}.memory2_facts"
+    shards = store.connection.database.client["config"]["collections"]
     shards.insert_one({"_id": namespace, "key": {"hash": 1}})
     try:
         assert state(store).status == "unavailable"
@@ -357,8 +347,8 @@ def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenM
 def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMongo) -> None:
     """Known failure 61: a unique index of ours made the platform fail."""
     store = open_mongo()
-    index = username_index(store._settings)
-    raw = store._database.users3
+    index = username_index(store.connection.settings)
+    raw = store.connection.database.users3
     raw.create_index(index.keys, name=index.name, unique=True)
     store.database.initialise()
     (warning,) = store.database.preparation().warnings
@@ -377,4 +367,7 @@ def test_one_of_many_workers_adds_an_account(mongo: MongoStore) -> None:
     bens = [make_user("ben") for _ in range(6)]
     assert at_once(6, lambda n: mongo.host.add_user(bens[n])).count(True) == 1
     assert [user.username for user in mongo.host.users()] == ["anna", "ben"]
-    assert mongo._database.memory2_migrations.count_documents({"_id": {"$regex": "^lease/"}}) == 0
+    assert (
+        mongo.connection.database.memory2_migrations.count_documents({"_id": {"$regex": "^lease/"}})
+        == 0
+    )

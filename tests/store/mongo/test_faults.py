@@ -37,7 +37,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.protocol.store import Store
-from tests.store.mongo.faults import Breaker, BreakingStore, Template
+from tests.store.mongo.faults import Breaker, Template, wrapped_store
 from tests.support.builders import (
     NOW,
     change_set,
@@ -213,18 +213,17 @@ EVERYTHING = change_set(
 )
 
 
-Opener = Callable[[int | None], BreakingStore]
+Opener = Callable[[int | None], tuple[MongoStore, Breaker]]
 
 
 @pytest.fixture
-def breaking(secantus_uri: str, mongo: MongoStore) -> Opener:
+def breaking(mongo: MongoStore) -> Opener:
     """A function that opens the prepared memory anew, to break at a point."""
     _prepare(mongo)
 
-    def open_one(at: int | None) -> BreakingStore:
-        store = BreakingStore(secantus_uri, mongo._settings, client=mongo._client)
-        store.breaker = Breaker(at=at)
-        return store
+    def open_one(at: int | None) -> tuple[MongoStore, Breaker]:
+        breaker = Breaker(at=at)
+        return wrapped_store(mongo, breaker.around), breaker
 
     return open_one
 
@@ -233,20 +232,20 @@ def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
     mongo: MongoStore, breaking: Opener
 ) -> None:
     """Known failures 16 and 9, for every kind of change: a crash left things half done."""
-    template, before = Template(mongo._database), _state(mongo)
-    store = breaking(None)
-    expected = [result.ok for result in store.apply(EVERYTHING)]
-    points, wanted = store.breaker.points, _state(mongo)
+    template, before = Template(mongo.connection.database), _state(mongo)
+    store, breaker = breaking(None)
+    expected = [result.ok for result in store.changes.apply(EVERYTHING)]
+    points, wanted = breaker.points, _state(mongo)
     assert expected == [True] * (len(expected) - 1) + [False]
     assert points > 30
     for point in {*range(0, points, 16), points - 2, points - 1}:
         template.restore()
-        store = breaking(point)
+        store, breaker = breaking(point)
         with pytest.raises(StoreError):
-            store.apply(EVERYTHING)
-        where = store.breaker.log[-1]
+            store.changes.apply(EVERYTHING)
+        where = breaker.log[-1]
         assert _state(mongo) == (wanted if where == "after commit" else before), where
-        assert [result.ok for result in store.apply(EVERYTHING)] == expected, where
+        assert [result.ok for result in store.changes.apply(EVERYTHING)] == expected, where
         assert _state(mongo) == wanted, where
     again = mongo.changes.apply(EVERYTHING)
     assert _state(mongo) == wanted
@@ -276,20 +275,21 @@ def test_a_formation_that_broke_off_anywhere_is_applied_once(
         counts={"facts": 1},
         now=NOW,
     )
-    template, store = Template(mongo._database), breaking(None)
-    store.apply_formation(formation.id, now=LATER)
-    points, log, wanted = store.breaker.points, store.breaker.log, _state(mongo)
+    template, (store, breaker) = Template(mongo.connection.database), breaking(None)
+    store.formations.apply_formation(formation.id, now=LATER)
+    points, log, wanted = breaker.points, breaker.log, _state(mongo)
     for point in range(log.index("before commit"), points):
         template.restore()
+        store, _ = breaking(point)
         with pytest.raises(StoreError):
-            breaking(point).apply_formation(formation.id, now=LATER)
+            store.formations.apply_formation(formation.id, now=LATER)
         mongo.formations.apply_formation(formation.id, now=LATER)
         found = mongo.formations.formation(formation.id)
         assert found is not None
         assert found.status is FormationStatus.APPLIED
         assert found.changes is None
         assert _state(mongo) == wanted, log[point]
-        progress = mongo._database["sessions"].find_one()["memory_context"]
+        progress = mongo.connection.database["sessions"].find_one()["memory_context"]
         assert str(progress["last_memory_message_id"]) == messages[-1].id
         assert progress["messages_since_memory_formation"] == 0
         assert mongo.formations.backlog(session.id, AGENT.id, limit=9).total == 0

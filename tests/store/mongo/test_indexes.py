@@ -583,7 +583,7 @@ def _scans(store: MongoStore, seen: Sequence[tuple[str, str, Any, Any]]) -> list
         shape = f"{name} {collection} {_shape(filter)} {list(sort)}"
         if shape not in checked:
             checked.add(shape)
-            if not _is_served(store._database, collection, filter, sort):
+            if not _is_served(store.connection.database, collection, filter, sort):
                 scans.append(shape)
     return scans
 
@@ -608,7 +608,7 @@ def test_forgetting_is_served_by_indexes(watched: tuple[MongoStore, Watcher]) ->
 def test_the_check_finds_a_scan(watched: tuple[MongoStore, Watcher]) -> None:
     """The test above would fail if a query had no index."""
     store, _ = watched
-    database = store._database
+    database = store.connection.database
     assert not _is_served(database, "memory2_facts", {"content": "x"}, {})
     assert not _is_served(database, "memory2_facts", {"scope": "user"}, {})
     assert not _is_served(database, "memory2_facts", {}, {})

@@ -6,14 +6,14 @@ import bson
 from bson.datetime_ms import DatetimeMS
 
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.walk.records import RecordsPart, readable_fact
+from edenmem.store.mongo.core.codec import readable_fact
 from tests.engine.conftest import make_cast
 from tests.support.memory import add_fact
 
 
 def test_a_date_beyond_all_calendars_is_read_without_trust(mongo: MongoStore) -> None:
     """One such document would keep all others of its batch from being read."""
-    options = mongo._facts.leniently()._raw.codec_options
+    options = mongo.connection.facts.leniently()._raw.codec_options
     stored = bson.encode({"_id": 1, "formed_at": DatetimeMS(2**60), "content": "x"})
     read = bson.decode(stored, codec_options=options)
     assert isinstance(read["formed_at"], DatetimeMS)
@@ -22,13 +22,12 @@ def test_a_date_beyond_all_calendars_is_read_without_trust(mongo: MongoStore) ->
 
 
 def test_what_belongs_to_nobody_is_no_fact(mongo: MongoStore) -> None:
-    assert issubclass(MongoStore, RecordsPart)
     cast = make_cast(mongo)
     add_fact(mongo, cast.anna_scope)
-    (document,) = mongo._database["memory2_facts"].find()
+    (document,) = mongo.connection.database["memory2_facts"].find()
     assert readable_fact(document) is not None
     assert readable_fact({**document, "user_id": None}) is None
     assert readable_fact({**document, "scope": "galaxy"}) is None
-    mongo._database["memory2_facts"].update_one({}, {"$unset": {"scope": ""}})
+    mongo.connection.database["memory2_facts"].update_one({}, {"$unset": {"scope": ""}})
     (record,) = mongo.walk.records("fact")
     assert record.fault == "field 'scope' is missing or unknown"

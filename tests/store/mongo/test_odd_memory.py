@@ -24,6 +24,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import policy_id
+from edenmem.store.mongo.memory.buffers import fill_buffers
 from tests.support.builders import NOW, make_fact, make_policy, make_reflection
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
 
@@ -35,7 +36,7 @@ SCOPE = Scope.user(new_id(), new_id())
 
 def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> None:
     """The platform's key of a text has the session in it."""
-    raw = mongo._database.memory2_consolidated
+    raw = mongo.connection.database.memory2_consolidated
     foreign = {
         "_id": ObjectId(),
         "agent_id": ObjectId(SCOPE.agent_id),
@@ -51,7 +52,7 @@ def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> 
     assert mongo.memory.buffers([SCOPE]) == {SCOPE: (one.id,)}
     consolidate(mongo, SCOPE, "ours", expected_version=0, absorbed_ids=[one.id])
     two = make_reflection(SCOPE, "two")
-    mongo._fill_buffers([two])
+    fill_buffers(mongo.connection, [two])
     assert mongo.memory.consolidations([SCOPE])[SCOPE].consolidated_content == "ours"
     assert mongo.memory.buffers([SCOPE]) == {SCOPE: (two.id,)}
     assert raw.find_one({"_id": foreign["_id"]}) == foreign
@@ -84,7 +85,7 @@ def test_an_odd_document_keeps_no_other_from_being_changed(
     key = {"_id": ids[collection]} if collection in ids else {"user_id": ObjectId(scope.owner)}
     if collection == "policies":
         key = {"_id": policy_id(scope)}
-    raw = mongo._database[f"memory2_{collection}"]
+    raw = mongo.connection.database[f"memory2_{collection}"]
     # What an update cannot set, a whole document can.
     assert raw.replace_one(key, {**raw.find_one(key), **fields}).matched_count
     results = apply(
@@ -129,7 +130,7 @@ def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -
 def test_what_is_unknown_in_a_buffer_stays_when_it_is_put_in_order(mongo: MongoStore) -> None:
     one, two = add_reflection(mongo, SCOPE, "one"), add_reflection(mongo, SCOPE, "two")
     unknown = [ObjectId(), None, "text", 7]
-    raw = mongo._database.memory2_consolidated
+    raw = mongo.connection.database.memory2_consolidated
     raw.update_one({}, {"$push": {"unabsorbed_ids": {"$each": [*unknown, *unknown]}}})
     applied(mongo, RemoveReflection(scope=SCOPE, reflection_id=one.id, expected_version=1, at=NOW))
     again = RestoreReflection(reflection=msgspec.structs.replace(one, version=2), word_limit=300)

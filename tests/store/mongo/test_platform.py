@@ -177,7 +177,7 @@ def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) ->
     store.database.initialise()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, "binary", embedding=random_unit(1, 8), embedding_model="m")
-    raw = store._database.memory2_facts
+    raw = store.connection.database.memory2_facts
     assert raw.find_one()["embedding"].subtype == 9
     raw.insert_one(
         platform_fact(
@@ -569,7 +569,7 @@ def test_duplicates_that_keep_a_key_from_being_made_can_be_removed(open_mongo: O
     store = open_mongo()
     agent = ObjectId()
     twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
-    store._database.memory2_facts.insert_many(twice)
+    store.connection.database.memory2_facts.insert_many(twice)
     with pytest.raises(StoreError, match="fact_dedup_idx"):
         store.database.initialise()
     one, _ = facts_of(store, Scope.agent(str(agent)))

@@ -281,7 +281,7 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
         other = open_mongo()
         other.database.initialise()
         assert imported(other, source).failed == 0
-        assert as_text(other._database) == stored
+        assert as_text(other.connection.database) == stored
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ ALL = FactFilter(scopes=(SCOPE,))
 @pytest.fixture
 def small(mongo: MongoStore) -> Iterator[MongoStore]:
     """A store that reads at most ten facts in a search."""
-    with closing(MongoStore(mongo._uri, mongo._settings, scan_limit=10)) as store:
+    store = MongoStore(mongo.connection.uri, mongo.connection.settings, scan_limit=10)
+    with closing(store.database):
         yield store
 
 

@@ -37,9 +37,9 @@ def test_facts_of_the_platform_are_given_what_they_lack(open_mongo: OpenMongo) -
     agent = ObjectId()
     facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
     facts[7] |= {"version": 3, "hash": content_hash("fact 7"), "access_count": 5}
-    store._database.memory2_facts.insert_many(facts)
+    store.connection.database.memory2_facts.insert_many(facts)
     assert f"migration {STEPS[-1]}" in store.database.initialise()
-    stored = list(store._database.memory2_facts.find().sort("_id", 1))
+    stored = list(store.connection.database.memory2_facts.find().sort("_id", 1))
     assert [each["hash"] for each in stored] == [content_hash(f["content"]) for f in facts]
     assert {each["formed_at"] for each in stored} == {MADE}
     assert (stored[7]["version"], stored[7]["access_count"]) == (3, 5)
@@ -53,7 +53,7 @@ def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
     store = open_mongo()
     store.database.initialise()
     store.migrations.migrate_down(4)
-    raw, agent = store._database.memory2_facts, ObjectId()
+    raw, agent = store.connection.database.memory2_facts, ObjectId()
     raw.insert_many([platform_fact(agent, f"fact {n}", hash=f"h{n}") for n in range(700)])
 
     class CutOff(BaseException):
@@ -86,7 +86,7 @@ def test_a_text_that_the_scope_has_already_stays_as_it_is(open_mongo: OpenMongo)
     store = open_mongo()
     store.database.initialise()
     store.migrations.migrate_down(4)
-    raw, agent = store._database.memory2_facts, ObjectId()
+    raw, agent = store.connection.database.memory2_facts, ObjectId()
     common = {"user_id": None, "group_id": None, "shard": None}
     raw.insert_one(platform_fact(agent, "Same.", hash=content_hash("Same."), **common))
     raw.insert_one(platform_fact(agent, "Same.", **common))
@@ -111,7 +111,7 @@ def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: Open
 def test_another_process_at_work_is_named_and_a_dead_one_succeeded(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     store.database.initialise()
-    ledger = store._database.memory2_migrations
+    ledger = store.connection.database.memory2_migrations
     until = datetime.now(UTC) + timedelta(minutes=2)
     ledger.insert_one({"_id": "lease/schema", "holder": "host 42", "until": until})
     for call in (store.migrations.migrate_up, lambda: store.migrations.migrate_down(4)):

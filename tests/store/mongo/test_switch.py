@@ -14,6 +14,7 @@ from edenmem.models.search import FactFilter
 from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.filters import object_id
+from edenmem.store.mongo.search import slots
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import NOW
 from tests.support.memory import add_fact, applied
@@ -43,7 +44,7 @@ def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     assert stale(store) == []
     anew = {"content": "by the platform", "hash": content_hash("by the platform")}
-    store._facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
+    store.connection.facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
     assert stale(store) == ["by the platform"]
     assert store.switches.vectors_of([fact.id], model="new") == {}
     for before, after in (("filling", "switched"), ("switched", "settling")):
@@ -55,10 +56,12 @@ def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
 
 
 def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
-    open_mongo: OpenMongo, store: MongoStore
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    late = MongoStore(store._uri, store._settings, client=store._given_client)
-    late._known_switch = (math.inf, None)  # as it stays for a few seconds
+    monkeypatch.setattr(slots, "_BELIEVED", math.inf)  # rather than for a few seconds
+    late = MongoStore(store.connection.uri, store.connection.settings)
+    request.addfinalizer(late.database.close)
+    assert late.switches.vector_switch() is None
     fact = add_fact(store, SCOPE, "first", **OLD)
     store.switches.begin_switch(SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
@@ -69,7 +72,7 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     (found,) = late.search.semantic_candidates(MINE, [random_unit(2, 6)], model="new", limit=9)
     assert [one.fact_id for one in found] == [fact.id]
 
-    late._known_switch = (math.inf, store.switches.vector_switch())
+    assert late.switches.vector_switch() is not None
     missing = list(store.vectors.stale_facts("new", dimensions=6))
     store.vectors.set_vectors({f.id: (f.hash, random_unit(3, 6)) for f in missing}, model="new")
     store.switches.move_switch("new", before="switched", after="settling", at=NOW)
@@ -88,10 +91,10 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
 
 def test_a_document_holds_no_vector_of_the_switch_when_it_is_over(store: MongoStore) -> None:
     fact = add_fact(store, SCOPE, "first", **OLD)
-    before = store._facts.find_one({"_id": object_id(fact.id)})
+    before = store.connection.facts.find_one({"_id": object_id(fact.id)})
     store.switches.begin_switch(SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     store.switches.move_switch("new", before="filling", after="abandoning", at=NOW)
     assert sum(store.switches.clear_staged()) == 1
     assert store.switches.end_switch("new")
-    assert store._facts.find_one({"_id": object_id(fact.id)}) == before
+    assert store.connection.facts.find_one({"_id": object_id(fact.id)}) == before

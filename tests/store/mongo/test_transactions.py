@@ -37,6 +37,7 @@ from edenmem.store.mongo.apply.changes import portions
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.filters import policy_id
 from tests.store.mongo.conftest import OpenMongo
+from tests.store.mongo.faults import WrappedClient
 from tests.support.builders import (
     NOW,
     change_set,
@@ -97,8 +98,10 @@ def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: st
     commands, data = TROUBLE[name]
     twin = add_fact(mongo, SCOPE, "one")
     # After a failover the driver looks for the new primary as often as this.
-    impatient = MongoStore(f"{mongo._uri}?heartbeatFrequencyMS=500", mongo._settings)
-    with closing(impatient), failing(mongo._uri, commands, **data):
+    impatient = MongoStore(
+        f"{mongo.connection.uri}?heartbeatFrequencyMS=500", mongo.connection.settings
+    )
+    with closing(impatient.database), failing(mongo.connection.uri, commands, **data):
         results = impatient.changes.apply(
             change_set(
                 AddFact(fact=make_fact(SCOPE, "two")),
@@ -111,7 +114,10 @@ def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: st
 
 
 def test_what_cannot_succeed_is_an_error_and_leaves_nothing(mongo: MongoStore) -> None:
-    with failing(mongo._uri, ["insert"], errorCode=13), pytest.raises(StoreError, match="code 13"):
+    with (
+        failing(mongo.connection.uri, ["insert"], errorCode=13),
+        pytest.raises(StoreError, match="code 13"),
+    ):
         mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE))))
     assert contents(mongo) == []
     assert mongo.memory.revisions([SCOPE]) == {SCOPE: 0}
@@ -119,12 +125,12 @@ def test_what_cannot_succeed_is_an_error_and_leaves_nothing(mongo: MongoStore) -
 
 def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(5)]
-    with failing(mongo._uri, ["commitTransaction"], times=2, errorCode=388):
+    with failing(mongo.connection.uri, ["commitTransaction"], times=2, errorCode=388):
         results = mongo.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
     assert [result.target_id for result in results] == [fact.id for fact in facts]
     assert len(contents(mongo)) == 5
     with (
-        failing(mongo._uri, ["commitTransaction"], errorCode=388),
+        failing(mongo.connection.uri, ["commitTransaction"], errorCode=388),
         pytest.raises(StoreError, match="so much in one transaction"),
     ):
         mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "alone"))))
@@ -184,7 +190,7 @@ def test_a_twin_that_is_quicker_makes_it_a_duplicate(
 ) -> None:
     """The platform's writes are guarded by the unique index alone."""
     twin = add_fact(mongo, SCOPE, "the same")
-    raw = mongo._database.memory2_facts
+    raw = mongo.connection.database.memory2_facts
     document = raw.find_one_and_delete({})
     in_between(monkeypatch, lambda: raw.insert_one(document))
     (result,) = mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "the same"))))
@@ -211,7 +217,7 @@ class Meanwhile:
 @pytest.fixture
 def other(mongo: MongoStore, open_mongo: OpenMongo) -> MongoStore:
     """Another client of the same database."""
-    return open_mongo(database=mongo._database.name)
+    return open_mongo(database=mongo.connection.database.name)
 
 
 def test_what_one_takes_away_the_other_does_not_find(
@@ -312,38 +318,22 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
             assert name == "hello"
             return {"isWritablePrimary": True, "maxWireVersion": 21}
 
-    class Client:
+    class Client(WrappedClient):
         admin = Admin()
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(mongo._client, name)
-
-    class Database:
-        client = Client()
-
-        def __getitem__(self, name: str) -> Any:
-            return mongo._database[name]
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(mongo._database, name)
-
-    class Standalone(MongoStore):
-        @property
-        def _database(self) -> Any:
-            return Database()
-
-    store = Standalone(mongo._uri, mongo._settings, client=mongo._client)
+    client = Client(mongo.connection.client, lambda name, work: work())
+    store = MongoStore(mongo.connection.uri, mongo.connection.settings, client=client)
     assert contents(store) == ["one"]
-    assert "standalone" in store.info().write_obstacle
-    assert "standalone" in " ".join(store.preparation().warnings)
+    assert "standalone" in store.database.info().write_obstacle
+    assert "standalone" in " ".join(store.database.preparation().warnings)
     assert [found.id for found in store.history.versions("fact", fact.id)]
     removal: Change = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW)
     for write in (
-        lambda: store.apply(change_set(removal)),
-        lambda: store.claim(make_formation(session, messages)),
-        lambda: store.begin_forgetting(Forgetting(id=new_id(), kind="user", begun_at=NOW)),
-        lambda: store.add_agent(make_agent()),
-        store.initialise,
+        lambda: store.changes.apply(change_set(removal)),
+        lambda: store.formations.claim(make_formation(session, messages)),
+        lambda: store.erasure.begin_forgetting(Forgetting(id=new_id(), kind="user", begun_at=NOW)),
+        lambda: store.host.add_agent(make_agent()),
+        store.database.initialise,
     ):
         with pytest.raises(StoreError, match="standalone") as caught:
             write()
@@ -353,27 +343,28 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
 
 def test_a_database_of_another_schema_is_not_written(mongo: MongoStore, open_mongo: Any) -> None:
     changes = change_set(AddFact(fact=make_fact(SCOPE)))
-    name = mongo._database.name
+    name = mongo.connection.database.name
     mongo.migrations.migrate_down(11)
     with pytest.raises(StoreError, match="older schema: 11") as caught:
-        open_mongo(database=name).apply(changes)
+        open_mongo(database=name).changes.apply(changes)
     assert "migrate up" in (caught.value.hint or "")
     mongo.migrations.migrate_up()
-    ledger = mongo._database.memory2_migrations
+    ledger = mongo.connection.database.memory2_migrations
     newer = migrations.newest() + 1
     ledger.insert_one({"_id": "schema/9999_later", "number": newer, "name": "9999_later"})
     with pytest.raises(StoreError, match=f"newer edenmem: schema {newer}"):
-        open_mongo(database=name).apply(changes)
+        open_mongo(database=name).changes.apply(changes)
     ledger.delete_one({"number": newer})
-    assert open_mongo(database=name).apply(changes)[0].ok
+    assert open_mongo(database=name).changes.apply(changes)[0].ok
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1])
 def test_a_uri_that_reads_from_secondaries_writes_all_the_same(
     mongo: MongoStore, acknowledged: int
 ) -> None:
-    uri = f"{mongo._uri}?readPreference=secondaryPreferred&w={acknowledged}"
-    with closing(MongoStore(uri, mongo._settings)) as store:
+    uri = f"{mongo.connection.uri}?readPreference=secondaryPreferred&w={acknowledged}"
+    store = MongoStore(uri, mongo.connection.settings)
+    with closing(store.database):
         fact = add_fact(store, SCOPE, f"written with w={acknowledged}")
         assert contents(store) == [fact.content]
         vectors = {fact.id: (fact.hash, random_unit(1, 4))}
@@ -385,9 +376,9 @@ def test_what_a_killed_client_held_is_free_when_its_time_is_over(
 ) -> None:
     """Its transaction is open until the server's limit."""
     add_fact(mongo, SCOPE, "one")
-    with MongoClient[Any](mongo._uri) as dead, dead.start_session() as session:
+    with MongoClient[Any](mongo.connection.uri) as dead, dead.start_session() as session:
         session.start_transaction()
-        policies = dead[mongo._database.name].memory2_policies
+        policies = dead[mongo.connection.database.name].memory2_policies
         policies.update_one({"_id": policy_id(SCOPE)}, {"$inc": {"revision": 1}}, session=session)
         late = time.time() + 61
         server = request.getfixturevalue("_secantus")
@@ -398,14 +389,14 @@ def test_what_a_killed_client_held_is_free_when_its_time_is_over(
 
 def test_the_tests_server_is_as_strict_as_mongod(mongo: MongoStore) -> None:
     """It would let a transaction make indexes and collections, and count from metadata."""
-    raw = mongo._database
+    raw = mongo.connection.database
     for work in (
         lambda session: raw.memory2_facts.create_index("content", session=session),
         lambda session: raw.create_collection("more", session=session),
         lambda session: raw.command("count", "memory2_facts", session=session),
         lambda session: list(raw.memory2_facts.aggregate([{"$search": {}}], session=session)),
     ):
-        with mongo._client.start_session() as session:
+        with mongo.connection.client.start_session() as session:
             session.start_transaction()
             with pytest.raises(OperationFailure) as caught:
                 work(session)

@@ -3,12 +3,11 @@ transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pymongo import UpdateOne
 from pymongo import errors as driver
 
 from edenmem.errors import ConflictError, ScopeError, StoreError
@@ -23,45 +22,56 @@ from edenmem.models.changes import (
     ChangeSet,
     RemoveAgent,
     RemoveUser,
+    RepairBuffer,
+    RestoreReflection,
+    RevertConsolidation,
+    ReviseFact,
     SetAgentToggles,
+    WriteConsolidation,
 )
+from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
-from edenmem.models.switch import is_staged
 from edenmem.store.mongo.apply.state import Loader
 from edenmem.store.mongo.apply.writer import Stale, Writer
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.collections import OWN, STAGED
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.errors import TransactionTooLarge, index_in
-from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
-from edenmem.store.mongo.core.prepared import PreparedPart, keys_for
-from edenmem.store.mongo.core.transactions import Transaction, TransactionsPart
-from edenmem.store.mongo.memory.history import HistoryPart
-from edenmem.store.mongo.search.slots import SlotPart, place_vector
-from edenmem.store.protocol.store import batched
+from edenmem.store.mongo.core.filters import Filter, build_consolidated_key, id_parts, object_id
+from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.core.transactions import Transaction, Transactions
+from edenmem.store.mongo.search.slots import Slots
 
 #: Documents, and bytes of them, that one transaction may write; a change is never divided.
 _DOCUMENTS = 1000
 _BYTES = 8 * 1024 * 1024
-#: Vectors that are written together.
-_VECTORS = 1000
+
 #: How often a batch is planned again because a unique index refused it.
 _TRIES = 3
 _DUPLICATE_KEY = 11000
 
 
-class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
-    """Alters memory: `apply`, and the two kinds of upkeep that are no changes."""
+class MongoChanges:
+    """Implements `edenmem.store.protocol.memory.Changes`: `apply`, and upkeep that is no change."""
+
+    def __init__(
+        self, db: Connection, readiness: Readiness, transactions: Transactions, slots: Slots
+    ) -> None:
+        self._db = db
+        self._readiness = readiness
+        self._transactions = transactions
+        self._slots = slots
 
     def load_state(self, needs: Needs, *, at: datetime) -> State:
-        """See `edenmem.store.protocol.planning.Planning.load_state`."""
-        return Loader(_Outside(self._collection), self._settings).load(needs, at)
+        """See `Changes.load_state`."""
+        return Loader(_Outside(self._db), self._db.settings).load(needs, at)
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
-        """See `edenmem.store.protocol.store.Store.apply`."""
-        self._demand_ready()
-        self._demand_keys(keys_for(changes.changes))
-        self._switch()  # read before a transaction rather than in it
+        """See `Changes.apply`."""
+        self._readiness.demand()
+        self._readiness.demand_keys(keys_for(changes.changes))
+        self._slots.switch()  # read before a transaction rather than in it
         results: list[ChangeResult] = []
         for portion in portions(changes.changes):
             results += self._apply_part(changes, portion)
@@ -88,10 +98,12 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
 
         def body(transaction: Transaction) -> list[Effect]:
             transaction.guard(scopes, accounts=accounts, exclusive=exclusive)
-            loader = Loader(transaction, self._settings)
+            loader = Loader(transaction, self._db.settings)
             effects = plan_all(context, loader.load(wanted, context.at), changes)
             if any(effect.entry is not None for effect in effects):
-                writer = Writer(transaction, loader.stored, self._settings, self._vector_update)
+                writer = Writer(
+                    transaction, loader.stored, self._db.settings, self._slots.vector_update
+                )
                 writer.write(effects)
             else:
                 transaction.abandon()
@@ -100,7 +112,7 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
         place = index = ""
         for _ in range(_TRIES):
             try:
-                return self._transact(body)
+                return self._transactions.run(body)
             except Stale as stale:
                 place, index = f" to {stale}", ""
                 continue
@@ -109,59 +121,56 @@ class ChangesPart(HistoryPart, SlotPart, TransactionsPart, PreparedPart):
             except driver.BulkWriteError as error:
                 index = index_in(self._duplicate_in(error))
             place = f" on {index}" if index else ""
-        raise self._refusing_index(index) or ConflictError(
-            f"gave up after {_TRIES} conflicting writes{place}",
-            hint="run the command again",
+        raise self._readiness.explain_refusal(index) or ConflictError(
+            f"gave up after {_TRIES} conflicting writes{place}", hint="run the command again"
         )
 
     def _duplicate_in(self, error: driver.BulkWriteError) -> Mapping[str, Any]:
         """The refusal by a unique index that ended a bulk write; any other is raised."""
         (failure,) = error.details.get("writeErrors") or [{}]
         if failure.get("code") != _DUPLICATE_KEY:
-            raise StoreError(
-                f"MongoDB at {self.location} refused a document: {failure.get('errmsg', '')}"
-            ) from error
+            reason = f"refused a document: {failure.get('errmsg', '')}"
+            raise StoreError(f"MongoDB at {self._db.location} {reason}") from error
         return dict(failure)
 
     # -- upkeep ------------------------------------------------------------------------------
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """See `edenmem.store.protocol.store.Store.track_access`."""
+        """See `Changes.track_access`."""
         for part in id_parts(fact_ids):
-            self._facts.update_many(
+            self._db.facts.update_many(
                 {"_id": {"$in": part}},
                 {"$inc": {"access_count": 1}, "$max": {"last_accessed_at": at}},
             )
 
-    def set_vectors(
-        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
-    ) -> int:
-        """See `edenmem.store.protocol.store.Store.set_vectors`."""
-        written = 0
-        for batch in batched(vectors.items(), _VECTORS):
-            switch = self.vector_switch()
-            slot = STAGED if is_staged(switch, model, must=staged) else OWN
-            operations = [
-                UpdateOne(
-                    {"_id": object_id(fact_id), "hash": hash},
-                    {"$set": place_vector(fields, hash, switch)},
-                )
-                for fact_id, (hash, vector) in batch
-                if (fields := self._vector_fields(vector, model))
-            ]
-            written += self._facts.bulk(operations)[0]
-            self._last_written[slot.index] = [object_id(batch[-1][0])]
-        return written
-
-    def _vector_fields(self, vector: bytes, model: str) -> dict[str, Any]:
-        return codec.vector_fields(vector, model, self._storage())
+    def finish_absorbing(self, scope: Scope) -> int:
+        """See `Changes.finish_absorbing`."""
+        document = self._db.consolidated.find_one(build_consolidated_key(scope))
+        text = None if document is None else codec.consolidation_from(document)
+        if text is None:
+            return 0
+        at = text.last_consolidated_at or text.updated_at or utc_now()
+        marked = 0
+        for part in id_parts(text.absorbed_ids):
+            marked += self._db.reflections.update_many(
+                {"_id": {"$in": part}, "absorbed": {"$ne": True}},
+                {
+                    "$set": {
+                        "absorbed": True,
+                        "absorbed_at": at,
+                        "consolidated_into": object_id(text.id),
+                        "updatedAt": utc_now(),
+                    }
+                },
+            )
+        return marked
 
 
 class _Outside:
     """Finds documents outside of a transaction."""
 
-    def __init__(self, collection: Callable[[str], Collection]) -> None:
-        self._collection = collection
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def find(
         self,
@@ -172,7 +181,28 @@ class _Outside:
         limit: int = 0,
     ) -> Iterator[Document]:
         """See `edenmem.store.mongo.apply.state.Finder`."""
-        return self._collection(collection).find(filter, projection, limit=limit)
+        return self._db.collection(collection).find(filter, projection, limit=limit)
+
+
+def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
+    """The unique keys that the changes rely on. What is only removed relies on none, so that
+    duplicates which keep a key from being made can be removed."""
+    needed: dict[str, Index] = {}
+    for change in changes:
+        match change:
+            case AddFact() | ReviseFact():
+                needed[FACT_KEY.name] = FACT_KEY
+            case (
+                AddReflection()
+                | RestoreReflection()
+                | WriteConsolidation()
+                | RevertConsolidation()
+                | RepairBuffer()
+            ):
+                needed[CONSOLIDATED_KEY.name] = CONSOLIDATED_KEY
+            case _:
+                continue
+    return tuple(needed.values())
 
 
 def _scopes_of(changes: Sequence[Change]) -> set[Scope]:

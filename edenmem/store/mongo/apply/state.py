@@ -76,7 +76,7 @@ class Loader:
         self.stored: dict[tuple[str, str], Document] = {}
 
     def load(self, needs: Needs, at: datetime) -> State:
-        """See `edenmem.store.protocol.planning.Planning.load_state`."""
+        """See `Changes.load_state`."""
         state = State(
             answers=self._answers(needs.answers),
             blocks=self._blocks(needs.blocks, at),

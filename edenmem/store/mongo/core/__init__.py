@@ -1,4 +1,4 @@
-"""The connection: collections, indexes, codec, filters, errors.
+"""The connection and what all parts share: readiness, transactions, codec, filters, errors.
 
-May import: common, mongo.indexes.
+May import: common.
 """

@@ -14,8 +14,10 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from bson import ObjectId
+from bson.errors import BSONError
+from msgspec import MsgspecError
 
-from edenmem.errors import ScopeError
+from edenmem.errors import EdenmemError, ScopeError
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
@@ -36,13 +38,7 @@ _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 
 #: From narrow to broad: an old document may list several kinds, and belongs to the narrowest
 #: of those that it names the owner of.
-_NARROWEST = (
-    ScopeKind.SESSION,
-    ScopeKind.USER,
-    ScopeKind.GROUP,
-    ScopeKind.SHARD,
-    ScopeKind.AGENT,
-)
+_NARROWEST = (ScopeKind.SESSION, ScopeKind.USER, ScopeKind.GROUP, ScopeKind.SHARD, ScopeKind.AGENT)
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
@@ -132,6 +128,28 @@ def read_owned(
             found = read(document)
             _ = found.home
             yield found
+
+
+#: What reading a document can raise, whatever is in it.
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    EdenmemError,
+    BSONError,
+    MsgspecError,
+)
+
+
+def readable_fact(document: Document) -> Fact | None:
+    """The fact that a document holds, if it is one and belongs to somebody."""
+    try:
+        fact = fact_from(document)
+        return fact if fact.home else None
+    except UNREADABLE:
+        return None
 
 
 def _stamp(document: Document, at: datetime) -> Document:

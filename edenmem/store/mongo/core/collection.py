@@ -30,7 +30,6 @@ Sort = Sequence[tuple[str, int]]
 
 #: Documents that one batch of a cursor brings; vectors make them large.
 BATCH = 500
-
 _DUPLICATE_KEY = 11000
 
 

@@ -30,7 +30,6 @@ FORGETTINGS = "memory2_forgettings"
 
 #: Collections with memory in them.
 OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
-
 VECTOR_INDEX = "memory2_facts_vector"
 TEXT_INDEX = "memory2_facts_text"
 
@@ -119,10 +118,7 @@ FACT_KEY = Index(FACTS, "fact_dedup_idx", (*_OWNER, ("hash", 1)), unique=True)
 #: second index on the same fields in the same order, and the leading fields are those that the
 #: collection may be sharded by.
 TEMPORARY_FACT_KEY = Index(
-    FACTS,
-    "edenmem_fact_key_temporary",
-    (*_OWNER[:-1], ("hash", 1), _OWNER[-1]),
-    unique=True,
+    FACTS, "edenmem_fact_key_temporary", (*_OWNER[:-1], ("hash", 1), _OWNER[-1]), unique=True
 )
 
 #: The names that `FACT_KEY` had before.
@@ -150,9 +146,7 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     # Most recently made or corrected: corrected ones by updated_at, then, among those with none,
     # by formed_at. One index serves both walks.
     Index(
-        FACTS,
-        "edenmem_fact_recent",
-        (*_OWNER, ("updated_at", -1), ("formed_at", -1), ("_id", 1)),
+        FACTS, "edenmem_fact_recent", (*_OWNER, ("updated_at", -1), ("formed_at", -1), ("_id", 1))
     ),
     Index(FACTS, "edenmem_fact_formed", (*_OWNER, ("formed_at", -1))),
     Index(FACTS, "edenmem_fact_vector", _asc("embedding_model", "embedding.0")),
@@ -201,15 +195,9 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     ),
     Index(FORMATIONS, "edenmem_formation_latest", (("created_at", -1), ("_id", -1))),
     Index(
-        FORMATIONS,
-        "edenmem_formation_agent",
-        (("agent_id", 1), ("created_at", -1), ("_id", -1)),
+        FORMATIONS, "edenmem_formation_agent", (("agent_id", 1), ("created_at", -1), ("_id", -1))
     ),
-    Index(
-        FORMATIONS,
-        "edenmem_formation_status",
-        (("status", 1), ("created_at", -1), ("_id", -1)),
-    ),
+    Index(FORMATIONS, "edenmem_formation_status", (("status", 1), ("created_at", -1), ("_id", -1))),
     Index(FORGETTINGS, "edenmem_forgetting_blocks", _asc("blocks")),
     Index(COLD, "edenmem_cold_activity", _asc("settled", "activity", "_id")),
     Index(USAGE, "edenmem_usage_time", (("at", -1),)),

@@ -19,65 +19,37 @@ from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_erro
 from edenmem.store.mongo.core.filters import Filter
 
 _T = TypeVar("_T")
-
 DEFAULT_DATABASE = "eden"
 
 #: Queries that one reader's request asks at the same time.
 _AT_ONCE = 8
 
 
-def _lenient(client: Any, name: str) -> Any:
-    """The database, in which a time that Python does not have is read as the driver's own type, and
-    every write is answered."""
-    options: CodecOptions[Any] = CodecOptions(
-        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-    )
-    try:
-        # Without an answer to a write nobody knows what it did: a URI cannot ask for that.
-        concern = None if client.write_concern.acknowledged else WriteConcern("majority")
-        return client.get_database(name, codec_options=options, write_concern=concern)
-    except NotImplementedError:  # a mock of a server
-        return client[name]
-
-
-class Connected:
-    """What every part of the store stands on.
+class Connection:
+    """What every part of the store stands on: a database with its collections, and settings.
 
     Args:
         uri: ``mongodb://`` or ``mongodb+srv://``.
         settings: Names of the host's collections, the database, time-outs.
         client: A ready client instead of one for ``uri``; it stays open on `close`.
-        scan_limit: How many facts a search without search indexes may read.
-        fuzzy_expansions: How many variants of a word a search index looks for.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        settings: StoreSettings,
-        *,
-        client: Any | None = None,
-        scan_limit: int = 50_000,
-        fuzzy_expansions: int = 15,
-    ) -> None:
-        self._uri = uri
-        self._settings = settings
+    def __init__(self, uri: str, settings: StoreSettings, *, client: Any | None = None) -> None:
+        self.uri = uri
+        self.settings = settings
         self._given_client = client
         self._client: Any | None = client
-        self._scan_limit = scan_limit
-        self._fuzzy_expansions = fuzzy_expansions
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._raw_database: Any | None = None
-        self._standing: set[str] = set()  # unique indexes that were seen to stand
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({location_of(self._uri)!r})"
+        return f"{type(self).__name__}({self.location!r})"
 
     @property
     def location(self) -> str:
         """Where the store is, without secrets."""
-        return location_of(self._uri)
+        return location_of(self.uri)
 
     def close(self) -> None:
         """Let go of sockets and threads. The store connects again if it is used again."""
@@ -91,7 +63,8 @@ class Connected:
             client.close()
 
     @property
-    def _database(self) -> Any:
+    def database(self) -> Any:
+        """The driver's database. It connects on first use, and again after `close`."""
         with self._lock:
             if self._raw_database is None:
                 if self._client is None:
@@ -99,11 +72,21 @@ class Connected:
                 self._raw_database = _lenient(self._client, self._database_name(self._client))
             return self._raw_database
 
+    @property
+    def client(self) -> Any:
+        """The driver's client."""
+        return self.database.client
+
+    @property
+    def full_name(self) -> str:
+        """The database and where it is, for messages."""
+        return f"{self.database.name} at {self.location}"
+
     def _connect(self) -> MongoClient[Document]:
-        milliseconds = int(self._settings.connect_timeout_seconds * 1000)
+        milliseconds = int(self.settings.connect_timeout_seconds * 1000)
         try:
             return MongoClient(
-                self._uri,
+                self.uri,
                 tz_aware=True,
                 appname="edenmem",
                 serverSelectionTimeoutMS=milliseconds,
@@ -111,78 +94,100 @@ class Connected:
                 retryWrites=True,
             )
         except (driver.PyMongoError, ValueError, TypeError):
-            raise bad_uri(self._uri) from None
+            raise bad_uri(self.uri) from None
 
     def _database_name(self, client: Any) -> str:
-        if self._settings.database:
-            return self._settings.database
+        if self.settings.database:
+            return self.settings.database
         if client is self._given_client:
             return DEFAULT_DATABASE
         return str(client.get_default_database(DEFAULT_DATABASE).name)
 
-    def _collection(self, name: str) -> Collection:
+    def collection(self, name: str) -> Collection:
+        """A collection of the database."""
         with translate_errors(self.location):
-            return Collection(
-                self._database[name], self.location, read_only=self._settings.read_only
-            )
+            return Collection(self.database[name], self.location, read_only=self.settings.read_only)
 
     # -- the collections ---------------------------------------------------------------------
 
     @property
-    def _users(self) -> Collection:
-        return self._collection(self._settings.users_collection)
+    def users(self) -> Collection:
+        """Accounts of people and agents, which are the platform's."""
+        return self.collection(self.settings.users_collection)
 
     @property
-    def _sessions(self) -> Collection:
-        return self._collection(self._settings.sessions_collection)
+    def sessions(self) -> Collection:
+        """Sessions, which are the platform's."""
+        return self.collection(self.settings.sessions_collection)
 
     @property
-    def _messages(self) -> Collection:
-        return self._collection(self._settings.messages_collection)
+    def messages(self) -> Collection:
+        """Messages, which are the platform's."""
+        return self.collection(self.settings.messages_collection)
 
     @property
-    def _facts(self) -> Collection:
-        return self._collection(names.FACTS)
+    def facts(self) -> Collection:
+        """Facts with their vectors."""
+        return self.collection(names.FACTS)
 
     @property
-    def _reflections(self) -> Collection:
-        return self._collection(names.REFLECTIONS)
+    def reflections(self) -> Collection:
+        """Reflections."""
+        return self.collection(names.REFLECTIONS)
 
     @property
-    def _consolidated(self) -> Collection:
-        return self._collection(names.CONSOLIDATED)
+    def consolidated(self) -> Collection:
+        """Texts of scopes, and their buffers."""
+        return self.collection(names.CONSOLIDATED)
 
     @property
-    def _policies(self) -> Collection:
-        return self._collection(names.POLICIES)
+    def policies(self) -> Collection:
+        """Policies and revisions of scopes."""
+        return self.collection(names.POLICIES)
 
     @property
-    def _history(self) -> Collection:
-        return self._collection(names.HISTORY)
+    def history(self) -> Collection:
+        """Past versions of facts and texts."""
+        return self.collection(names.HISTORY)
 
     @property
-    def _audit(self) -> Collection:
-        return self._collection(names.AUDIT)
+    def audit(self) -> Collection:
+        """The log of changes."""
+        return self.collection(names.AUDIT)
 
     @property
-    def _formations(self) -> Collection:
-        return self._collection(names.FORMATIONS)
+    def formations(self) -> Collection:
+        """Claims, and what came of them."""
+        return self.collection(names.FORMATIONS)
 
     @property
-    def _usage(self) -> Collection:
-        return self._collection(names.USAGE)
+    def usage(self) -> Collection:
+        """What work outside of formations cost."""
+        return self.collection(names.USAGE)
 
     @property
-    def _cold(self) -> Collection:
-        return self._collection(names.COLD)
+    def cold(self) -> Collection:
+        """Notes of the cold run about sessions."""
+        return self.collection(names.COLD)
 
     @property
-    def _forgettings(self) -> Collection:
-        return self._collection(names.FORGETTINGS)
+    def forgettings(self) -> Collection:
+        """Hashes of what was forgotten."""
+        return self.collection(names.FORGETTINGS)
+
+    @property
+    def switches(self) -> Collection:
+        """The switch to another embedding model, if one is under way."""
+        return self.collection(names.SWITCH)
+
+    @property
+    def ledger(self) -> Collection:
+        """Schema steps, leases, runs of migrations and the guard of transactions."""
+        return self.collection(names.MIGRATIONS)
 
     # -- several queries at once -------------------------------------------------------------
 
-    def _run_all(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
+    def run_all(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """The calls' results in order, all under way at once: the time of one round trip.
 
         When one fails, those that wait for a thread are not begun: with a server that cannot be
@@ -207,7 +212,7 @@ class Connected:
 
         return list(pool.map(run_unless_failed, calls))
 
-    def _find_all(
+    def find_all(
         self,
         collection: Collection,
         filters: Sequence[Filter],
@@ -221,5 +226,19 @@ class Connected:
         def reader(filter: Filter) -> Callable[[], list[Document]]:
             return lambda: list(collection.find(filter, projection, sort=sort, limit=limit))
 
-        for documents in self._run_all([reader(filter) for filter in filters]):
+        for documents in self.run_all([reader(filter) for filter in filters]):
             yield from documents
+
+
+def _lenient(client: Any, name: str) -> Any:
+    """The database, in which a time that Python does not have is read as the driver's own type, and
+    every write is answered."""
+    options: CodecOptions[Any] = CodecOptions(
+        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+    )
+    try:
+        # Without an answer to a write nobody knows what it did: a URI cannot ask for that.
+        concern = None if client.write_concern.acknowledged else WriteConcern("majority")
+        return client.get_database(name, codec_options=options, write_concern=concern)
+    except NotImplementedError:  # a mock of a server
+        return client[name]

@@ -25,6 +25,9 @@ _OWNER_FIELDS = ("user_id", "group_id", "shard")
 #: Values in one ``$in``; larger sets are asked in parts.
 IN_LIMIT = 1000
 
+#: Every document of a collection, by the index of ids.
+EVERYTHING: Filter = {"_id": {"$exists": True}}
+
 
 def object_id(text: str) -> ObjectId | str:
     """The stored form of an id. What is not an id stays text, and so matches nothing else."""

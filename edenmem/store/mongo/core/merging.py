@@ -15,10 +15,7 @@ EPOCH = datetime(1, 1, 2, tzinfo=UTC)
 
 
 def newest_first(
-    streams: Iterable[Iterator[_T]],
-    *,
-    at: Callable[[_T], datetime],
-    id_of: Callable[[_T], str],
+    streams: Iterable[Iterator[_T]], *, at: Callable[[_T], datetime], id_of: Callable[[_T], str]
 ) -> Iterator[_T]:
     """Streams that each are newest first, as one: newest first, equal times by id.
 

@@ -19,25 +19,19 @@ from pymongo import ReadPreference, UpdateOne
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from edenmem.errors import StoreError, WriteRefused
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import BATCH, Document, Sort
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.errors import raise_whole, translate_errors
 from edenmem.store.mongo.core.filters import IN_LIMIT, owner_fields, policy_id
-from edenmem.store.mongo.core.migrating import MigratingPart
+from edenmem.store.mongo.core.readiness import Readiness
 
 _T = TypeVar("_T")
 
 #: How many documents share the guard, so that few transactions meet on one.
 STRIPES = 32
-STANDALONE = "is a standalone server: it can be read, not written"
-_STEPS = (
-    "writing needs a replica set (one node suffices): start mongod with '--replSet rs0' (with "
-    "authentication on, also '--keyFile FILE'), then run 'rs.initiate()' in mongosh with a host "
-    "name that clients can resolve; see 'A replica set' in edenmem/docs/mongodb.md"
-)
 
 
 class Transaction:
@@ -125,12 +119,14 @@ def revision_update(scope: Scope) -> UpdateOne:
     )
 
 
-class TransactionsPart(MigratingPart):
+class Transactions:
     """Runs transactions."""
 
-    _has_transactions = False
+    def __init__(self, db: Connection, readiness: Readiness) -> None:
+        self._db = db
+        self._readiness = readiness
 
-    def _transact(self, body: Callable[[Transaction], _T]) -> _T:
+    def run(self, body: Callable[[Transaction], _T]) -> _T:
         """Run ``body`` in a transaction, again where the server says that it may succeed then.
 
         ``body`` does nothing but read and write through what it is given, so that it can be run
@@ -140,10 +136,10 @@ class TransactionsPart(MigratingPart):
             DuplicateKeyError, BulkWriteError: pymongo's; a unique index refused a document.
             StoreError: whatever else went wrong, or the server has no transactions.
         """
-        self._demand_ready()
+        self._readiness.demand()
         stripe = randbelow(STRIPES)
-        with translate_errors(self.location), self._database.client.start_session() as session:
-            database = self._database
+        with translate_errors(self._db.location), self._db.client.start_session() as session:
+            database = self._db.database
             found: _T = session.with_transaction(
                 lambda session: body(Transaction(database, session, stripe)),
                 read_concern=ReadConcern("snapshot"),
@@ -152,40 +148,13 @@ class TransactionsPart(MigratingPart):
             )
         return found
 
-    def _demand_ready(self) -> None:
-        """Demand all without which nothing is written; before a model is paid, too."""
-        self._demand_transactions()
-        self._demand_schema()
 
-    def _demand_transactions(self) -> None:
-        """Demand that the store may be written to, and that the server has transactions.
-
-        Raises:
-            WriteRefused: the store is open for reading only.
-            StoreError: it is a standalone server, or one that lacks transactions.
-        """
-        if self._settings.read_only:
-            raise WriteRefused(f"MongoDB at {self.location} is open for reading only")
-        if self._has_transactions:
-            return
-        if self._is_standalone():
-            raise StoreError(f"MongoDB at {self.location} {STANDALONE}", hint=_STEPS)
-        self._has_transactions = True
-
-    def _is_standalone(self) -> bool:
-        with translate_errors(self.location):
-            try:
-                hello = self._database.client.admin.command("hello")
-            except NotImplementedError:  # a mock of a server
-                hello = {}
-        return not hello.get("setName") and hello.get("msg") != "isdbgrid"
-
-    def _touch(self, scopes: Iterable[Scope]) -> None:
-        """Let the revision of each scope grow, where no transaction does."""
-        touched = list(scopes)
-        for start in range(0, len(touched), IN_LIMIT):
-            operations = [revision_update(scope) for scope in touched[start : start + IN_LIMIT]]
-            while operations:
-                # Two first touches of a scope at once: the loser finds the document there.
-                _, failed = self._policies.bulk(operations)
-                operations = [operations[place] for place in sorted(failed)]
+def touch(db: Connection, scopes: Iterable[Scope]) -> None:
+    """Let the revision of each scope grow, where no transaction does."""
+    touched = list(scopes)
+    for start in range(0, len(touched), IN_LIMIT):
+        operations = [revision_update(scope) for scope in touched[start : start + IN_LIMIT]]
+        while operations:
+            # Two first touches of a scope at once: the loser finds the document there.
+            _, failed = db.policies.bulk(operations)
+            operations = [operations[place] for place in sorted(failed)]

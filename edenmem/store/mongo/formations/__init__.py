@@ -1,4 +1,4 @@
 """Claims, formations, quiet sessions and usage in MongoDB.
 
-May import: common, mongo.core, mongo.host, protocol.
+May import: common, mongo.core, mongo.host, mongo.search, protocol.
 """

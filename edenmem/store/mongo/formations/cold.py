@@ -8,7 +8,7 @@ found to have nothing to do; null: it is to be looked at). A note falls
 - with messages that the platform wrote: ids tell when they were made, so each run reads those made
   since the last one (and an hour before that, for what was made early and written late), and
   compares ``seen``;
-- with messages that came through `Store.add_messages`, whose ids may say any time;
+- with messages that came through `Host.add_messages`, whose ids may say any time;
 - with an unfinished formation, which a retry by hand makes too;
 - after a week: each run looks the share of all sessions over again that the time since the last
   one is of a week, and so finds whatever else may have happened to them (an agent that joined, a
@@ -29,8 +29,8 @@ from pymongo import UpdateOne
 
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.host.host_codec import session_from
@@ -39,42 +39,41 @@ from edenmem.store.protocol.store import batched
 
 #: How long before its message is written an id may have been made, and how far clocks may differ.
 _LATE = timedelta(hours=1)
+
 #: In this time all sessions are looked over again.
 _ROUND = timedelta(days=7)
 _PAGE = 100
 _SWEEP = 500
 _MESSAGES = 5000
-
 _LOWEST = ObjectId("0" * 24)
+
 #: The document that says how far the sweeps have come.
 _PROGRESS = "progress"
 _UNFINISHED = ("claimed", "released", "recorded")
 
 
-def stir(notes: Collection, session_id: str, latest: datetime) -> None:
-    """Take back what is noted of a session, to which messages were added."""
-    change = {"$set": {"settled": None, "seen": None}, "$max": {"activity": as_utc(latest)}}
-    notes.update_one({"_id": object_id(session_id)}, change, upsert=True)
+class MongoColdSessions:
+    """Implements `edenmem.store.protocol.formations.ColdSessions`: with notes of its own about
+    sessions; the platform's documents are only read."""
 
-
-class ColdPart(Connected):
-    """Notes of its own about sessions; the platform's documents are only read."""
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
-        """See `edenmem.store.protocol.store.Store.quiet_sessions`."""
+        """See `ColdSessions.quiet_sessions`."""
         if rules is None:
             yield from self._all_quiet(before)
             return
         self._notice()
-        names = {None, *self._cold.distinct("settled")} - {rules}
+        names = {None, *self._db.cold.distinct("settled")} - {rules}
         walks = [self._walk(name, before) for name in names]
         for page in batched(merge(*walks, key=_age), _PAGE):
             yield from self._look_up(page, before, rules)
 
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
-        """See `edenmem.store.protocol.store.Store.settle`."""
+        """See `ColdSessions.settle`."""
         key = {"_id": object_id(session_id), "seen": seen}
-        return self._cold.update_one(key, {"$set": {"settled": rules}}) > 0
+        return self._db.cold.update_one(key, {"$set": {"settled": rules}}) > 0
 
     # -- walking the notes -------------------------------------------------------------------
 
@@ -83,7 +82,7 @@ class ColdPart(Connected):
         order = (("activity", 1), ("_id", 1))
         after: Filter = {"activity": {"$gt": EPOCH, "$lt": before}}
         while True:
-            page = list(self._cold.find({"settled": settled, **after}, sort=order, limit=_PAGE))
+            page = list(self._db.cold.find({"settled": settled, **after}, sort=order, limit=_PAGE))
             yield from page
             if len(page) < _PAGE:
                 return
@@ -96,7 +95,7 @@ class ColdPart(Connected):
         """The rest of the notes of one moment, such as an import makes."""
         while True:
             order = (("_id", 1),)
-            page = list(self._cold.find({"settled": settled, **same}, sort=order, limit=_PAGE))
+            page = list(self._db.cold.find({"settled": settled, **same}, sort=order, limit=_PAGE))
             yield from page
             if len(page) < _PAGE:
                 return
@@ -109,21 +108,21 @@ class ColdPart(Connected):
         keys = [note["_id"] for note in notes]
         found = {
             document["_id"]: document
-            for document in self._sessions.find({"_id": {"$in": keys}})
+            for document in self._db.sessions.find({"_id": {"$in": keys}})
             if document.get("deleted") is not True
         }
         sessions = {key: session_from(document) for key, document in found.items()}
         sessions = {key: session for key, session in sessions.items() if not session.incognito}
         idle = [key for key in keys if key not in sessions]
         if idle:
-            self._cold.update_many({"_id": {"$in": idle}}, {"$set": {"settled": rules}})
+            self._db.cold.update_many({"_id": {"$in": idle}}, {"$set": {"settled": rules}})
         states = dict(zip(sessions, self._states(list(sessions)), strict=True))
         changed = [
             UpdateOne({"_id": note["_id"]}, {"$set": _build_note(*states[note["_id"]])})
             for note in notes
             if note["_id"] in states and note.get("seen") != states[note["_id"]][0]
         ]
-        self._cold.bulk(changed)
+        self._db.cold.bulk(changed)
         for key in keys:
             if key in sessions:
                 seen, activity = states[key]
@@ -134,10 +133,10 @@ class ColdPart(Connected):
         """Every quiet session from the platform's documents alone."""
         activity = "memory_context.last_activity"
         living = {"deleted": {"$ne": True}}
-        recorded = self._sessions.find(
+        recorded = self._db.sessions.find(
             {activity: at_or_after(EPOCH), **living}, sort=[(activity, 1)]
         )
-        silent = self._sessions.find({activity: None, **living}, sort=[("updatedAt", 1)])
+        silent = self._db.sessions.find({activity: None, **living}, sort=[("updatedAt", 1)])
         both = merge(
             map(session_from, recorded),
             map(session_from, silent),
@@ -153,12 +152,12 @@ class ColdPart(Connected):
 
     def _notice(self) -> None:
         """Take back the notes of sessions in which something may have happened."""
-        progress = self._cold.find_one({"_id": _PROGRESS}) or {}
+        progress = self._db.cold.find_one({"_id": _PROGRESS}) or {}
         now = utc_now()
         noticed = codec.moment(progress.get("noticed"))
         if noticed is not None:
             self._notice_messages(noticed - _LATE, now + _LATE)
-        open_ones = self._formations.find({"status": {"$in": [*_UNFINISHED]}}, {"session_id": 1})
+        open_ones = self._db.formations.find({"status": {"$in": [*_UNFINISHED]}}, {"session_id": 1})
         for page in batched(open_ones, _SWEEP):
             self._refresh(list({document["session_id"] for document in page}), always=True)
         self._sweep(progress, now)
@@ -166,7 +165,7 @@ class ColdPart(Connected):
 
     def _notice_messages(self, since: datetime, until: datetime) -> None:
         made = {"$gt": ObjectId.from_datetime(since), "$lt": ObjectId.from_datetime(until)}
-        recent = self._messages.find({"_id": made}, {"session": 1}, sort=(("_id", 1),))
+        recent = self._db.messages.find({"_id": made}, {"session": 1}, sort=(("_id", 1),))
         for batch in batched(recent, _MESSAGES):
             sessions = {key for message in batch for key in _session_keys(message)}
             for page in batched(sessions, _SWEEP):
@@ -177,12 +176,12 @@ class ColdPart(Connected):
         swept_at = codec.moment(progress.get("swept_at"))
         share: float = float("inf")
         if swept_at is not None:
-            share = self._sessions.estimate_count() * ((now - swept_at) / _ROUND) // 1
+            share = self._db.sessions.estimate_count() * ((now - swept_at) / _ROUND) // 1
         last = progress.get("sweeping") or _LOWEST
         while share > 0:
             limit = int(min(share, _SWEEP))
             later = {"_id": {"$gt": last}}
-            found = self._sessions.find(later, {"_id": 1}, sort=(("_id", 1),), limit=limit)
+            found = self._db.sessions.find(later, {"_id": 1}, sort=(("_id", 1),), limit=limit)
             page = [document["_id"] for document in found]
             self._refresh(page, always=True)
             share -= limit
@@ -194,20 +193,20 @@ class ColdPart(Connected):
             self._note_progress({"$set": {"sweeping": last, **at}})
 
     def _note_progress(self, change: Filter) -> None:
-        self._cold.update_one({"_id": _PROGRESS}, change, upsert=True)
+        self._db.cold.update_one({"_id": _PROGRESS}, change, upsert=True)
 
     def _refresh(self, keys: Sequence[Any], *, always: bool) -> None:
         """Take back the notes of these sessions, or (not ``always``) of those that changed."""
         known: dict[Any, Any] = {}
         for part in id_parts(str(key) for key in keys):
-            for note in self._cold.find({"_id": {"$in": part}}, {"seen": 1}):
+            for note in self._db.cold.find({"_id": {"$in": part}}, {"seen": 1}):
                 known[note["_id"]] = note.get("seen")
         changes = [
             UpdateOne({"_id": key}, {"$set": _build_note(seen, at)}, upsert=True)
             for key, (seen, at) in zip(keys, self._states(keys), strict=True)
             if at is not None and (always or known.get(key) != seen)
         ]
-        self._cold.bulk(changes)
+        self._db.cold.bulk(changes)
 
     def _states(self, keys: Sequence[Any]) -> list[tuple[str, datetime | None]]:
         """Of each session: its number of messages with the newest one's id, and that one's time.
@@ -217,15 +216,15 @@ class ColdPart(Connected):
         """
 
         def state(key: Any) -> tuple[str, datetime | None]:
-            count = self._messages.count({"session": key})
+            count = self._db.messages.count({"session": key})
             backwards = (("createdAt", -1), ("_id", -1))
-            newest = self._messages.find_one({"session": key}, {"createdAt": 1}, sort=backwards)
+            newest = self._db.messages.find_one({"session": key}, {"createdAt": 1}, sort=backwards)
             if newest is None:
                 return "0", None
             at = codec.moment(newest.get("createdAt")) or newest["_id"].generation_time
             return f"{count}:{newest['_id']}", as_utc(at)
 
-        return self._run_all([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
+        return self._db.run_all([lambda key=key: state(key) for key in keys])  # type: ignore[misc]
 
 
 def _build_note(seen: str, activity: datetime | None) -> Document:

@@ -13,52 +13,74 @@ from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import (
-    CallUsage,
-    Decision,
-    Formation,
-    FormationStatus,
-    Trigger,
-)
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.collections import FORMATIONS, MEMORY_INDEXES
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids, optional_id
-from edenmem.store.mongo.core.prepared import CLAIM_KEYS
-from edenmem.store.mongo.formations.cold import stir
-from edenmem.store.mongo.formations.progress import UNFINISHED, ProgressPart, moves_of
+from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS, has_keys
+from edenmem.store.mongo.formations.progress import (
+    UNFINISHED,
+    advance_session,
+    find_backlog,
+    moves_of,
+)
+from edenmem.store.mongo.host.host import stir
 from edenmem.store.mongo.host.host_codec import sub_document
+from edenmem.store.mongo.search.slots import Slots
+from edenmem.store.protocol.formations import Backlog
+from edenmem.store.protocol.memory import Changes
 
 #: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
 #: 2,000 facts with vectors of 1,536 dimensions fit.
 RECORD_LIMIT = 15 * 1024 * 1024
-
 _LATEST = (("created_at", -1), ("_id", -1))
+
 #: Of one session and agent: numbers are given in order, by workers whose clocks may disagree.
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
 _FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
+_MESSAGES_KEY = next(i for i in MEMORY_INDEXES if i.name == "edenmem_formation_messages")
 
 
-class FormationsPart(ProgressPart):
-    """Moves formations from state to state, each time by one compare-and-set.
+class MongoFormations:
+    """Implements `edenmem.store.protocol.formations.Formations`: each step is one compare-and-set.
 
-    Three unique indexes keep the promises of `Store.claim`: on ``seq``, on each of the messages,
-    and on ``unfinished``, a field that only a claimed, recorded or released formation has.
+    Three unique indexes keep the promises of `Formations.claim`: on ``seq``, on each of the
+    messages, and on ``unfinished``, a field that only a claimed, recorded or released formation
+    has.
     """
+
+    def __init__(
+        self, db: Connection, readiness: Readiness, slots: Slots, changes: Changes
+    ) -> None:
+        self._db = db
+        self._readiness = readiness
+        self._slots = slots
+        self._changes = changes
+
+    def backlog(
+        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+    ) -> Backlog:
+        """See `Formations.backlog`."""
+        return find_backlog(self._db, session_id, agent_id, limit=limit, reach=reach)
 
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
-        """See `edenmem.store.protocol.store.Store.claim`."""
-        self._demand_ready()
-        self._demand_keys(CLAIM_KEYS)
-        self._storage()  # before a model is paid
+        """See `Formations.claim`."""
+        self._readiness.demand()
+        self._readiness.demand_keys(CLAIM_KEYS)
+        self._slots.storage()  # before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)
         for part in id_parts(formation.message_ids):
             taken = {**pair, "message_ids": {"$in": part}}
-            if self._formations.find_one(taken, {"_id": 1}) is not None:
+            if self._db.formations.find_one(taken, {"_id": 1}) is not None:
                 return False
         try:
-            self._formations.insert_one(formation_document(formation))
+            self._db.formations.insert_one(formation_document(formation))
         except DuplicateKeyError:
             return False
         return True
@@ -72,7 +94,7 @@ class FormationsPart(ProgressPart):
         lease_until: datetime,
         forced: bool = False,
     ) -> Formation | None:
-        """See `edenmem.store.protocol.store.Store.reclaim`."""
+        """See `Formations.reclaim`."""
         held = {"worker": worker, "lease_until": lease_until, "updated_at": now, "updatedAt": now}
         free: list[Filter] = [{"worker": worker}, {"lease_until": {"$lte": now}}]
         due: list[Filter] = (
@@ -90,7 +112,7 @@ class FormationsPart(ProgressPart):
         return None
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """See `edenmem.store.protocol.store.Store.renew`."""
+        """See `Formations.renew`."""
         held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
         return self._move(formation_id, held, {"lease_until": lease_until}) is not None
 
@@ -105,7 +127,7 @@ class FormationsPart(ProgressPart):
         counts: Mapping[str, Any],
         now: datetime,
     ) -> bool:
-        """See `edenmem.store.protocol.store.Store.record`.
+        """See `Formations.record`.
 
         Raises:
             StoreError: the changes are larger than one document can be.
@@ -138,7 +160,7 @@ class FormationsPart(ProgressPart):
         count: bool = True,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """See `edenmem.store.protocol.store.Store.release`."""
+        """See `Formations.release`."""
         fields = {
             "status": "released",
             "worker": None,
@@ -159,7 +181,7 @@ class FormationsPart(ProgressPart):
         error: str,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """See `edenmem.store.protocol.store.Store.fail`."""
+        """See `Formations.fail`."""
         fields = {
             "status": "failed",
             "worker": None,
@@ -173,7 +195,7 @@ class FormationsPart(ProgressPart):
         return ended is not None
 
     def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """See `edenmem.store.protocol.store.Store.retry`."""
+        """See `Formations.retry`."""
         fields = {
             "status": "released",
             "unfinished": True,
@@ -205,37 +227,34 @@ class FormationsPart(ProgressPart):
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
         key = {"_id": object_id(formation_id), "status": "claimed", "worker": worker}
-        return self._formations.find_and_update(key, update, projection={"_id": 1})
+        return self._db.formations.find_and_update(key, update, projection={"_id": 1})
 
     def _move(
-        self,
-        formation_id: str,
-        condition: Filter,
-        fields: Document,
-        *,
-        unset: Sequence[str] = (),
+        self, formation_id: str, condition: Filter, fields: Document, *, unset: Sequence[str] = ()
     ) -> Document | None:
         update: Document = {"$set": fields}
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
-        return self._formations.find_and_update(
+        return self._db.formations.find_and_update(
             {"_id": object_id(formation_id), **condition}, update
         )
 
     # -- the outcome -------------------------------------------------------------------------
 
     def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
-        """See `edenmem.store.protocol.store.Store.apply_formation`."""
+        """See `Formations.apply_formation`."""
         formation = self.formation(formation_id)
         if formation is None or formation.status is not FormationStatus.RECORDED:
             return []
         try:
-            results = self.apply(formation.changes) if formation.changes is not None else []
+            results = (
+                self._changes.apply(formation.changes) if formation.changes is not None else []
+            )
         except ConflictError as error:
             reason = {"error": error.message, "updated_at": now, "updatedAt": now}
             self._move(formation_id, {"status": "recorded"}, reason)
             raise
-        self._advance_session(formation)
+        advance_session(self._db, formation)
         self._move(
             formation_id,
             {"status": "recorded"},
@@ -245,9 +264,9 @@ class FormationsPart(ProgressPart):
         return results
 
     def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """See `edenmem.store.protocol.store.Store.supersede`."""
+        """See `Formations.supersede`."""
         key = {"_id": object_id(formation_id)}
-        found = self._formations.find_one(key, {"changes": 0})
+        found = self._db.formations.find_one(key, {"changes": 0})
         if found is None or found.get("status") not in _FINISHED:
             return False
         ids = found.get("message_ids") or []
@@ -264,15 +283,15 @@ class FormationsPart(ProgressPart):
         }
         session_id = str(found["session_id"])
         same = {**key, "status": found["status"], "message_ids": ids}
-        superseded = self._formations.update_one(same, {"$set": fields}) > 0
-        stir(self._cold, session_id, codec.require_moment(found, "last_message_at"))
+        superseded = self._db.formations.update_one(same, {"$set": fields}) > 0
+        stir(self._db, session_id, codec.require_moment(found, "last_message_at"))
         return superseded
 
     # -- looking at them ---------------------------------------------------------------------
 
     def formation(self, formation_id: str) -> Formation | None:
-        """See `edenmem.store.protocol.store.Store.formation`."""
-        found = self._formations.find_one({"_id": object_id(formation_id)})
+        """See `Formations.formation`."""
+        found = self._db.formations.find_one({"_id": object_id(formation_id)})
         return None if found is None else formation_from(found)
 
     def list_formations(
@@ -283,7 +302,7 @@ class FormationsPart(ProgressPart):
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        """See `edenmem.store.protocol.store.Store.formations`."""
+        """See `Formations.list_formations`."""
         filter: Filter = {}
         if session_id is not None:
             filter["session_id"] = object_id(session_id)
@@ -293,8 +312,31 @@ class FormationsPart(ProgressPart):
             filter["status"] = {"$in": [status.value for status in statuses]}
         one_pair = session_id is not None and agent_id is not None
         order = _LATEST_OF_PAIR if one_pair else _LATEST
-        found = self._formations.find(filter, {"changes": 0}, sort=order)
+        found = self._db.formations.find(filter, {"changes": 0}, sort=order)
         return islice(map(formation_from, found), limit)
+
+    def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Formations.find_shared_messages`."""
+        if has_keys(self._db.collection(FORMATIONS).indexes(), _MESSAGES_KEY):
+            return
+        match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        owner = {"agent": "$agent_id", "session": "$session_id", "message": "$message_ids"}
+        pipeline: list[dict[str, Any]] = [
+            {"$match": match},
+            {"$project": {"session_id": 1, "agent_id": 1, "message_ids": 1}},
+            {"$unwind": "$message_ids"},
+            {"$group": {"_id": owner, "in": {"$push": "$_id"}, "count": {"$sum": 1}}},
+            {"$match": {"count": {"$gt": 1}}},
+        ]
+        for group in self._db.formations.aggregate(pipeline):
+            formations = tuple(sorted(str(key) for key in group["in"]))
+            yield Finding(
+                target_type="message",
+                target_id=str(group["_id"]["message"]),
+                detail=f"is in the formations {', '.join(formations)}",
+                agent_id=str(group["_id"]["agent"]),
+                related=formations,
+            )
 
 
 def _pair(session_id: str, agent_id: str) -> Filter:

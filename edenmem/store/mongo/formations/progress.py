@@ -1,4 +1,5 @@
-"""What is left to form of a session, and the platform's cursor, which edenmem moves along."""
+"""What is left to form of a session, and the platform's cursor, which edenmem moves along; see
+`edenmem.store.common.progress`."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from edenmem.store.common.progress import (
 )
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
-from edenmem.store.mongo.host.contexts import ContextsPart
+from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
 from edenmem.store.protocol.formations import Backlog
 
@@ -33,119 +35,126 @@ _PROGRESS = {
     "last_message_at": 1,
     "cursor_moves": 1,
 }
+
 _CURSOR_AND_AGENTS = {"agents": 1, "memory_context.last_memory_message_id": 1}
+
 #: Times that a move of the platform's cursor is tried while the platform moves it.
 _TRIES = 5
 
 
-class ProgressPart(ContextsPart):
-    """Reads and moves progress; see `edenmem.store.common.progress`."""
+def find_backlog(
+    db: Connection, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
+) -> Backlog:
+    """Find the messages that are to be formed; see `Formations.backlog`."""
+    taken: set[Any] = set()
+    ours: set[Any] = set()  # given up, or to be taken again: not the platform's
+    pasts: list[Past] = []
+    for document in db.formations.find({"session_id": object_id(session_id)}, _PROGRESS):
+        pasts.append(_past(document))
+        if str(document["agent_id"]) == agent_id:
+            free = reach.own and document.get("status") not in UNFINISHED
+            (ours if free else taken).update(document.get("message_ids") or ())
+            ours.update(document.get("superseded_message_ids") or ())
+    spans = _platform_spans(db, session_id, pasts)
+    # Ids and times alone, in order and from the index: exact for messages that came late with
+    # an old time, and for those that were deleted, which no count would be.
+    order = (("createdAt", 1), ("_id", 1))
+    rows = db.messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
+    waiting, by_platform = [], 0
+    for row in rows:
+        if row["_id"] in taken:
+            continue
+        covered = row["_id"] not in ours and any(span.covers(_place(row)) for span in spans)
+        by_platform += covered
+        if not covered or reach.platform:
+            waiting.append(row["_id"])
+    filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
+    found = {
+        document["_id"]: message_from(document, session_id)
+        for document in db.find_all(db.messages, filters)
+    }
+    messages = tuple(found[key] for key in waiting[:limit] if key in found)
+    return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
 
-    def backlog(
-        self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
-    ) -> Backlog:
-        """See `edenmem.store.protocol.store.Store.backlog`."""
-        taken: set[Any] = set()
-        ours: set[Any] = set()  # given up, or to be taken again: not the platform's
-        pasts: list[Past] = []
-        for document in self._formations.find({"session_id": object_id(session_id)}, _PROGRESS):
-            pasts.append(_past(document))
-            if str(document["agent_id"]) == agent_id:
-                free = reach.own and document.get("status") not in UNFINISHED
-                (ours if free else taken).update(document.get("message_ids") or ())
-                ours.update(document.get("superseded_message_ids") or ())
-        spans = self._platform_spans(session_id, pasts)
-        # Ids and times alone, in order and from the index: exact for messages that came late with
-        # an old time, and for those that were deleted, which no count would be.
-        order = (("createdAt", 1), ("_id", 1))
-        rows = self._messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
-        waiting, by_platform = [], 0
-        for row in rows:
-            if row["_id"] in taken:
-                continue
-            covered = row["_id"] not in ours and any(span.covers(_place(row)) for span in spans)
-            by_platform += covered
-            if not covered or reach.platform:
-                waiting.append(row["_id"])
-        filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
-        found = {
-            document["_id"]: message_from(document, session_id)
-            for document in self._find_all(self._messages, filters)
+
+def _platform_spans(db: Connection, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
+    """What the platform formed of a session."""
+    session = db.sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
+    cursor = _cursor_of(session)
+    places: dict[str, Place] = {}
+    for part in id_parts(ids_to_place(cursor, pasts)):
+        here = {"_id": {"$in": part}, "session": object_id(session_id)}
+        for row in db.messages.find(here, {"createdAt": 1}):
+            places[str(row["_id"])] = _place(row)
+    first = next(iter(codec.text_ids(session.get("agents"))), None)
+    return platform_spans(cursor, first, pasts, places)
+
+
+def advance_session(db: Connection, formation: Formation) -> None:
+    """Move the platform's own progress of the session, which follows its first agent.
+
+    What is replaced is noted before, and the move made only if that is still there: the
+    platform moves it at the same time. Only forwards, since an older range may be retried.
+    """
+    key = {"_id": object_id(formation.session_id)}
+    noted = False
+    for _ in range(_TRIES):
+        session = db.sessions.find_one(key, _CURSOR_AND_AGENTS)
+        if session is None or not formation.message_ids:
+            break
+        if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
+            break
+        seen = sub_document(session.get("memory_context")).get("last_memory_message_id")
+        end = Place(formation.last_message_at, formation.message_ids[-1])
+        if _is_beyond(db, _cursor_of(session), end, formation.session_id):
+            break
+        _note_moves(db, formation, {}, [{"to": object_id(end.id), "replaced": seen}])
+        noted = True
+        fields = {
+            "last_memory_message_id": object_id(end.id),
+            "messages_since_memory_formation": _count_after(db, formation.session_id, end.at),
+            "weighted_tokens_since_memory_formation": 0,
         }
-        messages = tuple(found[key] for key in waiting[:limit] if key in found)
-        return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
-
-    def _platform_spans(self, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
-        """What the platform formed of a session."""
-        session = self._sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
-        cursor = _cursor_of(session)
-        places: dict[str, Place] = {}
-        for part in id_parts(ids_to_place(cursor, pasts)):
-            here = {"_id": {"$in": part}, "session": object_id(session_id)}
-            for row in self._messages.find(here, {"createdAt": 1}):
-                places[str(row["_id"])] = _place(row)
-        first = next(iter(codec.text_ids(session.get("agents"))), None)
-        return platform_spans(cursor, first, pasts, places)
-
-    def _advance_session(self, formation: Formation) -> None:
-        """Move the platform's own progress of the session, which follows its first agent.
-
-        What is replaced is noted before, and the move made only if that is still there: the
-        platform moves it at the same time. Only forwards, since an older range may be retried.
-        """
-        key = {"_id": object_id(formation.session_id)}
-        noted = False
-        for _ in range(_TRIES):
-            session = self._sessions.find_one(key, _CURSOR_AND_AGENTS)
-            if session is None or not formation.message_ids:
-                break
-            if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
-                break
-            seen = sub_document(session.get("memory_context")).get("last_memory_message_id")
-            end = Place(formation.last_message_at, formation.message_ids[-1])
-            if self._is_beyond(_cursor_of(session), end, formation.session_id):
-                break
-            self._note_moves(formation, {}, [{"to": object_id(end.id), "replaced": seen}])
-            noted = True
-            fields = {
-                "last_memory_message_id": object_id(end.id),
-                "messages_since_memory_formation": self._count_after(formation.session_id, end.at),
-                "weighted_tokens_since_memory_formation": 0,
-            }
-            same = {"memory_context.last_memory_message_id": seen}
-            if self._set_in_context(formation.session_id, "$set", fields, where=same):
-                return
-        # What an earlier call noted stays: it moved the cursor and was cut off.
-        self._note_moves(formation, {} if noted else {"cursor_moves": None}, [])
-
-    def _note_moves(self, formation: Formation, where: Filter, moves: list[Document]) -> None:
-        key = {"_id": object_id(formation.id), **where}
-        self._formations.update_one(key, {"$set": {"cursor_moves": moves}})
-
-    def note_cursor_move(self, session_id: str, message_id: str, to: Any, replaced: Any) -> None:
-        """Note a move of the platform's cursor with a formation that has the message."""
-        of_session = self._formations.find({"session_id": object_id(session_id)}, _PROGRESS)
-        key = object_id(message_id)
-        found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
-        if found is None:
+        same = {"memory_context.last_memory_message_id": seen}
+        if set_in_context(db, formation.session_id, "$set", fields, where=same):
             return
-        moves = found.get("cursor_moves")
-        if not isinstance(moves, list):  # one from before moves were noted may have made one
-            moves = [{"to": found["message_ids"][-1], "replaced": None}]
-        moves = [*moves, {"to": to, "replaced": replaced}]
-        self._formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
+    # What an earlier call noted stays: it moved the cursor and was cut off.
+    _note_moves(db, formation, {} if noted else {"cursor_moves": None}, [])
 
-    def _is_beyond(self, cursor: str | None, end: Place, session_id: str) -> bool:
-        """Whether the platform's cursor is at or after a place."""
-        if cursor is None:
-            return False
-        here = {"_id": object_id(cursor), "session": object_id(session_id)}
-        row = self._messages.find_one(here, {"createdAt": 1})
-        return (place_by_id(cursor) if row is None else _place(row)) >= end
 
-    def _count_after(self, session_id: str, at: datetime) -> int:
-        later: Filter = {"session": object_id(session_id), "createdAt": {"$gt": at}}
-        return self._messages.count(later)
+def _note_moves(db: Connection, formation: Formation, where: Filter, moves: list[Document]) -> None:
+    key = {"_id": object_id(formation.id), **where}
+    db.formations.update_one(key, {"$set": {"cursor_moves": moves}})
+
+
+def note_cursor_move(
+    db: Connection, session_id: str, message_id: str, to: Any, replaced: Any
+) -> None:
+    """Note a move of the platform's cursor with a formation that has the message."""
+    of_session = db.formations.find({"session_id": object_id(session_id)}, _PROGRESS)
+    key = object_id(message_id)
+    found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
+    if found is None:
+        return
+    moves = found.get("cursor_moves")
+    if not isinstance(moves, list):  # one from before moves were noted may have made one
+        moves = [{"to": found["message_ids"][-1], "replaced": None}]
+    moves = [*moves, {"to": to, "replaced": replaced}]
+    db.formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
+
+
+def _is_beyond(db: Connection, cursor: str | None, end: Place, session_id: str) -> bool:
+    """Whether the platform's cursor is at or after a place."""
+    if cursor is None:
+        return False
+    here = {"_id": object_id(cursor), "session": object_id(session_id)}
+    row = db.messages.find_one(here, {"createdAt": 1})
+    return (place_by_id(cursor) if row is None else _place(row)) >= end
+
+
+def _count_after(db: Connection, session_id: str, at: datetime) -> int:
+    later: Filter = {"session": object_id(session_id), "createdAt": {"$gt": at}}
+    return db.messages.count(later)
 
 
 def moves_of(document: Document) -> tuple[CursorMove, ...] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,39 +12,66 @@ from pymongo.errors import DuplicateKeyError
 
 from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
 from edenmem.models.ids import utc_now
+from edenmem.models.statistics import UsageOnDay
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 
+#: What a model's calls are added up to.
+_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
 
-class UsagePart(Connected):
-    """Keeps and adds up calls."""
+
+class MongoUsage:
+    """Implements `edenmem.store.protocol.formations.Usage`."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def add_usage(self, entry: UsageEntry) -> None:
-        """See `edenmem.store.protocol.store.Store.add_usage`."""
+        """See `Usage.add_usage`."""
         try:
-            self._usage.insert_one(usage_document(entry))
+            self._db.usage.insert_one(usage_document(entry))
         except DuplicateKeyError:
             return
 
     def sum_usage(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> list[UsageTotal]:
-        """See `edenmem.store.protocol.store.Store.usage`."""
+        """See `Usage.sum_usage`."""
+        totals: dict[str, Counter[str]] = {}
+        for (_, model), total in self._sum_by_day(agent_id, since).items():
+            totals.setdefault(model, Counter()).update(total)
+        return [UsageTotal(model=model, **_fields(totals[model])) for model in sorted(totals)]
+
+    def usage_by_day(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Sequence[UsageOnDay]:
+        """See `Usage.usage_by_day`."""
+        totals = self._sum_by_day(agent_id, since)
+        return [
+            UsageOnDay(day=day, model=model, **_fields(totals[day, model]))
+            for day, model in sorted(totals)
+        ]
+
+    def _sum_by_day(
+        self, agent_id: str | None, since: datetime | None
+    ) -> dict[tuple[str, str], Counter[str]]:
         owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
-        after = {"$gte": since or EPOCH}
-        totals: dict[str, UsageTotal] = {}
-        for collection, match, calls in (
-            (self._formations, {**owner, "created_at": after}, "usage"),
-            (self._usage, {**owner, "at": after}, "calls"),
+        totals: dict[tuple[str, str], Counter[str]] = {}
+        for collection, at, calls in (
+            (self._db.formations, "created_at", "usage"),
+            (self._db.usage, "at", "calls"),
         ):
-            for row in collection.aggregate(_pipeline(match, calls)):
-                model = str(row["_id"])
-                totals[model] = _plus(totals.get(model) or UsageTotal(model=model), row)
-        return [totals[model] for model in sorted(totals)]
+            match = {**owner, at: {"$gte": since or EPOCH}}
+            for row in collection.aggregate(_usage_pipeline(match, at, calls)):
+                key = str(row["_id"]["day"]), str(row["_id"].get("model"))
+                total = totals.setdefault(key, Counter())
+                for name in _SUMS:
+                    total[name] += row[name] or 0
+        return totals
 
 
 def usage_document(entry: UsageEntry) -> Document:
@@ -70,15 +99,15 @@ def usage_from(document: Document) -> UsageEntry:
     )
 
 
-def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:
+def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
     cost = {"$ifNull": [f"${calls}.cost", None]}
     return [
         {"$match": match},
-        {"$project": {f"{calls}": 1}},
+        {"$project": {calls: 1, at: 1}},
         {"$unwind": f"${calls}"},
         {
             "$group": {
-                "_id": f"${calls}.model",
+                "_id": {"day": day_of(f"${at}"), "model": f"${calls}.model"},
                 "calls": {"$sum": 1},
                 "input_tokens": {"$sum": count_or_zero(f"${calls}.input_tokens")},
                 "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
@@ -89,12 +118,11 @@ def _pipeline(match: Filter, calls: str) -> list[dict[str, Any]]:
     ]
 
 
-def _plus(total: UsageTotal, row: dict[str, Any]) -> UsageTotal:
-    return UsageTotal(
-        model=total.model,
-        calls=total.calls + int(row["calls"]),
-        input_tokens=total.input_tokens + int(row["input_tokens"]),
-        output_tokens=total.output_tokens + int(row["output_tokens"]),
-        cost=total.cost + float(row["cost"] or 0),
-        unpriced=total.unpriced + int(row["unpriced"]),
-    )
+def _fields(total: Counter[str]) -> dict[str, Any]:
+    whole = {name: int(total[name]) for name in _SUMS if name != "cost"}
+    return {**whole, "cost": float(total["cost"])}
+
+
+def day_of(field: str) -> dict[str, Any]:
+    """The expression for the day of a time."""
+    return {"$dateToString": {"format": "%Y-%m-%d", "date": field}}

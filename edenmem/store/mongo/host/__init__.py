@@ -1,4 +1,4 @@
 """The platform's agents, users, sessions and messages.
 
-May import: mongo.apply, mongo.core, mongo.formations, protocol.
+May import: mongo.core, mongo.memory, protocol.
 """

@@ -1,41 +1,39 @@
-"""Revisions of scopes, and the contexts that are kept on sessions."""
+"""The contexts that are kept on sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from edenmem.models.host import CachedContext
-from edenmem.models.scope import Scope
-from edenmem.store.mongo.apply.changes import ChangesPart
+from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.filters import object_id, policy_id
-from edenmem.store.mongo.host.host import HostPart
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import EVERYTHING, IN_LIMIT, object_id
+from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
+from edenmem.store.protocol.store import batched
 
 #: The platform's own two fields, and ours beside them.
 _XML = "cached_memory_context"
 _TIME = "memory_context_timestamp"
 _FINGERPRINT = "edenmem_fingerprint"
+
 #: What the platform may not serve to the next account for the next agent: agent id → context.
 _OURS = "edenmem_contexts"
 
 
-class ContextsPart(ChangesPart, HostPart):
-    """Caches contexts, in the platform's fields where the platform may serve them."""
+class MongoContexts:
+    """Implements `edenmem.store.protocol.host.Contexts`: in the platform's fields where the
+    platform may serve them."""
 
-    def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
-        """See `edenmem.store.protocol.store.Store.revisions`."""
-        found = {
-            document["_id"]: codec.number(document.get("revision"))
-            for document in self._policy_documents(scopes)
-        }
-        return {scope: found.get(policy_id(scope), 0) for scope in scopes}
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        """See `edenmem.store.protocol.store.Store.find_context`."""
-        document = self._sessions.find_one(
+        """See `Contexts.find_context`."""
+        document = self._db.sessions.find_one(
             {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OURS: 1}
         )
         if document is None:
@@ -52,9 +50,9 @@ class ContextsPart(ChangesPart, HostPart):
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
-        """See `edenmem.store.protocol.store.Store.cache_context`."""
+        """See `Contexts.cache_context`."""
         key = {"_id": object_id(session_id)}
-        document = self._sessions.find_one(key, {"agents": 1})
+        document = self._db.sessions.find_one(key, {"agents": 1})
         if document is None:
             return
         if shared and codec.text_ids(document.get("agents")) == (agent_id,):
@@ -63,10 +61,37 @@ class ContextsPart(ChangesPart, HostPart):
                 _TIME: context.built_at,
                 _FINGERPRINT: {"value": context.fingerprint, "at": context.built_at},
             }
-            self._set_in_context(session_id, "$set", fields)
+            set_in_context(self._db, session_id, "$set", fields)
             return
         kept = {"xml": context.xml, "fingerprint": context.fingerprint, "at": context.built_at}
-        self._sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
+        self._db.sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
+
+    def stray_contexts(self) -> Iterator[Finding]:
+        """See `Contexts.stray_contexts`."""
+        with_contexts = {**EVERYTHING, _OURS: {"$exists": True}}
+        seen = {"agents": 1, "deleted": 1, _OURS: 1}
+        for document in self._db.sessions.find(with_contexts, seen, sort=[("_id", 1)]):
+            kept = document.get(_OURS)
+            agents = () if document.get("deleted") else codec.text_ids(document.get("agents"))
+            for agent in kept if isinstance(kept, dict) else ():
+                if agent not in agents:
+                    yield Finding(
+                        target_type="session",
+                        target_id=str(document["_id"]),
+                        detail="keeps a context although it is gone, or the agent is not in it",
+                        agent_id=agent,
+                        related=(agent,),
+                    )
+
+    def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """See `Contexts.drop_contexts`."""
+        return sum(
+            self._db.sessions.update_one(
+                {"_id": object_id(session_id)}, {"$unset": {f"{_OURS}.{agent_id}": ""}}
+            )
+            for part in batched(pairs, IN_LIMIT)
+            for session_id, agent_id in part
+        )
 
 
 def _from_platform(fields: Document) -> CachedContext | None:

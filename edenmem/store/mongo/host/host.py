@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any
@@ -17,79 +19,106 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from edenmem.errors import InputError, UsageError
 from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, User, owner_of
-from edenmem.models.ids import utc_now
+from edenmem.models.ids import as_utc, utc_now
+from edenmem.models.integrity import Finding
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id, object_ids
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import (
+    EVERYTHING,
+    IN_LIMIT,
+    Filter,
+    at_or_after,
+    id_parts,
+    object_id,
+    object_ids,
+)
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.core.migrating import MigratingPart
-from edenmem.store.mongo.core.transactions import Transaction, TransactionsPart
-from edenmem.store.mongo.formations.cold import stir
-from edenmem.store.mongo.host import host_codec as codec
+from edenmem.store.mongo.core.transactions import Transaction, Transactions
+from edenmem.store.mongo.host import host_codec
+from edenmem.store.mongo.host.host_codec import session_from, sub_document
+from edenmem.store.mongo.host.references import beginning_with, find
+from edenmem.store.mongo.memory.overview import agents_with_memory
+from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
+
 #: The largest document, in bytes. MongoDB's own limit leaves the platform room for its fields.
 LARGEST = 16 * 1024 * 1024 - 64 * 1024
 
 #: Messages that people wrote, with everything that `host_codec` takes for no trigger.
 BY_PEOPLE: Filter = {"role": "user", "trigger": {"$in": [None, False, 0, "", {}]}}
 
+
 #: What is shorter is never larger as BSON, in which an item of a list takes up to 14 bytes.
 _SMALL = LARGEST // 16
 
 
-class HostPart(TransactionsPart, MigratingPart):
-    """Reads and, carefully, writes the platform's documents: only ever the fields it is about."""
+class MongoHost:
+    """Implements `edenmem.store.protocol.host.Host`. Of the platform's documents it writes only
+    ever the fields it is about."""
+
+    def __init__(self, db: Connection, transactions: Transactions) -> None:
+        self._db = db
+        self._transactions = transactions
 
     # -- agents and users --------------------------------------------------------------------
 
     def agents(self) -> Iterator[Agent]:
-        """See `edenmem.store.protocol.store.Store.agents`."""
-        return map(codec.agent_from, self._accounts("agent"))
+        """See `Host.agents`."""
+        return map(host_codec.agent_from, self._accounts("agent"))
 
     def users(self) -> Iterator[User]:
-        """See `edenmem.store.protocol.store.Store.users`."""
-        return map(codec.user_from, self._accounts("user"))
+        """See `Host.users`."""
+        return map(host_codec.user_from, self._accounts("user"))
 
     def _accounts(self, kind: str) -> Iterator[Document]:
-        return self._users.find({"type": kind, **_LIVING}, sort=[("username", 1)])
+        return self._db.users.find({"type": kind, **_LIVING}, sort=[("username", 1)])
 
     def agent(self, agent_id: str) -> Agent | None:
-        """See `edenmem.store.protocol.store.Store.agent`."""
-        found = self._users.find_one({"_id": object_id(agent_id), "type": "agent", **_LIVING})
-        return None if found is None else codec.agent_from(found)
+        """See `Host.agent`."""
+        found = self._db.users.find_one({"_id": object_id(agent_id), "type": "agent", **_LIVING})
+        return None if found is None else host_codec.agent_from(found)
 
     def user(self, user_id: str) -> User | None:
-        """See `edenmem.store.protocol.store.Store.user`."""
-        found = self._users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
-        return None if found is None else codec.user_from(found)
+        """See `Host.user`."""
+        found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
+        return None if found is None else host_codec.user_from(found)
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        """See `edenmem.store.protocol.store.Store.users_by_ids`."""
+        """See `Host.users_by_ids`."""
         filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]
-        users = map(codec.user_from, self._find_all(self._users, filters))
+        users = map(host_codec.user_from, self._db.find_all(self._db.users, filters))
         return {user.id: user for user in users}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """See `edenmem.store.protocol.erasure.Erasing.accounts_of`."""
+        """See `Host.accounts_of`."""
         key = object_id(person_id)
         documents = {
             str(document["_id"]): document
             for condition in ({"_id": key}, {"eden_user_id": {"$in": [key, person_id]}})
-            for document in self._users.find({**condition, "type": "user"})
+            for document in self._db.users.find({**condition, "type": "user"})
         }
-        return [codec.stored_user_from(document) for _, document in sorted(documents.items())]
+        return [host_codec.stored_user_from(document) for _, document in sorted(documents.items())]
+
+    def find_agent_ids(self) -> list[str]:
+        """See `Host.find_agent_ids`."""
+        ids = {agent.id for agent in self.agents()}
+        ids.update(str(value) for value in self._db.audit.distinct("agent_id") if value)
+        ids.update(agents_with_memory(self._db))
+        return sorted(ids)
 
     def refusal(self, record: msgspec.Struct) -> str:
-        """See `edenmem.store.protocol.store.Store.refusal`."""
+        """See `Host.refusal`."""
         try:
             match record:
                 case Agent():
-                    codec.agent_document(record)
+                    host_codec.agent_document(record)
                 case Session():
-                    codec.session_document(self._assign_owner(record))
+                    host_codec.session_document(assign_owner(self._db, record))
                 case Message():
                     return _oversize(record)
                 case _:
@@ -98,29 +127,18 @@ class HostPart(TransactionsPart, MigratingPart):
             return error.message
         return ""
 
-    def _assign_owner(self, session: Session) -> Session:
-        """The session with an owner, if there is anybody to be it."""
-        owner = owner_of(session, ())
-        if owner is None and session.agents:
-            of_agents = {"_id": {"$in": object_ids(session.agents)}, "type": "agent"}
-            agents = {
-                agent.id: agent for agent in map(codec.agent_from, self._users.find(of_agents))
-            }
-            owner = owner_of(session, [agents[id] for id in session.agents if id in agents])
-        return session if owner == session.owner else structs.replace(session, owner=owner)
-
     def add_agent(self, agent: Agent) -> bool:
-        """See `edenmem.store.protocol.store.Store.add_agent`."""
-        return self._add_account(codec.agent_document(agent))
+        """See `Host.add_agent`."""
+        return self._add_account(host_codec.agent_document(agent))
 
     def add_user(self, user: User) -> bool:
-        """See `edenmem.store.protocol.store.Store.add_user`."""
-        return self._add_account(codec.user_document(user))
+        """See `Host.add_user`."""
+        return self._add_account(host_codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
         """Insert an account. The platform allows two with one name, so that no unique index may
         stand for what is looked up here."""
-        users = self._settings.users_collection
+        users = self._db.settings.users_collection
         key = {"type": document["type"], "username": document["username"]}
 
         def add(transaction: Transaction) -> bool:
@@ -131,7 +149,7 @@ class HostPart(TransactionsPart, MigratingPart):
             return True
 
         try:
-            return self._transact(add)
+            return self._transactions.run(add)
         except (DuplicateKeyError, BulkWriteError):
             return False
 
@@ -145,7 +163,7 @@ class HostPart(TransactionsPart, MigratingPart):
         group_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        """See `edenmem.store.protocol.store.Store.sessions`."""
+        """See `Host.sessions`."""
         named: Filter = {}
         if agent_id is not None:
             named["agents"] = object_id(agent_id)
@@ -154,28 +172,72 @@ class HostPart(TransactionsPart, MigratingPart):
         if group_id is not None:
             named["group_id"] = group_id
         activity = "memory_context.last_activity"
-        recorded = self._sessions.find(
+        recorded = self._db.sessions.find(
             {**named, activity: at_or_after(EPOCH), **_LIVING}, sort=[(activity, -1), ("_id", 1)]
         )
-        silent = self._sessions.find(
+        silent = self._db.sessions.find(
             {**named, activity: None, **_LIVING}, sort=[("updatedAt", -1), ("_id", 1)]
         )
         both = merge(
-            map(codec.session_from, recorded), map(codec.session_from, silent), key=_latest_first
+            map(host_codec.session_from, recorded),
+            map(host_codec.session_from, silent),
+            key=_latest_first,
         )
         return islice(both, limit)
 
     def session(self, session_id: str) -> Session | None:
-        """See `edenmem.store.protocol.store.Store.session`."""
-        found = self._sessions.find_one({"_id": object_id(session_id), **_LIVING})
-        return None if found is None else codec.session_from(found)
+        """See `Host.session`."""
+        found = self._db.sessions.find_one({"_id": object_id(session_id), **_LIVING})
+        return None if found is None else host_codec.session_from(found)
+
+    def sessions_of(
+        self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
+    ) -> Iterator[Session]:
+        """See `Host.sessions_of`."""
+        if accounts:
+            ids = object_ids(accounts)
+            sessions = self._db.messages.distinct("session", {"sender": {"$in": ids}, **BY_PEOPLE})
+            wrote = [{"_id": {"$in": part}} for part in id_parts(map(str, sessions))]
+            filters: list[Filter] = [{"users": {"$in": ids}}, *wrote]
+        elif agent_id is not None:
+            filters = [{"agents": object_id(agent_id)}]
+        elif group_id:
+            filters = [{"group_id": group_id}]
+        else:
+            return
+        seen: set[Any] = set()  # one is found by each of its users, and by who wrote in it
+        for document in self._db.find_all(self._db.sessions, filters):
+            if document["_id"] not in seen:
+                seen.add(document["_id"])
+                yield session_from(document)
+
+    def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        """See `Host.people_of`."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(session_ids)]
+        documents = list(self._db.find_all(self._db.sessions, filters, {"users": 1, "agents": 1}))
+        wrote = self._db.run_all(
+            [partial(self.senders, str(document["_id"])) for document in documents]
+        )
+        accounts: dict[str, set[str]] = {}
+        for document, senders in zip(documents, wrote, strict=True):
+            agents = codec.text_ids(document.get("agents"))
+            listed = codec.text_ids(document.get("users"))
+            accounts[str(document["_id"])] = {*listed, *senders}.difference(agents)
+        everyone = [account for those in accounts.values() for account in those]
+        known = self.users_by_ids(everyone)
+        return {
+            session_id: frozenset(known[a].person_id if a in known else a for a in those)
+            for session_id, those in accounts.items()
+        }
 
     def put_session(self, session: Session) -> bool:
-        """See `edenmem.store.protocol.store.Store.put_session`."""
-        known = self._sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
+        """See `Host.put_session`."""
+        known = self._db.sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
         if not known:
             try:
-                self._sessions.insert_one(codec.session_document(self._assign_owner(session)))
+                self._db.sessions.insert_one(
+                    host_codec.session_document(assign_owner(self._db, session))
+                )
             except DuplicateKeyError:
                 pass
             else:
@@ -190,97 +252,227 @@ class HostPart(TransactionsPart, MigratingPart):
     def _mark_imported(self, session: Session) -> None:
         key: Filter = {"_id": object_id(session.id), "extras.edenmem.imported": {"$ne": True}}
         no_extras = {**key, "extras": {"$not": {"$type": "object"}}}
-        self._sessions.update_one(no_extras, {"$set": {"extras": {}}})
+        self._db.sessions.update_one(no_extras, {"$set": {"extras": {}}})
         mark = {
             "extras.edenmem": {"imported": True},
-            codec.IMPORTED: True,
+            host_codec.IMPORTED: True,
             "updatedAt": utc_now(),
         }
         for where, status in (({"status": "active"}, {"status": session.status}), ({}, {})):
-            self._sessions.update_one({**key, **where}, {"$set": {**mark, **status}})
+            self._db.sessions.update_one({**key, **where}, {"$set": {**mark, **status}})
 
     def _add_to_list(self, session_id: ObjectId | str, field: str, ids: Sequence[str]) -> None:
         added = {"$addToSet": {field: {"$each": object_ids(ids)}}, "$set": {"updatedAt": utc_now()}}
-        if not self._sessions.update_one({"_id": session_id, field: {"$type": "array"}}, added):
+        if not self._db.sessions.update_one({"_id": session_id, field: {"$type": "array"}}, added):
             # An old document holds null or a dict here, to which nothing can be added.
-            self._sessions.update_one(
+            self._db.sessions.update_one(
                 {"_id": session_id, field: {"$not": {"$type": "array"}}}, {"$set": {field: []}}
             )
-            self._sessions.update_one({"_id": session_id}, added)
+            self._db.sessions.update_one({"_id": session_id}, added)
 
     def set_session_status(self, session_id: str, status: str) -> None:
-        """See `edenmem.store.protocol.store.Store.set_session_status`."""
-        self._sessions.update_one(
+        """See `Host.set_session_status`."""
+        self._db.sessions.update_one(
             {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
         )
 
-    def _set_in_context(
-        self,
-        session_id: str,
-        operator: str,
-        fields: Mapping[str, Any],
-        *,
-        where: Filter | None = None,
-    ) -> bool:
-        """Write subfields of ``memory_context``, which may be missing or null.
+    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Host.find_lost_progress`."""
+        told: set[Any] = set()
+        fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
+        formations = self._db.formations.find(EVERYTHING, fields, sort=[("_id", 1)])
+        for page in batched(formations, IN_LIMIT):
+            applied = [each for each in page if each.get("status") == "applied"]
+            keys = {str(each["session_id"]) for each in applied}
+            seen = {"agents": 1, "memory_context.last_memory_message_id": 1}
+            found = self._db.find_all(
+                self._db.sessions, [{"_id": {"$in": part}} for part in id_parts(keys)], seen
+            )
+            sessions = {session["_id"]: session for session in found}
+            reached = self._read_cursor_times(sessions.values())
+            for formation in applied:
+                key, agent = formation["session_id"], str(formation["agent_id"])
+                if key in told or key not in sessions or agent_id not in (None, agent):
+                    continue
+                first = codec.text_ids(sessions[key].get("agents"))[:1] == (agent,)
+                if first and reached[key] < codec.require_moment(formation, "last_message_at"):
+                    told.add(key)
+                    yield Finding(
+                        target_type="session",
+                        target_id=str(key),
+                        detail="the platform's progress is before what was formed or forgotten",
+                        agent_id=agent,
+                        related=(str(formation["_id"]),),
+                    )
 
-        False: the session is gone, or differs from ``where``.
-        """
-        key = object_id(session_id)
-        dotted = {f"memory_context.{name}": value for name, value in fields.items()}
-        here = {"_id": key, "memory_context": {"$type": "object"}, **(where or {})}
-        if self._sessions.update_one(here, {operator: dotted}):
-            return True
-        self._sessions.update_one(
-            {"_id": key, "memory_context": {"$not": {"$type": "object"}}},
-            {"$set": {"memory_context": {}}},
-        )
-        return self._sessions.update_one(here, {operator: dotted}) > 0
+    def _read_cursor_times(self, sessions: Iterable[Document]) -> dict[Any, datetime]:
+        """The time of the message to which the platform has come in each session."""
+        cursors = {
+            session["_id"]: sub_document(session.get("memory_context")).get(
+                "last_memory_message_id"
+            )
+            for session in sessions
+        }
+        filters = [
+            {"_id": {"$in": part}} for part in id_parts(str(key) for key in cursors.values() if key)
+        ]
+        found = self._db.find_all(self._db.messages, filters, {"createdAt": 1})
+        times = {message["_id"]: codec.read_creation_time(message) for message in found}
+        return {
+            key: times.get(cursor) or codec.read_creation_time({"_id": cursor})
+            for key, cursor in cursors.items()
+        }
 
     # -- messages ----------------------------------------------------------------------------
 
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        """See `edenmem.store.protocol.store.Store.add_messages`."""
+        """See `Host.add_messages`."""
         for message in messages:
             if reason := _oversize(message):
                 raise InputError(f"message {message.id}: {reason}")
         added = 0
         for batch in batched(messages, _INSERT_BATCH):
-            documents = [codec.message_document(message) for message in batch]
+            documents = [host_codec.message_document(message) for message in batch]
             for document in documents:
                 document["session"] = [object_id(session_id)]
-            added += len(documents) - len(self._messages.insert_new(documents))
+            added += len(documents) - len(self._db.messages.insert_new(documents))
         if messages:
             latest = max(message.created_at for message in messages)
-            self._set_in_context(session_id, "$max", {"last_activity": latest})
-            stir(self._cold, session_id, latest)
+            set_in_context(self._db, session_id, "$max", {"last_activity": latest})
+            stir(self._db, session_id, latest)
         return added
 
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
-        """See `edenmem.store.protocol.store.Store.messages`."""
+        """See `Host.messages`."""
         of_session: Filter = {"session": object_id(session_id)}
         documents: Iterator[Document]
         if ids is not None:
             filters = [{**of_session, "_id": {"$in": part}} for part in id_parts(ids)]
-            found = self._find_all(self._messages, filters)
-            read = (codec.message_from(document, session_id) for document in found)
+            found = self._db.find_all(self._db.messages, filters)
+            read = (host_codec.message_from(document, session_id) for document in found)
             # By the time that the message is read with: an old document may lack its own.
             return iter(sorted(read, key=lambda message: (message.created_at, message.id)))
         if newest is not None:
             backwards = [(field, -order) for field, order in _IN_ORDER]
-            last = self._messages.find(of_session, sort=backwards, limit=newest) if newest else ()
+            last = (
+                self._db.messages.find(of_session, sort=backwards, limit=newest) if newest else ()
+            )
             documents = reversed(list(last))
         else:
-            documents = self._messages.find(of_session, sort=_IN_ORDER)
-        return (codec.message_from(document, session_id) for document in documents)
+            documents = self._db.messages.find(of_session, sort=_IN_ORDER)
+        return (host_codec.message_from(document, session_id) for document in documents)
 
     def senders(self, session_id: str) -> tuple[str, ...]:
-        """See `edenmem.store.protocol.store.Store.senders`."""
+        """See `Host.senders`."""
         by_people: Filter = {"session": object_id(session_id), **BY_PEOPLE}
-        found = self._messages.distinct("sender", by_people)
+        found = self._db.messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))
+
+    def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
+        """See `Host.authors`."""
+        fields = {"role": 1, "sender": 1, "trigger": 1}
+        found = (
+            document
+            for part in id_parts(message_ids)
+            for document in self._db.messages.find({"_id": {"$in": part}}, fields)
+        )
+        return {
+            str(document["_id"]): codec.text_id(document.get("sender")) or ""
+            if document.get("role") == "user" and not document.get("trigger")
+            else ""
+            for document in found
+        }
+
+    def find_message_ids(
+        self, accounts: Sequence[str], session_ids: Sequence[str]
+    ) -> Iterator[str]:
+        """See `Host.find_message_ids`."""
+        for session_id in session_ids:
+            yield from map(str, find_said_messages(self._db, session_id, accounts))
+
+    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        """See `Host.names_shown`."""
+        names: set[str] = set()
+        for session_id in session_ids:
+            said = {
+                "session": object_id(session_id),
+                "role": "user",
+                "sender": {"$in": object_ids(accounts)},
+            }
+            found = self._db.messages.find(said, {"name": 1})
+            names.update(name for each in found if (name := codec.text(each.get("name"))))
+        return sorted(names)
+
+    # -- what a name may mean ----------------------------------------------------------------
+
+    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+        """See `Host.find`."""
+        return find(self._db, kind, text, limit=limit)
+
+    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        """See `Host.beginning_with`; names as they are written."""
+        return beginning_with(self._db, kind, text, limit=limit)
+
+
+def assign_owner(db: Connection, session: Session) -> Session:
+    """The session with an owner, if there is anybody to be it."""
+    owner = owner_of(session, ())
+    if owner is None and session.agents:
+        of_agents = {"_id": {"$in": object_ids(session.agents)}, "type": "agent"}
+        agents = {agent.id: agent for agent in map(host_codec.agent_from, db.users.find(of_agents))}
+        owner = owner_of(session, [agents[id] for id in session.agents if id in agents])
+    return session if owner == session.owner else structs.replace(session, owner=owner)
+
+
+def set_in_context(
+    db: Connection,
+    session_id: str,
+    operator: str,
+    fields: Mapping[str, Any],
+    *,
+    where: Filter | None = None,
+) -> bool:
+    """Write subfields of ``memory_context``, which may be missing or null.
+
+    False: the session is gone, or differs from ``where``.
+    """
+    key = object_id(session_id)
+    dotted = {f"memory_context.{name}": value for name, value in fields.items()}
+    here = {"_id": key, "memory_context": {"$type": "object"}, **(where or {})}
+    if db.sessions.update_one(here, {operator: dotted}):
+        return True
+    db.sessions.update_one(
+        {"_id": key, "memory_context": {"$not": {"$type": "object"}}},
+        {"$set": {"memory_context": {}}},
+    )
+    return db.sessions.update_one(here, {operator: dotted}) > 0
+
+
+def find_said_messages(
+    db: Connection, session_id: str, accounts: Sequence[str] | None
+) -> dict[Any, Document]:
+    """The messages of a session, or those of the accounts, in order, without contents."""
+    filter: Filter = {"session": object_id(session_id)}
+    if accounts is not None:
+        filter |= {"role": "user", "sender": {"$in": object_ids(accounts)}}
+    found = db.messages.find(filter, {"createdAt": 1})
+    in_order = sorted(
+        found, key=lambda document: (codec.read_creation_time(document), str(document["_id"]))
+    )
+    return {document["_id"]: document for document in in_order}
+
+
+def stir(db: Connection, session_id: str, latest: datetime) -> None:
+    """Take back what the cold run noted of a session, to which messages were added."""
+    db.cold.update_one({"_id": object_id(session_id)}, stir_update(latest), upsert=True)
+
+
+def stir_update(latest: datetime) -> Filter:
+    """The update that takes back the cold run's note of a session."""
+    change = {"settled": None, "seen": None}
+    return {"$set": change, "$max": {"activity": as_utc(latest)}}
 
 
 def _oversize(message: Message) -> str:
@@ -289,7 +481,7 @@ def _oversize(message: Message) -> str:
     if len(message.content) + len(calls) < _SMALL:
         return ""
     try:
-        return _too_large(len(bson.encode(codec.message_document(message))))
+        return _too_large(len(bson.encode(host_codec.message_document(message))))
     except (InvalidDocument, InvalidStringData, OverflowError, RecursionError) as error:
         return f"cannot be a document of MongoDB: {error}"
 

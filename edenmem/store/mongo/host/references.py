@@ -10,79 +10,80 @@ from bson import ObjectId
 from edenmem.models.ids import is_id
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
-from edenmem.store.mongo.formations.formations import FormationsPart
 from edenmem.store.mongo.host.host_codec import session_from
 from edenmem.store.protocol.host import Reference, ReferenceKind
 
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
+
 #: Sorts behind whatever may follow a beginning.
 _LAST = "\U0010ffff"
 _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
+
 #: Longer names are found only as they are written: servers limit the length of an expression.
 _PATTERN_LIMIT = 1000
-
 _LIVING: Filter = {"deleted": {"$ne": True}}
-
-
-class ReferencesPart(FormationsPart):
-    """Finds things by what a person types."""
-
-    def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        """See `edenmem.store.protocol.store.Store.find`."""
-        collection, always, names, label = self._kinds()[kind]
-        if not text.strip() or not _storable(text):
-            return []
-        for condition in _meanings(text, names):
-            found = list(
-                collection.find(
-                    {**condition, **always}, _LABEL_FIELDS, sort=_order(condition), limit=limit
-                )
-            )
-            if found:
-                return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
-        return []
-
-    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        """See `edenmem.store.protocol.store.Store.beginning_with`; names as they are written."""
-        collection, always, names, _ = self._kinds()[kind]
-        if not _storable(text):
-            return []
-        found: dict[str, Reference] = {}
-        for name in names[:1]:  # by a username or a session's name; titles are sentences
-            beginning = {name: {"$gte": text, "$lt": text + _LAST}}
-            for document in collection.find(
-                {**beginning, **always}, {name: 1}, sort=[(name, 1)], limit=limit
-            ):
-                key = str(document["_id"])
-                found[key] = Reference(id=key, label=codec.text(document.get(name)))
-        if _DIGITS.match(text.lower()):
-            low, high = text.lower().ljust(24, "0"), text.lower().ljust(24, "f")
-            ids = {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
-            for document in collection.find(
-                {**ids, **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
-            ):
-                key = str(document["_id"])
-                found.setdefault(key, Reference(id=key, label=key))
-        return list(found.values())[:limit]
-
-    def _kinds(
-        self,
-    ) -> dict[str, tuple[Collection, Filter, Sequence[str], Callable[[Document], str]]]:
-        return {
-            "agent": (self._users, {"type": "agent", **_LIVING}, ["username"], _username),
-            "user": (self._users, {"type": "user", **_LIVING}, ["username"], _username),
-            "session": (self._sessions, _LIVING, ["name", "title"], _session_label),
-            "fact": (self._facts, {}, [], _content),
-            "reflection": (self._reflections, {}, [], _content),
-            "formation": (self._formations, {}, [], _formation_label),
-        }
-
 
 #: Fields that labels are made of.
 _LABEL_FIELDS = dict.fromkeys(
     ("username", "name", "title", "content", "session_id", "seq", "status", "createdAt"), 1
 )
+
+
+def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
+    """Find what a text may mean; see `Host.find`."""
+    collection, always, names, label = _kinds(db)[kind]
+    if not text.strip() or not _storable(text):
+        return []
+    for condition in _meanings(text, names):
+        found = list(
+            collection.find(
+                {**condition, **always}, _LABEL_FIELDS, sort=_order(condition), limit=limit
+            )
+        )
+        if found:
+            return [Reference(id=str(d["_id"]), label=label(d) or str(d["_id"])) for d in found]
+    return []
+
+
+def beginning_with(
+    db: Connection, kind: ReferenceKind, text: str, *, limit: int
+) -> Sequence[Reference]:
+    """Find what begins with a text, names as they are written; see `Host.beginning_with`."""
+    collection, always, names, _ = _kinds(db)[kind]
+    if not _storable(text):
+        return []
+    found: dict[str, Reference] = {}
+    for name in names[:1]:  # by a username or a session's name; titles are sentences
+        beginning = {name: {"$gte": text, "$lt": text + _LAST}}
+        for document in collection.find(
+            {**beginning, **always}, {name: 1}, sort=[(name, 1)], limit=limit
+        ):
+            key = str(document["_id"])
+            found[key] = Reference(id=key, label=codec.text(document.get(name)))
+    if _DIGITS.match(text.lower()):
+        low, high = text.lower().ljust(24, "0"), text.lower().ljust(24, "f")
+        ids = {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
+        for document in collection.find(
+            {**ids, **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
+        ):
+            key = str(document["_id"])
+            found.setdefault(key, Reference(id=key, label=key))
+    return list(found.values())[:limit]
+
+
+def _kinds(
+    db: Connection,
+) -> dict[str, tuple[Collection, Filter, Sequence[str], Callable[[Document], str]]]:
+    return {
+        "agent": (db.users, {"type": "agent", **_LIVING}, ["username"], _username),
+        "user": (db.users, {"type": "user", **_LIVING}, ["username"], _username),
+        "session": (db.sessions, _LIVING, ["name", "title"], _session_label),
+        "fact": (db.facts, {}, [], _content),
+        "reflection": (db.reflections, {}, [], _content),
+        "formation": (db.formations, {}, [], _formation_label),
+    }
 
 
 def _storable(text: str) -> bool:

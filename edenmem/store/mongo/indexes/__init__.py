@@ -1,4 +1,4 @@
-"""The definitions of indexes on MongoDB, and the unique key of facts.
+"""The database as a whole, and its indexes.
 
-May import: common, mongo.core, mongo.search, mongo.walk, protocol.
+May import: common, mongo.core, mongo.search, protocol.
 """

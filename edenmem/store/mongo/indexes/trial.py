@@ -18,8 +18,8 @@ from edenmem.models.search import Candidate, FactFilter
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection
-from edenmem.store.mongo.indexes.search_definitions import state_of
 from edenmem.store.mongo.search.atlas_search import AtlasSearch, RunAll
+from edenmem.store.mongo.search.search_definitions import state_of
 
 _PREFIX = "edenmem_trial_"
 
@@ -28,11 +28,7 @@ class Trial:
     """Implements `edenmem.store.protocol.indexes.SearchTrial`."""
 
     def __init__(
-        self,
-        collection: Callable[[str], Collection],
-        run_all: RunAll,
-        *,
-        max_seconds: float,
+        self, collection: Callable[[str], Collection], run_all: RunAll, *, max_seconds: float
     ) -> None:
         self._name = _PREFIX + new_id()
         self._collection = collection(self._name)
@@ -65,9 +61,7 @@ class Trial:
     def _define_indexes(self, wish: IndexWish) -> tuple[names.SearchIndex, names.SearchIndex]:
         return (
             names.vector_index(
-                dimensions=wish.dimensions or 1,
-                similarity=wish.similarity,
-                collection=self._name,
+                dimensions=wish.dimensions or 1, similarity=wish.similarity, collection=self._name
             ),
             names.text_index(analyzer=wish.analyzer, collection=self._name),
         )

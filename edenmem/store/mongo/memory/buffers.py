@@ -11,7 +11,7 @@ from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     build_consolidated_filters,
     build_consolidated_key,
@@ -22,27 +22,24 @@ from edenmem.store.mongo.core.filters import (
 BUFFER = "unabsorbed_ids"
 
 
-class BuffersPart(Connected):
-    """Fills buffers with what a backup brings."""
-
-    def _fill_buffers(self, reflections: Sequence[Reflection]) -> None:
-        """Put reflections at the end of their scopes' buffers, in order."""
-        waiting: dict[Scope, list[str]] = {}
-        for reflection in reflections:
-            waiting.setdefault(reflection.home, []).append(reflection.id)
-        made = {"consolidated_content": "", "word_limit": 0, "createdAt": utc_now(), BUFFER: []}
-        operations = [
-            UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
-            for scope in waiting
-        ]
-        while operations:
-            # Two first reflections of a scope at once: the loser finds the document there.
-            _, failed = self._consolidated.bulk(operations)
-            operations = [operations[place] for place in sorted(failed)]
-        for document in self._find_all(self._consolidated, build_consolidated_filters(waiting)):
-            scope = codec.find_text_scope(document)
-            if scope in waiting:
-                self._consolidated.bulk(moves(document, [(True, waiting[scope])]))
+def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
+    """Put reflections at the end of their scopes' buffers, in order."""
+    waiting: dict[Scope, list[str]] = {}
+    for reflection in reflections:
+        waiting.setdefault(reflection.home, []).append(reflection.id)
+    made = {"consolidated_content": "", "word_limit": 0, "createdAt": utc_now(), BUFFER: []}
+    operations = [
+        UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
+        for scope in waiting
+    ]
+    while operations:
+        # Two first reflections of a scope at once: the loser finds the document there.
+        _, failed = db.consolidated.bulk(operations)
+        operations = [operations[place] for place in sorted(failed)]
+    for document in db.find_all(db.consolidated, build_consolidated_filters(waiting)):
+        scope = codec.find_text_scope(document)
+        if scope in waiting:
+            db.consolidated.bulk(moves(document, [(True, waiting[scope])]))
 
 
 def moves(document: Document, steps: Sequence[tuple[bool, Sequence[str]]]) -> list[UpdateOne]:

@@ -17,6 +17,7 @@ from edenmem.models.search import FactFilter
 from edenmem.store.common.buffer_past import REWRITING, buffer_at
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     Filter,
     build_consolidated_key,
@@ -25,12 +26,10 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
     optional_id,
 )
-from edenmem.store.mongo.memory.overview import OverviewPart
+from edenmem.store.protocol.memory import Memory
 
 #: The action of a fact's tombstone.
 DELETED = "delete"
-#: The action of a fact that was removed and is there again.
-RESTORED = "restore"
 
 _TYPES = {"fact", "consolidation"}
 
@@ -157,13 +156,17 @@ def _scope_from(document: Document) -> Scope:
     return Scope(ScopeKind(document["scope"]), str(document["agent_id"]), owner)
 
 
-class HistoryPart(OverviewPart):
-    """Reads what was, and what was done."""
+class MongoHistory:
+    """Implements `edenmem.store.protocol.memory.History`."""
+
+    def __init__(self, db: Connection, memory: Memory) -> None:
+        self._db = db
+        self._memory = memory
 
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
-        """See `edenmem.store.protocol.store.Store.history`."""
+        """See `History.versions`."""
         if target_type not in _TYPES:
             return []
         key: Filter = {"target_type": target_type}
@@ -171,7 +174,7 @@ class HistoryPart(OverviewPart):
             key = {"scope_key": scope.key, **key}
         else:
             key["target_id"] = object_id(target_id)
-        versions = {v.place: v for v in map(history_from, self._history.find(key))}
+        versions = {v.place: v for v in map(history_from, self._db.history.find(key))}
         current = self._current_version(target_type, target_id, scope)
         if current is not None:
             versions.setdefault(current.place, current)
@@ -183,21 +186,33 @@ class HistoryPart(OverviewPart):
     ) -> Kept | None:
         """What history would say of the version that is, had it been written down."""
         if target_type == "fact":
-            found = self._facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
+            found = self._db.facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
             return None if found is None else fact_version(found)
         filter = build_consolidated_key(scope) if scope else {"_id": object_id(target_id)}
-        found = self._consolidated.find_one(filter)
+        found = self._db.consolidated.find_one(filter)
         if found is None or codec.read_version(found) == 0:
             return None
         return text_version(found)
 
+    def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
+        """See `History.list_versions`."""
+        found: dict[str, dict[int, str]] = {}
+        filters = [
+            {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
+        ]
+        seen = {"target_id": 1, "version": 1, "action": 1}
+        for document in self._db.find_all(self._db.history, filters, seen):
+            versions = found.setdefault(str(document["target_id"]), {})
+            versions[codec.number(document.get("version"))] = codec.text(document.get("action"))
+        return found
+
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        """See `edenmem.store.protocol.store.Store.consolidation_at`."""
+        """See `History.consolidation_at`."""
         past = [e for e in self.versions("consolidation", "", scope=scope) if e.at <= moment]
         return past[-1] if past else None
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        """See `edenmem.store.protocol.store.Store.facts_at`."""
+        """See `History.facts_at`."""
         if limit < 1:
             return []
         then: dict[str, Fact] = {}
@@ -207,7 +222,7 @@ class HistoryPart(OverviewPart):
             for entry in self._removals(scopes)
             if entry.snapshot is not None and entry.snapshot.formed_at <= moment
         }
-        for fact in self.facts(FactFilter(scopes=tuple(scopes))):
+        for fact in self._memory.facts(FactFilter(scopes=tuple(scopes))):
             if fact.formed_at <= moment < fact.recent_at:
                 changed[fact.id] = fact
             elif fact.recent_at <= moment and fact.id not in changed:
@@ -223,14 +238,14 @@ class HistoryPart(OverviewPart):
             {"scope_key": scope.key, "target_type": "fact", "action": DELETED}
             for scope in dict.fromkeys(scopes)
         ]
-        versions = map(history_from, self._find_all(self._history, filters))
+        versions = map(history_from, self._db.find_all(self._db.history, filters))
         return (version.entry for version in versions)
 
     def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
         """Each fact as it was; those that were gone at the moment are left out."""
         latest: dict[str, Kept] = {}
         filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
-        for version in map(history_from, self._find_all(self._history, filters)):
+        for version in map(history_from, self._db.find_all(self._db.history, filters)):
             known = latest.get(version.entry.target_id)
             if version.entry.at <= moment and (known is None or version.place > known.place):
                 latest[version.entry.target_id] = version
@@ -242,10 +257,10 @@ class HistoryPart(OverviewPart):
                 yield _fact_as(fact, then.entry)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
-        """See `edenmem.store.protocol.store.Store.pending_at`."""
+        """See `History.pending_at`."""
         entries = self._rewriting(scope, moment)
         versions = self.versions("consolidation", "", scope=scope) if entries else ()
-        return buffer_at(moment, self.reflections((scope,)), entries, versions)
+        return buffer_at(moment, self._memory.reflections((scope,)), entries, versions)
 
     def _rewriting(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
         """What the buffer went through after a moment that the flags do not tell, latest first."""
@@ -253,7 +268,7 @@ class HistoryPart(OverviewPart):
             {"scope_key": scope.key, "action": action, "at": {"$gt": moment}}
             for action in REWRITING
         ]
-        found = map(audit_from, self._find_all(self._audit, filters))
+        found = map(audit_from, self._db.find_all(self._db.audit, filters))
         done = (entry for entry in found if entry.status == "done")
         return sorted(done, key=lambda entry: entry.at, reverse=True)
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
+from typing import Any
 
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.scope import Scope
+from edenmem.models.integrity import Finding
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document, Sort
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.collections import FACT_KEY
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
     Filter,
@@ -28,6 +31,8 @@ from edenmem.store.mongo.core.filters import (
     policy_id,
 )
 from edenmem.store.mongo.core.merging import EPOCH, newest_first
+from edenmem.store.mongo.core.readiness import read_fact_keys
+from edenmem.store.mongo.memory.overview import agents_with_memory, summarise_scopes
 from edenmem.store.protocol.store import batched
 
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
@@ -35,19 +40,18 @@ _BY_ID = (("_id", 1),)
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
 
 
-class MemoryPart(Connected):
-    """Reads what is remembered, always for exact scopes."""
+class MongoMemory:
+    """Implements `edenmem.store.protocol.memory.Memory`: always for exact scopes."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     # -- facts -------------------------------------------------------------------------------
 
     def facts(
-        self,
-        filter: FactFilter,
-        *,
-        limit: int | None = None,
-        with_vectors: bool = False,
+        self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
     ) -> Iterator[Fact]:
-        """See `edenmem.store.protocol.store.Store.facts`."""
+        """See `Memory.facts`."""
         walks: list[Iterator[Fact]] = []
         for owner in fact_filters(filter):
             walks.append(self._facts_by(owner, with_vectors, corrected_since=EPOCH))
@@ -55,7 +59,7 @@ class MemoryPart(Connected):
         return islice(_recent_first(walks), limit)
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """See `edenmem.store.protocol.store.Store.recent_facts`."""
+        """See `Memory.recent_facts`."""
         if limit < 1:
             return []
         calls = [
@@ -63,7 +67,7 @@ class MemoryPart(Connected):
             for owner in group_filters(scopes, fact_fields)
             for walk in (self._newest_corrected, self._newest_formed)
         ]
-        walks = (iter(facts) for facts in self._run_all(calls))
+        walks = (iter(facts) for facts in self._db.run_all(calls))
         return list(islice(_recent_first(walks), limit))
 
     def _newest_formed(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
@@ -82,7 +86,7 @@ class MemoryPart(Connected):
         return [fact for fact in facts if fact.recent_at > last] + ties
 
     def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
-        found = self._facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
+        found = self._db.facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
         return [codec.fact_from(document) for document in found]
 
     def _facts_by(
@@ -90,7 +94,7 @@ class MemoryPart(Connected):
     ) -> Iterator[Fact]:
         """Newest first: those ever corrected, or, with None, those never."""
         updated = None if corrected_since is None else at_or_after(corrected_since)
-        documents = self._facts.find(
+        documents = self._db.facts.find(
             {**owner, "updated_at": updated},
             None if with_vectors else codec.NO_VECTOR,
             sort=_BY_FORMED if corrected_since is None else _BY_UPDATED,
@@ -98,8 +102,8 @@ class MemoryPart(Connected):
         return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        """See `edenmem.store.protocol.store.Store.fact`."""
-        found = self._facts.find_one(
+        """See `Memory.fact`."""
+        found = self._db.facts.find_one(
             {"_id": object_id(fact_id)}, None if with_vector else codec.NO_VECTOR
         )
         return None if found is None else codec.fact_from(found, with_vector=with_vector)
@@ -107,24 +111,55 @@ class MemoryPart(Connected):
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
     ) -> dict[str, Fact]:
-        """See `edenmem.store.protocol.store.Store.facts_by_ids`."""
+        """See `Memory.facts_by_ids`."""
         filters = [
             {"_id": {"$in": part}, **owner}
             for part in id_parts(fact_ids)
             for owner in group_filters(scopes, fact_fields)
         ]
-        found = self._find_all(self._facts, filters, None if with_vectors else codec.NO_VECTOR)
+        found = self._db.find_all(
+            self._db.facts, filters, None if with_vectors else codec.NO_VECTOR
+        )
         facts = (codec.fact_from(document, with_vector=with_vectors) for document in found)
         return {fact.id: fact for fact in facts}
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
-        """See `edenmem.store.protocol.store.Store.facts_by_hashes`."""
+        """See `Memory.facts_by_hashes`."""
         filters = [
             {**fact_fields(scope), "hash": {"$in": part}}
             for part in batched(dict.fromkeys(hashes), IN_LIMIT)
         ]
-        found = self._find_all(self._facts, filters, codec.NO_VECTOR)
+        found = self._db.find_all(self._db.facts, filters, codec.NO_VECTOR)
         return {fact.hash: fact for fact in map(codec.fact_from, found)}
+
+    def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Memory.twins`."""
+        if read_fact_keys(self._db).protects:
+            return
+        match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        fields = [field for field, _ in FACT_KEY.keys]
+        pipeline: list[dict[str, Any]] = [
+            {"$match": match},
+            {"$group": {"_id": {field: f"${field}" for field in fields}, "count": {"$sum": 1}}},
+            {"$match": {"count": {"$gt": 1}}},
+        ]
+        for group in self._db.facts.aggregate(pipeline):
+            same = {field: group["_id"].get(field) for field in fields}
+            documents = self._db.facts.find(same, codec.NO_VECTOR)
+            facts = [
+                fact for found in documents if (fact := codec.readable_fact(found)) is not None
+            ]
+            facts.sort(key=_age)
+            for fact in facts[1:]:
+                yield Finding(
+                    target_type="fact",
+                    target_id=fact.id,
+                    detail=f"says the same as {facts[0].id}, which is older",
+                    agent_id=fact.agent_id,
+                    scope=fact.home,
+                    text=fact.content,
+                    related=(facts[0].id,),
+                )
 
     # -- reflections -------------------------------------------------------------------------
 
@@ -136,12 +171,12 @@ class MemoryPart(Connected):
         limit: int | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        """See `edenmem.store.protocol.store.Store.reflections`."""
+        """See `Memory.reflections`."""
         # One walk for each value that the flag may have: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
         time: Filter = {} if before is None else {"formed_at": {"$lt": before}}
         walks = [
-            self._reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
+            self._db.reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
             for owner in group_filters(scopes)
             for flag in flags
         ]
@@ -153,26 +188,49 @@ class MemoryPart(Connected):
         return islice(merged, limit)
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        """See `edenmem.store.protocol.store.Store.reflection`."""
-        found = self._reflections.find_one({"_id": object_id(reflection_id)})
+        """See `Memory.reflection`."""
+        found = self._db.reflections.find_one({"_id": object_id(reflection_id)})
         return None if found is None else codec.reflection_from(found)
 
+    def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
+        """See `Memory.reflections_by_ids`."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(reflection_ids)]
+        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
+        return {reflection.id: reflection for reflection in found}
+
+    def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
+        """See `Memory.find_derived`."""
+        filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
+        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
+        return list({reflection.id: reflection for reflection in found}.values())
+
     def pending(self, scope: Scope) -> list[Reflection]:
-        """See `edenmem.store.protocol.store.Store.pending`."""
-        document = self._consolidated.find_one(build_consolidated_key(scope))
+        """See `Memory.pending`."""
+        document = self._db.consolidated.find_one(build_consolidated_key(scope))
         if document is None:
             return []
         ids = codec.text_ids(document.get("unabsorbed_ids"))
         filters = [{"_id": {"$in": part}, **owner_fields(scope)} for part in id_parts(ids)]
-        found = map(codec.reflection_from, self._find_all(self._reflections, filters))
+        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
         return sorted(found, key=lambda reflection: (reflection.formed_at, reflection.id))
+
+    def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
+        """See `Memory.buffers`."""
+        wanted = frozenset(scopes)
+        found: dict[Scope, tuple[str, ...]] = {}
+        for document in self._db.find_all(
+            self._db.consolidated, build_consolidated_filters(scopes)
+        ):
+            if (home := codec.find_text_scope(document)) in wanted:
+                found[home] = codec.text_ids(document.get("unabsorbed_ids"))
+        return found
 
     # -- texts and policies ------------------------------------------------------------------
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        """See `edenmem.store.protocol.store.Store.consolidations`."""
+        """See `Memory.consolidations`."""
         wanted = frozenset(scopes)
-        documents = self._find_all(self._consolidated, build_consolidated_filters(scopes))
+        documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
         for document in documents:
             if (scope := codec.find_text_scope(document)) in wanted:
@@ -180,7 +238,7 @@ class MemoryPart(Connected):
         return found
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
-        """See `edenmem.store.protocol.store.Store.policies`."""
+        """See `Memory.policies`."""
         documents = self._policy_documents(scopes)
         policies = (codec.policy_from(document) for document in documents)
         return {policy.home: policy for policy in policies if policy is not None}
@@ -188,16 +246,61 @@ class MemoryPart(Connected):
     def _policy_documents(self, scopes: Sequence[Scope]) -> Iterator[Document]:
         ids = [policy_id(scope) for scope in dict.fromkeys(scopes)]
         filters = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
-        return self._find_all(self._policies, filters)
+        return self._db.find_all(self._db.policies, filters)
 
     def shards(self, agent_id: str) -> list[Policy]:
-        """See `edenmem.store.protocol.store.Store.shards`."""
-        documents = self._policies.find(
+        """See `Memory.shards`."""
+        documents = self._db.policies.find(
             {"agent_id": object_id(agent_id), "scope": "shard"}, sort=[("shard", 1)]
         )
         policies = (codec.policy_from(document) for document in documents)
         return [policy for policy in policies if policy is not None]
 
+    # -- scopes ------------------------------------------------------------------------------
+
+    def scopes(
+        self,
+        *,
+        agent_id: str | None = None,
+        kinds: Sequence[ScopeKind] = (),
+        user_ids: Sequence[str] | None = None,
+        min_pending: int = 0,
+    ) -> Iterator[ScopeSummary]:
+        """See `Memory.scopes`."""
+        wanted = tuple(kinds) or tuple(ScopeKind)
+        if user_ids is not None:
+            wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
+        agents = agents_with_memory(self._db) if agent_id is None else [agent_id]
+        for agent in agents:
+            found = summarise_scopes(self._db, agent, wanted, user_ids)
+            for scope in sorted(found):
+                if found[scope].pending >= min_pending:
+                    yield found[scope]
+
+    def scopes_of(self, agent_id: str) -> list[Scope]:
+        """See `Memory.scopes_of`."""
+        found = {summary.scope for summary in self.scopes(agent_id=agent_id)}
+        for kind in ScopeKind:
+            # A key is kind:agent or kind:agent:owner; ";" follows ":".
+            within = {"scope_key": {"$gte": f"{kind}:{agent_id}", "$lt": f"{kind}:{agent_id};"}}
+            for collection in (self._db.history, self._db.audit):
+                for key in collection.distinct("scope_key", within):
+                    owner = str(key).removeprefix(f"{kind}:{agent_id}").removeprefix(":")
+                    found.add(Scope(kind, agent_id, owner))
+        return sorted(found)
+
+    def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
+        """See `Memory.revisions`."""
+        found = {
+            document["_id"]: codec.number(document.get("revision"))
+            for document in self._policy_documents(scopes)
+        }
+        return {scope: found.get(policy_id(scope), 0) for scope in scopes}
+
 
 def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:
     return newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)
+
+
+def _age(fact: Fact) -> tuple[datetime, str]:
+    return fact.formed_at, fact.id

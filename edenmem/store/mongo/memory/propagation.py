@@ -5,26 +5,31 @@ from __future__ import annotations
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import build_consolidated_key
 
 #: The field; `text_changes` adds to it in the very update that writes a version.
 UNPROPAGATED = "unpropagated_versions"
 
 
-class PropagationPart(Connected):
-    """Finds and settles them."""
+class MongoPropagation:
+    """Implements `edenmem.store.protocol.memory.Propagation`."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        """See `edenmem.store.protocol.store.Store.find_unpropagated`."""
+        """See `Propagation.find_unpropagated`."""
         # Few at any time, so that the agent is looked for among what the index gave.
-        texts = map(codec.consolidation_from, self._consolidated.find({UNPROPAGATED: {"$gte": 1}}))
+        texts = map(
+            codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
+        )
         return sorted(
             (text.home for text in texts if agent_id in (None, text.agent_id)),
             key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
         )
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        """See `edenmem.store.protocol.store.Store.settle_propagation`."""
+        """See `Propagation.settle_propagation`."""
         update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
-        self._consolidated.update_one(build_consolidated_key(scope), update)
+        self._db.consolidated.update_one(build_consolidated_key(scope), update)

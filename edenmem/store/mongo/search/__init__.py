@@ -1,4 +1,4 @@
 """Candidates from Atlas Search or an exact scan, and the vectors behind them.
 
-May import: mongo.core, mongo.host, mongo.indexes, mongo.memory, protocol.
+May import: mongo.core, protocol.
 """

@@ -26,13 +26,9 @@ from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
-from edenmem.store.mongo.indexes.search_definitions import (
-    differences_of,
-    filter_paths,
-    vector_field,
-)
 from edenmem.store.mongo.search.indexed import as_it_is
 from edenmem.store.mongo.search.scan import check_models
+from edenmem.store.mongo.search.search_definitions import differences_of, filter_paths, vector_field
 from edenmem.text import clean
 
 _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
@@ -449,9 +445,7 @@ def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
     if not by_time:
         return FactFilter(scopes=(fact.home,))
     return FactFilter(
-        scopes=(fact.home,),
-        since=fact.formed_at,
-        until=fact.formed_at + timedelta(milliseconds=1),
+        scopes=(fact.home,), since=fact.formed_at, until=fact.formed_at + timedelta(milliseconds=1)
     )
 
 

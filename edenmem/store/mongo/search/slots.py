@@ -7,20 +7,19 @@ knows nothing of it, as the platform, makes it worthless by that.
 from __future__ import annotations
 
 import time
-from functools import cached_property
 from typing import Any, Literal
 
 from edenmem.errors import ConfigError
 from edenmem.models.switch import VectorSwitch
 from edenmem.store.mongo.core import codec, vectors
-from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, VectorSlot
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
 
 #: The switch's document; there is one at most.
 SWITCH_ID = "vectors"
+
 #: Seconds for which what was read of the switch is believed. A reader or writer that is late finds
 #: what it needs all the same, or is found by the next backfill: see `_vector_update`.
 _BELIEVED = 5.0
@@ -29,41 +28,45 @@ _BELIEVED = 5.0
 _PLATFORM_INDEXES = frozenset(
     {"reflection_unabsorbed_idx", "reflection_user_idx", "reflection_session_idx"}
 )
-#: The platform embeds facts and queries by this model and no other.
-_PLATFORM_MODEL = "text-embedding-3-small"
-#: Documents at each end of a collection that are looked at.
-_SAMPLE = 20
 
+#: Documents at each end of a collection that are looked at.
+SAMPLE = 20
 OWN_FIELDS = {OWN.field: "", OWN.model: ""}
 STAGED_FIELDS = {STAGED.field: "", STAGED.model: "", STAGED_HASH: ""}
 
 
-class SlotPart(Connected):
-    """Knows the switch that is under way, and by it where vectors of a model are."""
+class Slots:
+    """Knows the switch that is under way, and by it where vectors of a model are.
 
-    _known_switch: tuple[float, VectorSwitch | None] | None = None
-    _is_alone: bool | None = None
+    Attributes:
+        last_written: Search index → ids of facts whose vectors in it this process wrote last.
+    """
 
-    @cached_property
-    def _last_written(self) -> dict[str, list[Any]]:
-        """Search index → ids of facts whose vectors in it this process wrote last."""
-        return {}
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+        self._known: tuple[float, VectorSwitch | None] | None = None
+        self._is_alone: bool | None = None
+        self.last_written: dict[str, list[Any]] = {}
 
-    def vector_switch(self) -> VectorSwitch | None:
-        """See `edenmem.store.protocol.vectors.ModelSwitches.vector_switch`."""
-        found = self._collection(names.SWITCH).find_one({"_id": SWITCH_ID})
+    def read_switch(self) -> VectorSwitch | None:
+        """The switch as it is."""
+        found = self._db.switches.find_one({"_id": SWITCH_ID})
         switch = None if found is None else _switch_from(found)
-        self._known_switch = (time.monotonic(), switch)
+        self._known = (time.monotonic(), switch)
         return switch
 
-    def _switch(self) -> VectorSwitch | None:
+    def switch(self) -> VectorSwitch | None:
         """The switch, as it was at most a few seconds ago."""
-        known = self._known_switch
+        known = self._known
         if known is None or time.monotonic() - known[0] > _BELIEVED:
-            return self.vector_switch()
+            return self.read_switch()
         return known[1]
 
-    def _vector_update(
+    def forget_switch(self) -> None:
+        """Read the switch again, which was changed."""
+        self._known = None
+
+    def vector_update(
         self, vector: bytes | None, model: str | None, digest: str
     ) -> tuple[Document, Document]:
         """What to set and what to unset in the document of a fact that gets a text with this hash
@@ -73,67 +76,54 @@ class SlotPart(Connected):
         and the fact is stale until a backfill.
         """
         unset = {**OWN_FIELDS, **STAGED_FIELDS}
-        fields = codec.vector_fields(vector, model, self._storage() if vector else "array")
+        fields = codec.vector_fields(vector, model, self.storage() if vector else "array")
         if fields:
-            fields = place_vector(fields, digest, self._switch())
+            fields = place_vector(fields, digest, self.switch())
         return fields, {name: "" for name in unset if name not in fields}
 
-    def _storage(self) -> Literal["array", "bindata"]:
+    def storage(self) -> Literal["array", "bindata"]:
         """The form in which vectors are written.
 
         Raises:
             ConfigError: it is "bindata", in a database that the platform uses.
         """
-        settings = self._settings
+        settings = self._db.settings
         if settings.embedding_storage == "array" or settings.bindata_beside_platform:
             return settings.embedding_storage
-        if self._is_beside_platform():
+        if self.is_beside_platform():
             raise ConfigError(
                 f"store.embedding_storage is not readable by the platform, which uses "
-                f"{self._database.name}: {settings.embedding_storage}",
+                f"{self._db.database.name}: {settings.embedding_storage}",
                 hint='edenmem config show; set store.embedding_storage = "array", or '
                 "store.bindata_beside_platform = true if the platform's memory is off",
             )
         return settings.embedding_storage
 
-    def platform_model(self, model: str) -> str:
-        """See `edenmem.store.protocol.vectors.ModelSwitches.platform_model`."""
-        if self._settings.other_model_beside_platform or model == _PLATFORM_MODEL:
-            return ""
-        if not self._is_beside_platform():
-            return ""
-        for order in (1, -1):
-            found = self._facts.find(
-                {OWN.model: {"$gt": ""}}, {OWN.model: 1}, sort=[("_id", order)], limit=_SAMPLE
-            )
-            others = {str(one[OWN.model]) for one in found} - {model}
-            if others:
-                return _PLATFORM_MODEL if _PLATFORM_MODEL in others else min(others)
-        return ""
-
-    def _is_beside_platform(self) -> bool:
+    def is_beside_platform(self) -> bool:
+        """Whether the platform uses this database; the answer is kept."""
         if self._is_alone is None:
-            self._is_alone = not self._has_platform()
+            self._is_alone = not has_platform(self._db)
         return not self._is_alone
 
-    def _has_platform(self) -> bool:
-        """Whether the platform has made its indexes here, or documents that are not ours."""
-        if _PLATFORM_INDEXES & self._reflections.indexes().keys():
-            return True
-        for collection, fields, is_theirs in (
-            (self._sessions, ("budget", "session_type"), bool),
-            (self._facts, ("private",), lambda found: not found),
-        ):
-            for order in (1, -1):
-                found = collection.find(
-                    {"_id": {"$exists": True}},
-                    dict.fromkeys(fields, 1),
-                    sort=[("_id", order)],
-                    limit=_SAMPLE,
-                )
-                if any(is_theirs(one.keys() & set(fields)) for one in found):
-                    return True
-        return False
+
+def has_platform(db: Connection) -> bool:
+    """Whether the platform has made its indexes here, or documents that are not ours."""
+    if _PLATFORM_INDEXES & db.reflections.indexes().keys():
+        return True
+    for collection, fields, is_theirs in (
+        (db.sessions, ("budget", "session_type"), bool),
+        (db.facts, ("private",), lambda found: not found),
+    ):
+        for order in (1, -1):
+            found = collection.find(
+                {"_id": {"$exists": True}},
+                dict.fromkeys(fields, 1),
+                sort=[("_id", order)],
+                limit=SAMPLE,
+            )
+            if any(is_theirs(one.keys() & set(fields)) for one in found):
+                return True
+    return False
 
 
 def place_vector(own: Document, digest: str, switch: VectorSwitch | None) -> Document:

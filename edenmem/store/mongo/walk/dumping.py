@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from heapq import merge
 from itertools import groupby
@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from edenmem.errors import EdenmemError
 from edenmem.models.backup import (
     Record,
     RecordKind,
@@ -27,13 +26,13 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.filters import Filter, object_ids
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import EVERYTHING, Filter, object_ids
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.formations.formations import formation_from
 from edenmem.store.mongo.formations.usage import usage_from
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.history import (
-    HistoryPart,
     Kept,
     audit_from,
     fact_version,
@@ -43,96 +42,85 @@ from edenmem.store.mongo.memory.history import (
 )
 
 _BY_ID = (("_id", 1),)
-#: Every document has an id: by the index of ids, in whose order they come.
-_EACH: Filter = {"_id": {"$exists": True}}
-#: What decoding an old or damaged document may raise.
-_BROKEN = (ValueError, TypeError, KeyError, AttributeError, EdenmemError, msgspec.MsgspecError)
 
 
-class DumpingPart(HistoryPart):
-    """See `edenmem.store.protocol.backup.Backups`."""
+def dump_records(
+    db: Connection, kind: RecordKind, wanted: Selection, with_vectors: bool
+) -> Iterator[Record | Unreadable]:
+    """Read the records of a kind, or why they cannot be read."""
+    match kind:
+        case RecordKind.MESSAGE:
+            return _dump_messages(db, wanted)
+        case RecordKind.HISTORY:
+            return _dump_history(db, wanted)
+        case RecordKind.POLICY:  # whose documents have ids of their own, as they keep revisions
+            return iter(sorted(_dump_kind(kind, db.policies, wanted), key=_scope_key))
+        case RecordKind.FACT if not with_vectors:
+            return _dump_kind(kind, db.facts, wanted, codec.NO_VECTOR)
+    return _dump_kind(kind, _source(db, kind), wanted)
 
-    def dump(
-        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
-    ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
-        """See `edenmem.store.protocol.backup.Backups.dump`."""
-        for kind in RecordKind:
-            if kind in kinds:
-                for record in self._records(kind, selection, with_vectors):
-                    yield kind, record
 
-    def _records(
-        self, kind: RecordKind, wanted: Selection, with_vectors: bool
-    ) -> Iterator[Record | Unreadable]:
-        match kind:
-            case RecordKind.MESSAGE:
-                return self._dump_messages(wanted)
-            case RecordKind.HISTORY:
-                return self._dump_history(wanted)
-            case RecordKind.POLICY:  # whose documents have ids of their own, as they keep revisions
-                return iter(sorted(self._dump_kind(kind, self._policies, wanted), key=_scope_key))
-            case RecordKind.FACT if not with_vectors:
-                return self._dump_kind(kind, self._facts, wanted, codec.NO_VECTOR)
-        return self._dump_kind(kind, self._source(kind), wanted)
+def _source(db: Connection, kind: RecordKind) -> Collection:
+    return {
+        RecordKind.AGENT: db.users,
+        RecordKind.USER: db.users,
+        RecordKind.SESSION: db.sessions,
+        RecordKind.POLICY: db.policies,
+        RecordKind.CONSOLIDATION: db.consolidated,
+        RecordKind.REFLECTION: db.reflections,
+        RecordKind.FACT: db.facts,
+        RecordKind.FORMATION: db.formations,
+        RecordKind.USAGE: db.usage,
+        RecordKind.AUDIT: db.audit,
+    }[kind]
 
-    def _source(self, kind: RecordKind) -> Collection:
-        return {
-            RecordKind.AGENT: self._users,
-            RecordKind.USER: self._users,
-            RecordKind.SESSION: self._sessions,
-            RecordKind.POLICY: self._policies,
-            RecordKind.CONSOLIDATION: self._consolidated,
-            RecordKind.REFLECTION: self._reflections,
-            RecordKind.FACT: self._facts,
-            RecordKind.FORMATION: self._formations,
-            RecordKind.USAGE: self._usage,
-            RecordKind.AUDIT: self._audit,
-        }[kind]
 
-    def _dump_kind(
-        self,
-        kind: RecordKind,
-        source: Collection,
-        wanted: Selection,
-        projection: Mapping[str, Any] | None = None,
-    ) -> Iterator[Record | Unreadable]:
-        for document in source.find({**_EACH, **_filter(kind, wanted)}, projection, sort=_BY_ID):
-            try:
-                record = _READERS[kind](document)
-            except _BROKEN as error:
-                yield Unreadable(id=str(document["_id"]), reason=str(error) or type(error).__name__)
-                continue
-            if record is not None and _is_since(record, wanted.since):
-                yield record
+def _dump_kind(
+    kind: RecordKind,
+    source: Collection,
+    wanted: Selection,
+    projection: Mapping[str, Any] | None = None,
+) -> Iterator[Record | Unreadable]:
+    for document in source.find({**EVERYTHING, **_filter(kind, wanted)}, projection, sort=_BY_ID):
+        try:
+            record = _READERS[kind](document)
+        except codec.UNREADABLE as error:
+            yield Unreadable(id=str(document["_id"]), reason=str(error) or type(error).__name__)
+            continue
+        if record is not None and _is_since(record, wanted.since):
+            yield record
 
-    def _dump_messages(self, wanted: Selection) -> Iterator[Record | Unreadable]:
-        """Session by session, each of which has a message that is in several."""
-        sessions = {**_EACH, **_filter(RecordKind.SESSION, wanted)}
-        for session in self._sessions.find(sessions, {"_id": 1}, sort=_BY_ID):
-            found = self._messages.find({"session": session["_id"]})
-            for document in sorted(found, key=lambda message: str(message["_id"])):
-                message = host_codec.message_from(document, str(session["_id"]))
-                if _is_since(message, wanted.since):
-                    yield message
 
-    # -- history -----------------------------------------------------------------------------
+def _dump_messages(db: Connection, wanted: Selection) -> Iterator[Record | Unreadable]:
+    """Session by session, each of which has a message that is in several."""
+    sessions = {**EVERYTHING, **_filter(RecordKind.SESSION, wanted)}
+    for session in db.sessions.find(sessions, {"_id": 1}, sort=_BY_ID):
+        found = db.messages.find({"session": session["_id"]})
+        for document in sorted(found, key=lambda message: str(message["_id"])):
+            message = host_codec.message_from(document, str(session["_id"]))
+            if _is_since(message, wanted.since):
+                yield message
 
-    def _dump_history(self, wanted: Selection) -> Iterator[Record | Unreadable]:
-        """What is written of each target, and the version that its document holds."""
-        for target_type, source, projection, current in (
-            ("consolidation", self._consolidated, None, _text_now),
-            ("fact", self._facts, codec.NO_VECTOR, fact_version),
-        ):
-            filter = {"target_type": target_type, **_of_history(wanted)}
-            order = (("target_type", 1), ("target_id", 1), ("version", 1))
-            owned = {**_EACH, **_filter(RecordKind(target_type), wanted)}
-            written = self._history.find(filter, sort=order)
-            documents = source.find(owned, projection, sort=_BY_ID)
-            past = ((str(document["target_id"]), document, None) for document in written)
-            present = ((str(document["_id"]), document, current) for document in documents)
-            both = merge(past, present, key=lambda item: item[0])
-            for target_id, items in groupby(both, key=lambda item: item[0]):
-                yield from _versions(target_id, items, wanted.since)
+
+# -- history -------------------------------------------------------------------------------------
+
+
+def _dump_history(db: Connection, wanted: Selection) -> Iterator[Record | Unreadable]:
+    """What is written of each target, and the version that its document holds."""
+    for target_type, source, projection, current in (
+        ("consolidation", db.consolidated, None, _text_now),
+        ("fact", db.facts, codec.NO_VECTOR, fact_version),
+    ):
+        filter = {"target_type": target_type, **_of_history(wanted)}
+        order = (("target_type", 1), ("target_id", 1), ("version", 1))
+        owned = {**EVERYTHING, **_filter(RecordKind(target_type), wanted)}
+        written = db.history.find(filter, sort=order)
+        documents = source.find(owned, projection, sort=_BY_ID)
+        past = ((str(document["target_id"]), document, None) for document in written)
+        present = ((str(document["_id"]), document, current) for document in documents)
+        both = merge(past, present, key=lambda item: item[0])
+        for target_id, items in groupby(both, key=lambda item: item[0]):
+            yield from _versions(target_id, items, wanted.since)
 
 
 def _versions(
@@ -144,7 +132,7 @@ def _versions(
     for _, document, read in items:
         try:
             version = history_from(document) if read is None else read(document)
-        except _BROKEN as error:
+        except codec.UNREADABLE as error:
             yield Unreadable(id=target_id, reason=str(error) or type(error).__name__)
             continue
         if version is None:

@@ -34,6 +34,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     build_consolidated_filters,
     build_consolidated_key,
@@ -44,15 +45,14 @@ from edenmem.store.mongo.core.filters import (
     owner_fields,
     policy_id,
 )
-from edenmem.store.mongo.core.prepared import CLAIM_KEYS
-from edenmem.store.mongo.formations.formations import (
-    FormationsPart,
-    formation_document,
-    formation_from,
-)
+from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.core.transactions import touch
+from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
+from edenmem.store.mongo.formations.formations import formation_document, formation_from
 from edenmem.store.mongo.formations.usage import usage_document, usage_from
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.memory.buffers import BuffersPart
+from edenmem.store.mongo.host.host import assign_owner, stir_update
+from edenmem.store.mongo.memory.buffers import fill_buffers
 from edenmem.store.mongo.memory.history import (
     Kept,
     audit_document,
@@ -62,15 +62,15 @@ from edenmem.store.mongo.memory.history import (
     history_from,
     text_version,
 )
-from edenmem.store.mongo.walk.dumping import (
-    DumpingPart,
-    agent_record,
-    session_record,
-    text_record,
-)
+from edenmem.store.mongo.search.slots import Slots
+from edenmem.store.mongo.walk.dumping import agent_record, session_record, text_record
+from edenmem.store.protocol.host import Host
+from edenmem.store.protocol.memory import Memory
 
 ADDED = LoadResult(status=LoadStatus.ADDED)
 SAME = LoadResult(status=LoadStatus.SAME)
+
+
 Answers = dict[int, LoadResult]
 
 
@@ -79,18 +79,40 @@ def refuse(detail: str) -> LoadResult:
     return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
-class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
-    """See `edenmem.store.protocol.backup.Backups`. Each kind has a method of its name, which gives
-    an answer for the place of each record."""
+class Loader:
+    """Loads records; each kind has a function, which gives an answer for the place of each
+    record."""
+
+    def __init__(
+        self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
+    ) -> None:
+        self._db = db
+        self._readiness = readiness
+        self._slots = slots
+        self._host = host
+        self._memory = memory
+        self._loaders: dict[RecordKind, Callable[[Sequence[Any], bool], Answers]] = {
+            RecordKind.AGENT: self._load_agents,
+            RecordKind.USER: self._load_users,
+            RecordKind.SESSION: self._load_sessions,
+            RecordKind.MESSAGE: self._load_messages,
+            RecordKind.POLICY: self._load_policies,
+            RecordKind.CONSOLIDATION: self._load_texts,
+            RecordKind.REFLECTION: self._load_reflections,
+            RecordKind.FACT: self._load_facts,
+            RecordKind.FORMATION: self._load_formations,
+            RecordKind.USAGE: self._load_usage,
+            RecordKind.AUDIT: self._load_audit,
+            RecordKind.HISTORY: self._load_history,
+        }
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
-        """See `edenmem.store.protocol.backup.Backups.load`."""
+        """See `Walk.load`."""
         if not dry_run:
-            self._demand_ready()
-        put: Callable[[Sequence[Record], bool], Answers] = getattr(self, f"_load_{kind.value}")
-        answers = put(records, dry_run)
+            self._readiness.demand()
+        answers = self._loaders[kind](records, dry_run)
         return [answers[place] for place in range(len(records))]
 
     def _put(
@@ -128,7 +150,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         """The answers to those whose id is there."""
         projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
         filters = [{"_id": {"$in": part}} for part in id_parts(record.id for record in records)]
-        documents = self._find_all(collection, filters, projection)
+        documents = self._db.find_all(collection, filters, projection)
         stored = {str(document["_id"]): document for document in documents}
         return {
             place: compare_records(kind, read(stored[record.id]), record)
@@ -138,13 +160,13 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
 
     # -- what the platform owns --------------------------------------------------------------
 
-    def _load_agent(self, records: Sequence[StoredAgent], dry_run: bool) -> Answers:
+    def _load_agents(self, records: Sequence[StoredAgent], dry_run: bool) -> Answers:
         def write(agent: StoredAgent) -> Document:
             return _account(host_codec.agent_document(agent), agent)
 
         return self._load_accounts(RecordKind.AGENT, records, dry_run, write, agent_record)
 
-    def _load_user(self, records: Sequence[StoredUser], dry_run: bool) -> Answers:
+    def _load_users(self, records: Sequence[StoredUser], dry_run: bool) -> Answers:
         def write(user: StoredUser) -> Document:
             return _account(host_codec.user_document(user), user)
 
@@ -164,38 +186,35 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         named: set[str] = set()  # in this batch
 
         def fit(account: StoredAgent | StoredUser) -> LoadResult | None:
-            if reason := self.refusal(account):
+            if reason := self._host.refusal(account):
                 return refuse(reason)
             key = {"type": kind.value, "username": account.username}
-            if account.username in named or self._users.find_one(key, {"_id": 1}):
+            if account.username in named or self._db.users.find_one(key, {"_id": 1}):
                 return refuse(taken)
             named.add(account.username)
             return None
 
         return self._put(
-            kind, self._users, records, dry_run, write=write, read=read, why_not=taken, fit=fit
+            kind, self._db.users, records, dry_run, write=write, read=read, why_not=taken, fit=fit
         )
 
-    def _load_session(self, records: Sequence[StoredSession], dry_run: bool) -> Answers:
+    def _load_sessions(self, records: Sequence[StoredSession], dry_run: bool) -> Answers:
         answers = self._put(
             RecordKind.SESSION,
-            self._sessions,
+            self._db.sessions,
             records,
             dry_run,
-            write=lambda session: _session_document(self._assign_owner(session)),
+            write=lambda session: _session_document(assign_owner(self._db, session)),
             read=session_record,
             why_not="another session has this id",
-            fit=lambda session: refuse(reason) if (reason := self.refusal(session)) else None,
+            fit=lambda session: refuse(reason) if (reason := self._host.refusal(session)) else None,
         )
         if not dry_run:  # the cold run is to look at them, old as they may be
-            self._cold.bulk(
+            self._db.cold.bulk(
                 [
                     UpdateOne(
                         {"_id": object_id(session.id)},
-                        {
-                            "$set": {"settled": None, "seen": None},
-                            "$max": {"activity": session.last_activity},
-                        },
+                        stir_update(session.last_activity),
                         upsert=True,
                     )
                     for session, answer in _with_answers(records, answers)
@@ -204,10 +223,10 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
             )
         return answers
 
-    def _load_message(self, records: Sequence[Message], dry_run: bool) -> Answers:
+    def _load_messages(self, records: Sequence[Message], dry_run: bool) -> Answers:
         """A message that is there for another session only joins this one too."""
         filters = [{"_id": {"$in": part}} for part in id_parts(message.id for message in records)]
-        stored = {str(one["_id"]): one for one in self._find_all(self._messages, filters)}
+        stored = {str(one["_id"]): one for one in self._db.find_all(self._db.messages, filters)}
         known = set() if dry_run else self._find_session_ids(records)
         answers: Answers = {}
         new: dict[str, int] = {}
@@ -217,7 +236,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
                 answers[place] = self._join_message(document, message, dry_run)
             elif not dry_run and message.session_id not in known:
                 answers[place] = refuse(f"there is no session {message.session_id}")
-            elif reason := self.refusal(message):
+            elif reason := self._host.refusal(message):
                 answers[place] = refuse(reason)
             elif message.id in new:  # twice in one batch: of two sessions
                 answers[place] = ADDED
@@ -226,7 +245,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         if not dry_run:
             places = list(new.values())
             documents = [host_codec.message_document(records[place]) for place in places]
-            taken = self._messages.insert_new(documents)
+            taken = self._db.messages.insert_new(documents)
             answers |= {
                 place: refuse("another message has this id") if order in taken else ADDED
                 for order, place in enumerate(places)
@@ -239,7 +258,9 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
     def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
         ids = id_parts(message.session_id for message in messages)
         filters = [{"_id": {"$in": part}} for part in ids]
-        return {str(one["_id"]) for one in self._find_all(self._sessions, filters, {"_id": 1})}
+        return {
+            str(one["_id"]) for one in self._db.find_all(self._db.sessions, filters, {"_id": 1})
+        }
 
     def _join_message(self, document: Document, message: Message, dry_run: bool) -> LoadResult:
         stored = host_codec.message_from(document, message.session_id)
@@ -254,12 +275,12 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
 
     def _join(self, message: Message) -> None:
         joined = {"$addToSet": {"session": object_id(message.session_id)}}
-        self._messages.update_one({"_id": object_id(message.id)}, joined)
+        self._db.messages.update_one({"_id": object_id(message.id)}, joined)
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _load_policy(self, records: Sequence[Policy], dry_run: bool) -> Answers:
-        stored = self.policies([policy.home for policy in records])
+    def _load_policies(self, records: Sequence[Policy], dry_run: bool) -> Answers:
+        stored = self._memory.policies([policy.home for policy in records])
         answers: Answers = {}
         for place, policy in enumerate(records):
             if policy.home in stored:
@@ -267,17 +288,19 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         places = [place for place in range(len(records)) if place not in answers]
         failed: set[int] = set()
         if not dry_run:
-            _, failed = self._policies.bulk([_policy_update(records[place]) for place in places])
-            self._touch({records[place].home for place in places})
+            _, failed = self._db.policies.bulk([_policy_update(records[place]) for place in places])
+            touch(self._db, {records[place].home for place in places})
         for order, place in enumerate(places):
             answers[place] = refuse("it was written meanwhile") if order in failed else ADDED
         return answers
 
-    def _load_consolidation(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
-        self._demand_keys((CONSOLIDATED_KEY,))
+    def _load_texts(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
+        self._readiness.demand_keys((CONSOLIDATED_KEY,))
         stored: dict[Scope, Consolidation] = {}
         scopes = [text.home for text in records]
-        for document in self._find_all(self._consolidated, build_consolidated_filters(scopes)):
+        for document in self._db.find_all(
+            self._db.consolidated, build_consolidated_filters(scopes)
+        ):
             if scope := codec.find_text_scope(document):
                 stored[scope] = text_record(document)
         answers: Answers = {}
@@ -290,18 +313,18 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         new = [p for p in range(len(records)) if p not in answers and p not in buffers]
         taken: dict[int, str] = {}
         if not dry_run:
-            taken = self._consolidated.insert_new([_text_document(records[p]) for p in new])
-            self._consolidated.bulk([_first_text(records[p]) for p in buffers])
-            self._touch({records[place].home for place in (*new, *buffers)})
+            taken = self._db.consolidated.insert_new([_text_document(records[p]) for p in new])
+            self._db.consolidated.bulk([_first_text(records[p]) for p in buffers])
+            touch(self._db, {records[place].home for place in (*new, *buffers)})
         for order, place in enumerate(new):
             answers[place] = refuse("another text has this id") if order in taken else ADDED
         return {**answers, **dict.fromkeys(buffers, ADDED)}
 
-    def _load_reflection(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
+    def _load_reflections(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
         now = utc_now()
         answers = self._put(
             RecordKind.REFLECTION,
-            self._reflections,
+            self._db.reflections,
             records,
             dry_run,
             write=lambda reflection: codec.reflection_document(reflection, at=now),
@@ -311,7 +334,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         if not dry_run:
             there = (LoadStatus.ADDED, LoadStatus.SAME)
             self._fill(one for one, a in _with_answers(records, answers) if a.status in there)
-            self._touch({one.home for one, a in _with_answers(records, answers) if a is ADDED})
+            touch(self._db, {one.home for one, a in _with_answers(records, answers) if a is ADDED})
         return answers
 
     def _fill(self, reflections: Iterable[Reflection]) -> None:
@@ -319,20 +342,20 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
         waiting = [one for one in reflections if not one.absorbed]
         filters = build_consolidated_filters({one.home for one in waiting})
         placed: set[str] = set()
-        for document in self._find_all(self._consolidated, filters):
+        for document in self._db.find_all(self._db.consolidated, filters):
             if codec.find_text_scope(document):
                 for field in ("unabsorbed_ids", "absorbed_ids"):
                     placed.update(codec.text_ids(document.get(field)))
-        self._fill_buffers([one for one in waiting if one.id not in placed])
+        fill_buffers(self._db, [one for one in waiting if one.id not in placed])
 
-    def _load_fact(self, records: Sequence[Fact], dry_run: bool) -> Answers:
-        self._demand_fact_key()
+    def _load_facts(self, records: Sequence[Fact], dry_run: bool) -> Answers:
+        self._readiness.demand_fact_key()
         now = utc_now()
-        storage = self._storage() if any(fact.embedding for fact in records) else "array"
+        storage = self._slots.storage() if any(fact.embedding for fact in records) else "array"
         twins = self._twins(records)
         answers = self._put(
             RecordKind.FACT,
-            self._facts,
+            self._db.facts,
             records,
             dry_run,
             write=lambda fact: codec.fact_document(fact, at=now, storage=storage),
@@ -341,7 +364,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
             fit=lambda fact: twins.get((fact.home, fact.hash)),
         )
         if not dry_run:
-            self._touch({one.home for one, a in _with_answers(records, answers) if a is ADDED})
+            touch(self._db, {one.home for one, a in _with_answers(records, answers) if a is ADDED})
         return answers
 
     def _twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], LoadResult]:
@@ -354,16 +377,16 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
                 status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin.id}"
             )
             for scope, wanted in hashes.items()
-            for hash, twin in self.facts_by_hashes(scope, wanted).items()
+            for hash, twin in self._memory.facts_by_hashes(scope, wanted).items()
         }
 
     # -- what happened -----------------------------------------------------------------------
 
-    def _load_formation(self, records: Sequence[Any], dry_run: bool) -> Answers:
-        self._demand_keys(CLAIM_KEYS)
+    def _load_formations(self, records: Sequence[Any], dry_run: bool) -> Answers:
+        self._readiness.demand_keys(CLAIM_KEYS)
         return self._put(
             RecordKind.FORMATION,
-            self._formations,
+            self._db.formations,
             records,
             dry_run,
             write=formation_document,
@@ -374,7 +397,7 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
     def _load_usage(self, records: Sequence[UsageEntry], dry_run: bool) -> Answers:
         return self._put(
             RecordKind.USAGE,
-            self._usage,
+            self._db.usage,
             records,
             dry_run,
             write=usage_document,
@@ -385,13 +408,56 @@ class LoadingPart(DumpingPart, FormationsPart, BuffersPart):
     def _load_audit(self, records: Sequence[AuditEntry], dry_run: bool) -> Answers:
         return self._put(
             RecordKind.AUDIT,
-            self._audit,
+            self._db.audit,
             records,
             dry_run,
             write=audit_document,
             read=audit_from,
             why_not="another entry has this id",
         )
+
+    def _load_history(self, records: Sequence[StoredVersion], dry_run: bool) -> Answers:
+        answers: Answers = {}
+        past = self._past(records)
+        for target_type, collection in (
+            ("fact", self._db.facts),
+            ("consolidation", self._db.consolidated),
+        ):
+            of_type = [record for record in records if record.target_type == target_type]
+            load = _Load(past, self._targets(collection, target_type, of_type))
+            for place, record in enumerate(records):
+                if record.target_type == target_type:
+                    answers[place] = load.judge(record)
+            if not dry_run:
+                self._db.history.insert_new(load.inserts)
+                collection.bulk(load.marks)
+        return {**dict.fromkeys(range(len(records)), _OF_ANOTHER), **answers}
+
+    def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
+        """What history has of these targets, by the ids that go with places: an entry of an older
+        edenmem has another than one that was made since."""
+        filters = [
+            {"target_type": kind, "target_id": {"$in": part}}
+            for kind in sorted({record.target_type for record in records})
+            for part in id_parts(r.target_id for r in records if r.target_type == kind)
+        ]
+        found = map(history_from, self._db.find_all(self._db.history, filters))
+        return {_id(_record(version)): version for version in found}
+
+    def _targets(
+        self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
+    ) -> dict[str, _Target]:
+        read = fact_version if target_type == "fact" else text_version
+        filters = [{"_id": {"$in": part}} for part in id_parts(one.target_id for one in records)]
+        targets = {}
+        for document in self._db.find_all(collection, filters, codec.NO_VECTOR):
+            if target_type == "fact" or codec.read_version(document):
+                targets[str(document["_id"])] = _Target(
+                    codec.version_filter(document),
+                    read(document),
+                    document.get("last_change_id") is not None,
+                )
+        return targets
 
 
 def _with_answers(records: Sequence[Any], answers: Answers) -> Iterator[tuple[Any, LoadResult]]:
@@ -466,6 +532,8 @@ def _first_text(text: Consolidation) -> UpdateOne:
     return UpdateOne({**build_consolidated_key(text.home), "version": None}, {"$set": new})
 
 
+# -- versions ------------------------------------------------------------------------------------
+
 _OF_ANOTHER = LoadResult(status=LoadStatus.KEPT, detail="what it is a version of is another here")
 
 
@@ -475,53 +543,6 @@ class _Target(msgspec.Struct):
     key: Document
     current: Kept
     is_marked: bool
-
-
-class HistoryLoadingPart(LoadingPart):
-    """Loads versions, each target's in the order in which they followed each other."""
-
-    def _load_history(self, records: Sequence[StoredVersion], dry_run: bool) -> Answers:
-        answers: Answers = {}
-        past = self._past(records)
-        for target_type, collection in (
-            ("fact", self._facts),
-            ("consolidation", self._consolidated),
-        ):
-            of_type = [record for record in records if record.target_type == target_type]
-            load = _Load(past, self._targets(collection, target_type, of_type))
-            for place, record in enumerate(records):
-                if record.target_type == target_type:
-                    answers[place] = load.judge(record)
-            if not dry_run:
-                self._history.insert_new(load.inserts)
-                collection.bulk(load.marks)
-        return {**dict.fromkeys(range(len(records)), _OF_ANOTHER), **answers}
-
-    def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
-        """What history has of these targets, by the ids that go with places: an entry of an older
-        edenmem has another than one that was made since."""
-        filters = [
-            {"target_type": kind, "target_id": {"$in": part}}
-            for kind in sorted({record.target_type for record in records})
-            for part in id_parts(r.target_id for r in records if r.target_type == kind)
-        ]
-        found = map(history_from, self._find_all(self._history, filters))
-        return {_id(_record(version)): version for version in found}
-
-    def _targets(
-        self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
-    ) -> dict[str, _Target]:
-        read = fact_version if target_type == "fact" else text_version
-        filters = [{"_id": {"$in": part}} for part in id_parts(one.target_id for one in records)]
-        targets = {}
-        for document in self._find_all(collection, filters, codec.NO_VECTOR):
-            if target_type == "fact" or codec.read_version(document):
-                targets[str(document["_id"])] = _Target(
-                    codec.version_filter(document),
-                    read(document),
-                    document.get("last_change_id") is not None,
-                )
-        return targets
 
 
 class _Load:

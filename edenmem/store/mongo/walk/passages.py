@@ -1,4 +1,4 @@
-"""Every text that is stored, for whoever looks for somebody in it; and emptying some of them."""
+"""Every text that is stored, for whoever looks for somebody in it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from edenmem.models.scope import Scope
 from edenmem.store.common.formation_words import wording_of
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document
-from edenmem.store.mongo.core.filters import Filter, id_parts
-from edenmem.store.mongo.core.transactions import TransactionsPart
-from edenmem.store.mongo.erase.forgettings import ALL
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import EVERYTHING, Filter
 from edenmem.store.mongo.formations.formations import formation_from
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.memory.history import audit_from, history_from
@@ -25,61 +24,29 @@ from edenmem.store.mongo.memory.history import audit_from, history_from
 CONTEXT_FIELDS = ("cached_memory_context", "memory_context_timestamp", "edenmem_fingerprint")
 
 
-class PassagesPart(TransactionsPart):
-    """Reads all texts and empties those that name somebody."""
-
-    def passages(self) -> Iterator[Passage]:
-        """See `edenmem.store.protocol.erasure.Erasing.passages`."""
-        readers: Sequence[tuple[Collection, Filter, Callable[[Document], Iterator[Passage]]]] = (
-            (self._facts, codec.NO_VECTOR, _of_fact),
-            (self._reflections, {}, _of_reflection),
-            (self._consolidated, {}, _of_text),
-            (self._policies, {}, _of_policy),
-            (self._history, {}, _of_history),
-            (self._audit, {}, _of_audit),
-            (self._formations, {}, _of_formation),
-            (self._sessions, {"memory_context": 1, "edenmem_contexts": 1}, _of_session),
-        )
-        for collection, projection, read in readers:
-            for document in _whole(collection, projection):
-                try:
-                    yield from read(document)
-                except ScopeError:  # somebody else's document without an owner: nobody reads it
-                    continue
-
-    def redact(self, passages: Sequence[Passage]) -> int:
-        """See `edenmem.store.protocol.erasure.Erasing.redact`."""
-        emptied = 0
-        places: dict[str, tuple[Collection, Filter]] = {
-            "previous": (self._facts, {"$set": {"previous_content": None}}),
-            "history": (
-                self._history,
-                {"$set": {"content": FORGOTTEN}, "$unset": {"snapshot": ""}},
-            ),
-            "audit": (self._audit, {"$set": {"before": None, "after": None, "reason": ""}}),
-            "formation": (self._formations, {"$set": {"decisions": [], "error": None}}),
-            "context": (self._sessions, UNCACHED),
-        }
-        for place, (collection, update) in places.items():
-            for part in id_parts(p.id for p in passages if p.place == place):
-                emptied += collection.update_many({"_id": {"$in": part}}, update)
-        changed = (p.scope for p in passages if p.place == "previous" and p.scope is not None)
-        self._touch(dict.fromkeys(changed))
-        return emptied
-
-
-#: An update that takes every cached context from a session.
-UNCACHED: Filter = {
-    "$unset": {
-        **{f"memory_context.{field}": "" for field in CONTEXT_FIELDS},
-        "edenmem_contexts": "",
-    }
-}
+def read_passages(db: Connection) -> Iterator[Passage]:
+    """Read every text that is stored; see `Walk.passages`."""
+    readers: Sequence[tuple[Collection, Filter, Callable[[Document], Iterator[Passage]]]] = (
+        (db.facts, codec.NO_VECTOR, _of_fact),
+        (db.reflections, {}, _of_reflection),
+        (db.consolidated, {}, _of_text),
+        (db.policies, {}, _of_policy),
+        (db.history, {}, _of_history),
+        (db.audit, {}, _of_audit),
+        (db.formations, {}, _of_formation),
+        (db.sessions, {"memory_context": 1, "edenmem_contexts": 1}, _of_session),
+    )
+    for collection, projection, read in readers:
+        for document in _whole(collection, projection):
+            try:
+                yield from read(document)
+            except ScopeError:  # somebody else's document without an owner: nobody reads it
+                continue
 
 
 def _whole(collection: Collection, projection: Filter) -> Iterator[Document]:
     """All documents in the order of their ids, in pages without a cursor between them."""
-    after = ALL
+    after = EVERYTHING
     while True:
         page = list(collection.find(after, projection or None, sort=(("_id", 1),), limit=BATCH))
         yield from page

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 from bson import ObjectId
-from bson.errors import BSONError
 
 from edenmem.errors import ScopeError
 from edenmem.models.formation import Formation
@@ -15,8 +13,9 @@ from edenmem.models.integrity import Record, RecordKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
+    EVERYTHING,
     Filter,
     build_consolidated_key,
     fact_fields,
@@ -29,20 +28,7 @@ from edenmem.store.mongo.memory.history import audit_from, history_from
 _Owned = Fact | Reflection | Consolidation | Policy
 _Value = _Owned | Formation | None
 
-#: What decoding a document can raise, whatever is in it.
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    OverflowError,
-    ScopeError,
-    BSONError,
-    msgspec.MsgspecError,
-)
 
-#: Everything, in the order of the ids, which every collection has an index of.
-EVERYTHING: Filter = {"_id": {"$exists": True}}
 _BY_ID = (("_id", 1),)
 
 #: The fields that must be times wherever they are there at all.
@@ -57,13 +43,14 @@ _TIMES = (
     "created_at",
     "lease_until",
 )
+
 _LISTS = ("source_message_ids", "propagated_from", "unabsorbed_ids", "absorbed_ids", "message_ids")
 
 
 class _Walk(NamedTuple):
     """How one kind is read; ``key``: the fields by which queries find a document of it."""
 
-    collection: Callable[[RecordsPart], Collection]
+    collection: Callable[[Connection], Collection]
     decode: Callable[[Document], _Value]
     key: Callable[[_Owned], Filter] | None = None
     projection: Filter | None = None
@@ -85,50 +72,38 @@ def _session_owner(item: _Owned) -> Filter:
 
 _WALKS: dict[RecordKind, _Walk] = {
     "fact": _Walk(
-        lambda store: store._facts,
+        lambda db: db.facts,
         codec.fact_from,
         lambda item: fact_fields(item.home),
         codec.NO_VECTOR,
     ),
-    "reflection": _Walk(lambda store: store._reflections, codec.reflection_from, _session_owner),
+    "reflection": _Walk(lambda db: db.reflections, codec.reflection_from, _session_owner),
     "consolidation": _Walk(
-        lambda store: store._consolidated,
+        lambda db: db.consolidated,
         codec.consolidation_from,
         lambda item: build_consolidated_key(item.home),
     ),
-    "policy": _Walk(lambda store: store._policies, codec.policy_from, _session_owner),
-    "formation": _Walk(lambda store: store._formations, formation_from, projection={"changes": 0}),
-    "history": _Walk(lambda store: store._history, _check_history),
-    "audit": _Walk(lambda store: store._audit, _check_audit),
+    "policy": _Walk(lambda db: db.policies, codec.policy_from, _session_owner),
+    "formation": _Walk(lambda db: db.formations, formation_from, projection={"changes": 0}),
+    "history": _Walk(lambda db: db.history, _check_history),
+    "audit": _Walk(lambda db: db.audit, _check_audit),
 }
 
 
-class RecordsPart(Connected):
-    """Walks collections in the order of their ids."""
-
-    def records(self, kind: RecordKind, *, agent_id: str | None = None) -> Iterator[Record]:
-        """See `edenmem.store.protocol.integrity.Integrity.records`."""
-        walk = _WALKS[kind]
-        filter = dict(EVERYTHING)
-        if agent_id is not None and kind != "history":
-            # However it is stored: what is stored otherwise is to be told of.
-            filter["agent_id"] = {"$in": [object_id(agent_id), agent_id]}
-        elif agent_id is not None:
-            filter["agent_id"] = object_id(agent_id)
-        documents = walk.collection(self).leniently().find(filter, walk.projection, sort=_BY_ID)
-        for document in documents:
-            record = _record(kind, walk, document)
-            if record is not None:
-                yield record
-
-
-def readable_fact(document: Document) -> Fact | None:
-    """The fact that a document holds, if it is one and belongs to somebody."""
-    try:
-        fact = codec.fact_from(document)
-        return fact if fact.home else None
-    except _UNREADABLE:
-        return None
+def read_records(db: Connection, kind: RecordKind, agent_id: str | None) -> Iterator[Record]:
+    """Read everything of a kind; see `Walk.records`."""
+    walk = _WALKS[kind]
+    filter = dict(EVERYTHING)
+    if agent_id is not None and kind != "history":
+        # However it is stored: what is stored otherwise is to be told of.
+        filter["agent_id"] = {"$in": [object_id(agent_id), agent_id]}
+    elif agent_id is not None:
+        filter["agent_id"] = object_id(agent_id)
+    documents = walk.collection(db).leniently().find(filter, walk.projection, sort=_BY_ID)
+    for document in documents:
+        record = _record(kind, walk, document)
+        if record is not None:
+            yield record
 
 
 def _record(kind: RecordKind, walk: _Walk, document: Document) -> Record | None:
@@ -141,7 +116,7 @@ def _record(kind: RecordKind, walk: _Walk, document: Document) -> Record | None:
             return None
         wanted = walk.key(value) if walk.key and not isinstance(value, Formation | None) else {}
         fault = ""
-    except _UNREADABLE as error:
+    except codec.UNREADABLE as error:
         value, wanted = None, {}
         # These two say in words what is wrong with the document.
         plain = type(error) in (ScopeError, ValueError)

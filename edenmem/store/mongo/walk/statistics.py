@@ -6,25 +6,26 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from edenmem.models.ids import as_utc
+from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
-from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
+from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
-from edenmem.store.mongo.memory.overview import OverviewPart, scope_of
-
-#: What a model's calls are added up to.
-_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
+from edenmem.store.mongo.formations.usage import day_of
+from edenmem.store.mongo.memory.overview import agents_with_memory, scope_of
 
 
-class StatisticsPart(OverviewPart):
-    """See `edenmem.store.protocol.statistics.Statistics`."""
+class MongoStatistics:
+    """Implements `edenmem.store.protocol.statistics.Statistics`."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
@@ -32,11 +33,14 @@ class StatisticsPart(OverviewPart):
         """See `Statistics.count_by_day`."""
         counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
         for match in self._agent_kinds(agent_id):
-            for name, collection in (("facts", self._facts), ("reflections", self._reflections)):
+            for name, collection in (
+                ("facts", self._db.facts),
+                ("reflections", self._db.reflections),
+            ):
                 rows = collection.aggregate(
                     [
                         {"$match": {**match, "formed_at": {"$gte": since or EPOCH}}},
-                        {"$group": {"_id": _day("$formed_at"), "count": {"$sum": 1}}},
+                        {"$group": {"_id": day_of("$formed_at"), "count": {"$sum": 1}}},
                     ]
                 )
                 for row in rows:
@@ -46,24 +50,6 @@ class StatisticsPart(OverviewPart):
             for day in sorted({day for each in counts.values() for day in each})
         ]
 
-    def usage_by_day(
-        self, *, agent_id: str | None = None, since: datetime | None = None
-    ) -> Sequence[UsageOnDay]:
-        """See `Statistics.usage_by_day`."""
-        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
-        totals: dict[tuple[str, str], Counter[str]] = {}
-        for collection, at, calls in (
-            (self._formations, "created_at", "usage"),
-            (self._usage, "at", "calls"),
-        ):
-            match = {**owner, at: {"$gte": since or EPOCH}}
-            for row in collection.aggregate(_usage_pipeline(match, at, calls)):
-                key = str(row["_id"]["day"]), str(row["_id"].get("model"))
-                total = totals.setdefault(key, Counter())
-                for name in _SUMS:
-                    total[name] += row[name] or 0
-        return [_usage_of(day, model, totals[day, model]) for day, model in sorted(totals)]
-
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """See `Statistics.counts_by_kind`."""
         facts: Counter[str] = Counter()
@@ -71,9 +57,9 @@ class StatisticsPart(OverviewPart):
         pending: Counter[str] = Counter()
         for match in self._agent_kinds(agent_id):
             kind = match["scope"]
-            facts[kind] += self._facts.count(match)
-            reflections[kind] += self._reflections.count(match)
-            pending[kind] += self._reflections.count({**match, "absorbed": False})
+            facts[kind] += self._db.facts.count(match)
+            reflections[kind] += self._db.reflections.count(match)
+            pending[kind] += self._db.reflections.count({**match, "absorbed": False})
         return [
             KindCount(
                 kind=kind, facts=facts[kind], reflections=reflections[kind], pending=pending[kind]
@@ -101,7 +87,7 @@ class StatisticsPart(OverviewPart):
                 "never": {"$sum": {"$cond": [{"$gt": [accessed, 0]}, 0, 1]}},
                 "accesses": {"$sum": accessed},
             }
-            for row in self._facts.aggregate([{"$match": match}, {"$group": group}]):
+            for row in self._db.facts.aggregate([{"$match": match}, {"$group": group}]):
                 facts += int(row["facts"])
                 never += int(row["never"])
                 accesses += int(row["accesses"])
@@ -111,7 +97,7 @@ class StatisticsPart(OverviewPart):
                 {"$match": {"count": {"$gt": 1}}},
                 {"$group": {"_id": None, "count": {"$sum": "$count"}}},
             ]
-            repeated += sum(int(row["count"]) for row in self._facts.aggregate(twice))
+            repeated += sum(int(row["count"]) for row in self._db.facts.aggregate(twice))
         return FactUse(facts=facts, never=never, accesses=accesses, repeated=repeated)
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
@@ -120,7 +106,7 @@ class StatisticsPart(OverviewPart):
         found = (
             fact
             for agent in self._agents_named(agent_id)
-            for document in self._facts.find(
+            for document in self._db.facts.find(
                 {"agent_id": object_id(agent), "access_count": {"$gt": 0}},
                 {"embedding": 0},
                 sort=order,
@@ -130,8 +116,16 @@ class StatisticsPart(OverviewPart):
         )
         return heapq.nsmallest(limit, found, key=lambda fact: (-fact.access_count, fact.id))
 
+    def miscounts(self) -> Iterator[Finding]:
+        """See `Statistics.miscounts`: nothing is kept counted."""
+        return iter(())
+
+    def recount(self) -> int:
+        """See `Statistics.recount`."""
+        return 0
+
     def _agents_named(self, agent_id: str | None) -> list[str]:
-        return self._agents_with_memory() if agent_id is None else [agent_id]
+        return agents_with_memory(self._db) if agent_id is None else [agent_id]
 
     def _agent_kinds(self, agent_id: str | None) -> Iterator[Filter]:
         for agent in self._agents_named(agent_id):
@@ -142,7 +136,7 @@ class StatisticsPart(OverviewPart):
         names = ["user_id", "group_id", "shard"]
         if match["scope"] == ScopeKind.SESSION:
             names.append("session_id")
-        rows = self._reflections.aggregate(
+        rows = self._db.reflections.aggregate(
             [
                 {"$match": {**match, "absorbed": False}},
                 {
@@ -160,38 +154,3 @@ class StatisticsPart(OverviewPart):
                 yield BufferAge(
                     scope=scope, pending=int(row["pending"]), oldest_at=as_utc(row["oldest"])
                 )
-
-
-def _day(field: str) -> dict[str, Any]:
-    return {"$dateToString": {"format": "%Y-%m-%d", "date": field}}
-
-
-def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
-    cost = {"$ifNull": [f"${calls}.cost", None]}
-    return [
-        {"$match": match},
-        {"$project": {calls: 1, at: 1}},
-        {"$unwind": f"${calls}"},
-        {
-            "$group": {
-                "_id": {"day": _day(f"${at}"), "model": f"${calls}.model"},
-                "calls": {"$sum": 1},
-                "input_tokens": {"$sum": count_or_zero(f"${calls}.input_tokens")},
-                "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
-                "cost": {"$sum": count_or_zero(f"${calls}.cost")},
-                "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
-            }
-        },
-    ]
-
-
-def _usage_of(day: str, model: str, total: Counter[str]) -> UsageOnDay:
-    return UsageOnDay(
-        day=day,
-        model=model,
-        calls=int(total["calls"]),
-        input_tokens=int(total["input_tokens"]),
-        output_tokens=int(total["output_tokens"]),
-        cost=float(total["cost"]),
-        unpriced=int(total["unpriced"]),
-    )

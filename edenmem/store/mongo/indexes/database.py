@@ -8,65 +8,83 @@ from typing import Any
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from edenmem.errors import ConflictError, StoreError
+from edenmem.models.forgetting import Compaction
 from edenmem.models.indexes import INDEX_STEP, Preparation
+from edenmem.models.integrity import Finding
 from edenmem.store.common import migrations
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collections import CONSOLIDATED_KEY, FACT_KEY, Index
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.errors import translate_errors
-from edenmem.store.mongo.core.transactions import STANDALONE, TransactionsPart
-from edenmem.store.mongo.indexes.fact_key import (
+from edenmem.store.mongo.core.migrations import read_applied, schema_version
+from edenmem.store.mongo.core.readiness import STANDALONE, Readiness, is_standalone, read_fact_keys
+from edenmem.store.mongo.core.unique_keys import (
     REPLACE,
-    FactKeyPart,
     FactKeys,
     fact_keys,
     has_keys,
     narrow_key,
     obstacle,
 )
-from edenmem.store.protocol.database import StoreInfo
+from edenmem.store.mongo.indexes.fact_key import demand_shard_key, shard_problem
+from edenmem.store.protocol.database import Migrations, StoreInfo
+
+_BEYOND = (
+    "the server's oplog and journal, until they are overwritten",
+    "backups and snapshots of the cluster (Atlas keeps its own), and exports",
+    "search indexes on Atlas, for the seconds until they have followed",
+    "memory of v1 that the platform keeps (memory_user, memory_agent, memory_sessions)",
+    "files of the server, whose space is reused and not overwritten",
+)
 
 
-class SchemaPart(TransactionsPart, FactKeyPart):
-    """Describes the database and creates the indexes that are missing; drops none."""
+class MongoDatabase:
+    """Implements `edenmem.store.protocol.database.Database`: creates indexes that are missing,
+    drops none."""
+
+    def __init__(self, db: Connection, readiness: Readiness, migrations: Migrations) -> None:
+        self._db = db
+        self._readiness = readiness
+        self._migrations = migrations
 
     def info(self) -> StoreInfo:
-        """See `edenmem.store.protocol.store.Store.info`."""
-        with translate_errors(self.location):
-            version = str(self._database.client.server_info().get("version", ""))
+        """See `Database.info`."""
+        with translate_errors(self._db.location):
+            version = str(self._db.client.server_info().get("version", ""))
         return StoreInfo(
             kind="mongodb",
             location=self._whole_location,
             initialised=self._was_here(),
-            schema_version=self._schema_version(),
+            schema_version=schema_version(self._db),
             server_version=version,
             size_bytes=self._size(),
             counts=self._counts(),
-            write_obstacle=STANDALONE if self._is_standalone() else "",
+            write_obstacle=STANDALONE if is_standalone(self._db) else "",
         )
 
     def _counts(self) -> dict[str, int]:
-        agents = self._users.count({"type": "agent"})
+        agents = self._db.users.count({"type": "agent"})
         counted = {
-            "sessions": self._sessions,
-            "messages": self._messages,
-            "facts": self._facts,
-            "reflections": self._reflections,
-            "consolidations": self._consolidated,
-            "policies": self._policies,
-            "formations": self._formations,
-            "history": self._history,
-            "audit": self._audit,
+            "sessions": self._db.sessions,
+            "messages": self._db.messages,
+            "facts": self._db.facts,
+            "reflections": self._db.reflections,
+            "consolidations": self._db.consolidated,
+            "policies": self._db.policies,
+            "formations": self._db.formations,
+            "history": self._db.history,
+            "audit": self._db.audit,
         }
         return {
             "agents": agents,
-            "users": max(0, self._users.estimate_count() - agents),
+            "users": max(0, self._db.users.estimate_count() - agents),
             **{name: collection.estimate_count() for name, collection in counted.items()},
         }
 
     def _size(self) -> int | None:
         """Bytes on disk with indexes; None if the server does not say."""
         try:
-            stats = self._database.command("dbStats")
+            stats = self._db.database.command("dbStats")
         except (OperationFailure, NotImplementedError):
             return None
         parts = [stats.get(name) for name in ("storageSize", "indexSize")]
@@ -74,20 +92,20 @@ class SchemaPart(TransactionsPart, FactKeyPart):
         return sum(sizes) if sizes else None
 
     def initialise(self) -> Sequence[str]:
-        """See `edenmem.store.protocol.store.Store.initialise`.
+        """See `Database.initialise`.
 
         Raises:
             StoreError: stored duplicates keep a unique index from being created, or a sharded
                 collection does. Nothing was dropped then. Or the server is a standalone one.
         """
-        self._demand_transactions()
+        self._readiness.demand_transactions()
         said = [f"migration {name}" for name in self._first_steps()]
         if said:
-            self.migrate_up()
+            self._migrations.migrate_up()
         obstacles: list[str] = []
         for index in self._missing_indexes():
-            self._demand_shard_key(index)
-            collection = self._collection(index.collection)
+            demand_shard_key(self._db, index)
+            collection = self._db.collection(index.collection)
             try:
                 collection.create_index(index.keys, **index.options())
                 said.append(_describe_index(index))
@@ -103,14 +121,14 @@ class SchemaPart(TransactionsPart, FactKeyPart):
         return said
 
     def preparation(self) -> Preparation:
-        """See `edenmem.store.protocol.indexes.Indexes.preparation`."""
+        """See `Database.preparation`."""
         steps = [f"migration {name}" for name in self._first_steps()]
         problems: list[str] = []
         for index in self._missing_indexes():
-            problem = self._shard_problem(index)
+            problem = shard_problem(self._db, index)
             (problems if problem else steps).append(problem or _describe_index(index))
         warnings = [*problems, *self._key_warnings()]
-        if self._is_standalone():
+        if is_standalone(self._db):
             warnings.append(f"the server {STANDALONE}; init will be refused")
         return Preparation(
             steps=tuple(steps), warnings=tuple(warnings), notes=tuple(self._database_notes())
@@ -119,41 +137,41 @@ class SchemaPart(TransactionsPart, FactKeyPart):
     @property
     def _whole_location(self) -> str:
         """The location with the database, which the URI may not name."""
-        name = self._database.name
-        named = self.location.endswith(f"/{name}")
-        return self.location if named else f"{self.location} ({name})"
+        name = self._db.database.name
+        named = self._db.location.endswith(f"/{name}")
+        return self._db.location if named else f"{self._db.location} ({name})"
 
     def _database_notes(self) -> Iterator[str]:
         """What hints at another database than the one that was meant."""
-        name = self._database.name
-        if self._whole_location != self.location:
+        name = self._db.database.name
+        if self._whole_location != self._db.location:
             yield f"the URI does not name the database; using {name}"
-        with translate_errors(self.location):
-            there = self._database.list_collection_names()
-        if self._settings.users_collection not in there:
+        with translate_errors(self._db.location):
+            there = self._db.database.list_collection_names()
+        users = self._db.settings.users_collection
+        if users not in there:
             yield (
-                f"{name} has no {self._settings.users_collection} collection: this is an empty "
-                "database, not the platform's"
+                f"{name} has no {users} collection: this is an empty database, not the platform's"
             )
 
     def _key_warnings(self) -> Iterator[str]:
-        keys = self._fact_keys()
+        keys = read_fact_keys(self._db)
         if note := key_note(keys):
             yield note
         for name in keys.other:
             yield f"{names.FACTS}: {foreign_note(name)}"
-        username = names.username_index(self._settings)
-        if is_unique(self._users.indexes(), username):
+        username = names.username_index(self._db.settings)
+        if is_unique(self._db.users.indexes(), username):
             yield f"{username.collection}: {USERNAME_NOTE}"
 
     def _missing_indexes(self) -> Iterator[Index]:
         """The indexes that `initialise` creates. The key of facts is not among them where an older
         one stands: that one is replaced on request only, since the platform may be at work."""
-        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._settings))
+        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
         existing: dict[str, Any] = {}
         for index in every:
             if index.collection not in existing:
-                existing[index.collection] = self._collection(index.collection).indexes()
+                existing[index.collection] = self._db.collection(index.collection).indexes()
             there = existing[index.collection]
             if index is FACT_KEY:
                 keys = fact_keys(there)
@@ -165,12 +183,29 @@ class SchemaPart(TransactionsPart, FactKeyPart):
     def _first_steps(self) -> Sequence[str]:
         """The schema's steps, for a database that edenmem was never in. In one that others use
         already they are taken by a command of their own."""
-        if self._read_applied() or self._was_here():
+        if read_applied(self._db) or self._was_here():
             return ()
         return [step.name for step in migrations.pending({})]
 
     def _was_here(self) -> bool:
-        return has_keys(self._consolidated.indexes(), CONSOLIDATED_KEY)
+        return has_keys(self._db.consolidated.indexes(), CONSOLIDATED_KEY)
+
+    def close(self) -> None:
+        """See `Database.close`."""
+        self._db.close()
+
+    def file_faults(self) -> Iterator[Finding]:
+        """See `Database.file_faults`: that is the server's."""
+        return iter(())
+
+    def mend_schema(self) -> int:
+        """See `Database.mend_schema`: there is none."""
+        return 0
+
+    def compact(self) -> Compaction:
+        """See `Database.compact`. Nothing: the files are the
+        server's."""
+        return Compaction(beyond=_BEYOND)
 
 
 #: What an operator has to know of the unique index on usernames that earlier versions created.

@@ -20,45 +20,50 @@ from edenmem.store.mongo.core.collections import (
     Index,
     SearchIndex,
 )
-from edenmem.store.mongo.indexes.fact_key import REPLACE, FactKeys, fact_keys, has_keys
-from edenmem.store.mongo.indexes.schema import (
-    USERNAME_NOTE,
-    SchemaPart,
-    foreign_note,
-    is_unique,
-    key_note,
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.readiness import read_fact_keys
+from edenmem.store.mongo.core.unique_keys import REPLACE, FactKeys, fact_keys, has_keys
+from edenmem.store.mongo.indexes.database import USERNAME_NOTE, foreign_note, is_unique, key_note
+from edenmem.store.mongo.indexes.fact_key import (
+    build,
+    demand_shard_key,
+    replace_index,
+    shard_problem,
 )
-from edenmem.store.mongo.indexes.search_definitions import describe_service, state_of
 from edenmem.store.mongo.indexes.trial import Trial
-from edenmem.store.mongo.search.slots import SlotPart
-from edenmem.store.mongo.walk.records import readable_fact
+from edenmem.store.mongo.search.search_definitions import describe_service, state_of
+from edenmem.store.mongo.search.slots import Slots
 
 _CREATES_OWN = "'edenmem index create' with its name creates it"
 NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is an exact scan"
 
 
-class IndexPart(SlotPart, SchemaPart):
-    """Tells of indexes and changes them, one at a time."""
+class MongoIndexes:
+    """Implements `edenmem.store.protocol.indexes.Indexes`: changes indexes one at a time."""
+
+    def __init__(self, db: Connection, slots: Slots) -> None:
+        self._db = db
+        self._slots = slots
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
-        """See `edenmem.store.protocol.indexes.Indexes.indexes`."""
+        """See `Indexes.list_indexes`."""
         return [*self._ordinary_states(), *self._search_states(wish)]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.protocol.indexes.Indexes.create_index`."""
+        """See `Indexes.create_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
-            if ordinary is FACT_KEY and self._fact_keys().obsolete:
+            if ordinary is FACT_KEY and read_fact_keys(self._db).obsolete:
                 raise _to_replace(name)
-            self._demand_shard_key(ordinary)
-            self._build(ordinary)
+            demand_shard_key(self._db, ordinary)
+            build(self._db, ordinary)
             return
         wanted = self._search_index(name, wish)
         if self._find_index(wanted) is None:
-            self._facts.create_search_index(wanted.name, wanted.type, wanted.definition)
+            self._db.facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
-        """See `edenmem.store.protocol.indexes.Indexes.update_index`."""
+        """See `Indexes.update_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             self._rebuild(ordinary)
@@ -73,10 +78,10 @@ class IndexPart(SlotPart, SchemaPart):
                 f"the search index {name} is of another type, which cannot be changed",
                 hint=f"'edenmem index drop {name}', then 'edenmem index create'",
             )
-        self._facts.update_search_index(wanted.name, wanted.definition)
+        self._db.facts.update_search_index(wanted.name, wanted.definition)
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
-        """See `edenmem.store.protocol.indexes.Indexes.drop_index`."""
+        """See `Indexes.drop_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary.unique:
@@ -85,7 +90,7 @@ class IndexPart(SlotPart, SchemaPart):
                 )
             if ordinary.background:
                 raise ConflictError(f"{name} is an index of the platform too and is not dropped")
-            collection = self._collection(ordinary.collection)
+            collection = self._db.collection(ordinary.collection)
             if name not in collection.indexes():
                 raise _no_such(name)
             if not dry_run:
@@ -96,19 +101,23 @@ class IndexPart(SlotPart, SchemaPart):
                 f"{name} belongs to the switch of the embedding model that is under way",
                 hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
             )
-        configured = (self._settings.vector_index, self._settings.text_index)
+        configured = (self._db.settings.vector_index, self._db.settings.text_index)
         if name in (names.VECTOR_INDEX, names.TEXT_INDEX, *configured):
             self._need_search()
-        elif not self._facts.answers_search():
+        elif not self._db.facts.answers_search():
             raise _no_such(name)
-        if name not in {index.get("name") for index in self._facts.search_indexes()}:
+        if name not in {index.get("name") for index in self._db.facts.search_indexes()}:
             raise _no_such(name)
         self._demand_own(name)
         if not dry_run:
-            self._facts.drop_search_index(name)
+            self._db.facts.drop_search_index(name)
+
+    def replace_index(self, name: str) -> None:
+        """See `Indexes.replace_index`."""
+        replace_index(self._db, name)
 
     def platform_conflicts(self) -> Iterator[Finding]:
-        """See `edenmem.store.protocol.indexes.Indexes.platform_conflicts`."""
+        """See `Indexes.platform_conflicts`."""
         # The platform's own pipeline, so that the order within a group is the same.
         pipeline: list[dict[str, Any]] = [
             {
@@ -120,10 +129,10 @@ class IndexPart(SlotPart, SchemaPart):
             },
             {"$match": {"count": {"$gt": 1}}},
         ]
-        for group in self._facts.aggregate(pipeline):
+        for group in self._db.facts.aggregate(pipeline):
             kept, *ids = group["ids"]
-            for document in self._facts.find({"_id": {"$in": ids}}, codec.NO_VECTOR):
-                fact = readable_fact(document)
+            for document in self._db.facts.find({"_id": {"$in": ids}}, codec.NO_VECTOR):
+                fact = codec.readable_fact(document)
                 yield Finding(
                     target_type="fact",
                     target_id=str(document["_id"]),
@@ -135,16 +144,18 @@ class IndexPart(SlotPart, SchemaPart):
                 )
 
     def search_trial(self) -> Trial:
-        """See `edenmem.store.protocol.indexes.Indexes.search_trial`."""
+        """See `Indexes.search_trial`."""
         self._need_search()
         return Trial(
-            self._collection, self._run_all, max_seconds=self._settings.search_timeout_seconds
+            self._db.collection,
+            self._db.run_all,
+            max_seconds=self._db.settings.search_timeout_seconds,
         )
 
     # -- ordinary ones -----------------------------------------------------------------------
 
     def _ordinary(self) -> dict[str, Index]:
-        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._settings))
+        every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
         return {index.name: index for index in every}
 
     def _ordinary_states(self) -> Iterator[IndexState]:
@@ -153,7 +164,7 @@ class IndexPart(SlotPart, SchemaPart):
         existing = dict(
             zip(
                 collections,
-                self._run_all([self._collection(name).indexes for name in collections]),
+                self._db.run_all([self._db.collection(name).indexes for name in collections]),
                 strict=True,
             )
         )
@@ -165,7 +176,7 @@ class IndexPart(SlotPart, SchemaPart):
             elif is_unique(there, index):
                 note = {"replaces": (index.name,), "note": USERNAME_NOTE}
                 state = msgspec.structs.replace(state, status="outdated", differences=(), **note)
-            if state.status == "missing" and (problem := self._shard_problem(index)):
+            if state.status == "missing" and (problem := shard_problem(self._db, index)):
                 state = msgspec.structs.replace(state, status="unavailable", note=problem)
             yield state
         for name in fact_keys(existing[names.FACTS]).other:
@@ -183,7 +194,7 @@ class IndexPart(SlotPart, SchemaPart):
 
     def _rebuild(self, index: Index) -> None:
         """Drop and make anew; a unique one stands under another name before the old one goes."""
-        collection = self._collection(index.collection)
+        collection = self._db.collection(index.collection)
         existing = collection.indexes()
         if index is FACT_KEY and fact_keys(existing).obsolete:
             raise _to_replace(index.name)
@@ -195,17 +206,17 @@ class IndexPart(SlotPart, SchemaPart):
                 "the same fields cannot stand beside it; it stays as it is"
             )
         if index.unique:
-            self._build(index, f"{index.name}_2")
+            build(self._db, index, f"{index.name}_2")
             collection.drop_index(index.name)
         else:
             collection.drop_index(index.name)
-            self._build(index)
+            build(self._db, index)
 
     # -- those for search --------------------------------------------------------------------
 
     def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
-        answers = self._facts.answers_search()
-        there = {str(i.get("name")): i for i in self._facts.search_indexes()} if answers else {}
+        answers = self._db.facts.answers_search()
+        there = {str(i.get("name")): i for i in self._db.facts.search_indexes()} if answers else {}
         for wanted, is_needed in self._search_wishes(wish, answers):
             found = there.pop(wanted.name, None)
             state = state_of(wanted, found)
@@ -264,13 +275,13 @@ class IndexPart(SlotPart, SchemaPart):
         if type == "search":
             return names.text_index(
                 analyzer=wish.analyzer,
-                name=name or self._settings.text_index,
+                name=name or self._db.settings.text_index,
                 filters=tuple(names.TEXT_FILTERS) if filters is None else filters,
             )
         return names.vector_index(
             dimensions=wish.dimensions or 1,
             similarity=wish.similarity,
-            name=name or self._settings.vector_index,
+            name=name or self._db.settings.vector_index,
             filters=names.VECTOR_FILTERS if filters is None else filters,
         )
 
@@ -288,13 +299,13 @@ class IndexPart(SlotPart, SchemaPart):
             )
 
     def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
-        if name in (names.TEXT_INDEX, self._settings.text_index):
+        if name in (names.TEXT_INDEX, self._db.settings.text_index):
             self._need_search()
             return self._wish_for("search", wish, name=name)
         staged = self._staged_wish() if name == STAGED.index else None
         if staged is not None:
             return staged
-        if name not in (names.VECTOR_INDEX, self._settings.vector_index):
+        if name not in (names.VECTOR_INDEX, self._db.settings.vector_index):
             raise _no_such(name)
         self._need_search()
         if wish.dimensions is None:
@@ -306,19 +317,19 @@ class IndexPart(SlotPart, SchemaPart):
 
     def _staged_wish(self) -> SearchIndex | None:
         """The index that the new vectors of a switch need."""
-        switch = self.vector_switch()
+        switch = self._slots.read_switch()
         if switch is None or not switch.is_staged(switch.model):
             return None
         return names.vector_index(dimensions=switch.dimensions, slot=STAGED)
 
     def _find_index(self, wanted: SearchIndex) -> Mapping[str, Any] | None:
-        for index in self._facts.search_indexes():
+        for index in self._db.facts.search_indexes():
             if index.get("name") == wanted.name:
                 return index
         return None
 
     def _need_search(self) -> None:
-        if not self._facts.answers_search():
+        if not self._db.facts.answers_search():
             raise StoreError(NO_SEARCH, hint="there are no search indexes to work on here")
 
 

@@ -11,7 +11,7 @@ from edenmem.memory.outcome import VOID
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.connection import Connected
+from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.memory.history import audit_from
@@ -23,8 +23,11 @@ _FIELDS: dict[AuditKey, str] = {"entry": "_id", "target": "target_id", "run": "a
 _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
 
 
-class AuditPart(Connected):
-    """Reads what was done."""
+class MongoAuditLog:
+    """Implements `edenmem.store.protocol.log.AuditLog`."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
 
     def audit(
         self,
@@ -40,7 +43,7 @@ class AuditPart(Connected):
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[AuditEntry]:
-        """See `edenmem.store.protocol.audit.Audits.audit`."""
+        """See `AuditLog.audit`."""
         wanted = {
             "target_id": None if target_id is None else object_id(target_id),
             "agent_id": None if agent_id is None else object_id(agent_id),
@@ -55,22 +58,22 @@ class AuditPart(Connected):
             # Bounds on the time let those go along its index who name nothing that has one.
             first = at_or_after(since or EPOCH)
             filter["at"] = {**first, **({"$lt": until} if until is not None else {})}
-        found = self._audit.find(filter, sort=_NEWEST)
+        found = self._db.audit.find(filter, sort=_NEWEST)
         shown = (entry for entry in map(audit_from, found) if entry.status != VOID)
         return islice(shown, limit)
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """See `edenmem.store.protocol.audit.Audits.audit_entry`."""
+        """See `AuditLog.audit_entry`."""
         return self.audit_entries([entry_id]).get(entry_id)
 
     def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
-        """See `edenmem.store.protocol.audit.Audits.audit_entries`."""
+        """See `AuditLog.audit_entries`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(entry_ids)]
-        found = map(audit_from, self._find_all(self._audit, filters))
+        found = map(audit_from, self._db.find_all(self._db.audit, filters))
         return {entry.id: entry for entry in found if entry.status != VOID}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
-        """See `edenmem.store.protocol.audit.Audits.find_audited`."""
+        """See `AuditLog.find_audited`."""
         if not _PREFIX.match(prefix):
             return []
         low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")
@@ -79,7 +82,7 @@ class AuditPart(Connected):
         begins: Filter = {"$gte": stored(low)}
         # One step for each id, however many entries each has.
         while len(found) < limit:
-            document = self._audit.find_one(
+            document = self._db.audit.find_one(
                 {field: {**begins, "$lte": stored(high)}},
                 {"target_id": 1, "actor.run_id": 1, "status": 1},
                 sort=((field, 1),),

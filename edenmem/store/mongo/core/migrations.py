@@ -1,0 +1,189 @@
+"""The schema's steps, and the ledger of runs that brought data here, in ``memory2_migrations``.
+
+Ids say what a document is: ``schema/NNNN_name`` a step that was taken, ``lease/NAME`` who is at
+work, ``run/ID`` a run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.errors import ConflictError, StoreError
+from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.models.migration import MigrationRun, SchemaStep
+from edenmem.store.common import migrations
+from edenmem.store.common.migrations import Migration
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.errors import translate_errors
+from edenmem.store.mongo.core.filters import Filter
+from edenmem.store.mongo.core.readiness import (
+    Readiness,
+    demand_writable,
+    documents_of,
+    read_schema_numbers,
+)
+
+_SCHEMA, _DATA = "schema", "data"
+
+#: A process that takes steps shows often that it lives, and is given up for dead after this.
+_SCHEMA_LEASE = timedelta(minutes=2)
+
+
+class MongoMigrations:
+    """Implements `edenmem.store.protocol.database.Migrations`."""
+
+    def __init__(self, db: Connection, readiness: Readiness) -> None:
+        self._db = db
+        self._readiness = readiness
+
+    # -- the schema --------------------------------------------------------------------------
+
+    def schema(self) -> list[SchemaStep]:
+        """See `Migrations.schema`."""
+        had = read_applied(self._db)
+        return [
+            SchemaStep(
+                number=step.number,
+                name=step.name,
+                applied_at=had.get(step.name),
+                no_way_back=step.no_way_back(),
+            )
+            for step in migrations.migrations()
+        ]
+
+    def migrate_up(self) -> Sequence[str]:
+        """See `Migrations.migrate_up`."""
+        demand_writable(self._db)
+        taken: list[str] = []
+        with lease_schema(self._db):
+            for step in migrations.pending(read_applied(self._db)):
+                self._take(step)
+                taken.append(step.name)
+        return taken
+
+    def migrate_down(self, to: int) -> Sequence[str]:
+        """See `Migrations.migrate_down`."""
+        demand_writable(self._db)
+        self._readiness.forget_schema()
+        with lease_schema(self._db):
+            had = read_applied(self._db)
+            steps = [s for s in migrations.migrations() if s.number > to and s.name in had]
+            for step in steps:
+                if reason := step.no_way_back():
+                    raise ConflictError(f"migration {step.name} has no way back: {reason}")
+            for step in reversed(steps):
+                with translate_errors(self._db.location):
+                    step.down("mongo", self._db.database)
+                self._db.ledger.delete_one({"_id": f"schema/{step.name}"})
+        return [step.name for step in reversed(steps)]
+
+    def _take(self, step: Migration) -> None:
+        """Take a step, then note it: it may be taken again, so nothing is lost in between."""
+        with translate_errors(self._db.location):
+            step.up("mongo", self._db.database)
+        now = utc_now()
+        self._db.ledger.update_one(
+            {"_id": f"schema/{step.name}"},
+            {"$set": {"number": step.number, "name": step.name, "applied_at": now}},
+            upsert=True,
+        )
+
+    # -- leases ------------------------------------------------------------------------------
+
+    def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
+        """See `Migrations.take_migration_lease`."""
+        return _take_lease(self._db, _DATA, holder, now, until)
+
+    def end_migration_lease(self, holder: str) -> None:
+        """See `Migrations.end_migration_lease`."""
+        _end_lease(self._db, _DATA, holder)
+
+    # -- runs --------------------------------------------------------------------------------
+
+    def put_migration_run(self, run: MigrationRun) -> None:
+        """See `Migrations.put_migration_run`."""
+        document = msgspec.to_builtins(run, builtin_types=(datetime,))
+        self._db.ledger.update_one({"_id": f"run/{run.id}"}, {"$set": document}, upsert=True)
+
+    def migration_run(self, run_id: str) -> MigrationRun | None:
+        """See `Migrations.migration_run`."""
+        found = self._db.ledger.find_one({"_id": f"run/{run_id}"})
+        return None if found is None else msgspec.convert(found, MigrationRun)
+
+    def migration_runs(self) -> list[MigrationRun]:
+        """See `Migrations.migration_runs`."""
+        found = self._db.ledger.find(documents_of("run"))
+        runs = (msgspec.convert(document, MigrationRun) for document in found)
+        return sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)
+
+
+def read_applied(db: Connection) -> dict[str, datetime]:
+    """Name of each schema step that was taken → when."""
+    return {
+        str(each["name"]): as_utc(each["applied_at"])
+        for each in db.ledger.find(documents_of("schema"))
+    }
+
+
+def schema_version(db: Connection) -> str:
+    """The number of the newest step taken; empty before the first."""
+    return str(max(read_schema_numbers(db), default=""))
+
+
+@contextmanager
+def lease_schema(db: Connection) -> Iterator[None]:
+    """Keep others out, by a lease that is renewed while the body is at work."""
+    holder = f"{socket.gethostname()} {os.getpid()} {new_id()}"
+    other = _take_lease(db, _SCHEMA, holder, utc_now(), utc_now() + _SCHEMA_LEASE)
+    if other is not None:
+        raise ConflictError(
+            f"another process migrates the database at {db.location}: {other}",
+            hint=f"wait for it; if it died, its lease ends within {_SCHEMA_LEASE}",
+        )
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(_SCHEMA_LEASE.total_seconds() / 4):
+            # Steps may be taken twice, so a renewal that fails is only tried again.
+            with suppress(StoreError):
+                _take_lease(db, _SCHEMA, holder, utc_now(), utc_now() + _SCHEMA_LEASE)
+
+    keeper = threading.Thread(target=renew, name="edenmem-schema-lease", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+        _end_lease(db, _SCHEMA, holder)
+
+
+def _take_lease(
+    db: Connection, name: str, holder: str, now: datetime, until: datetime
+) -> str | None:
+    """Compare and set: the lease of a document that is ours, or has run out, or is not there.
+    None: it is ours now; else whose it is."""
+    key = f"lease/{name}"
+    free: Filter = {"_id": key, "$or": [{"holder": holder}, {"until": {"$lte": now}}]}
+    update: dict[str, Any] = {"$set": {"holder": holder, "until": until}}
+    if db.ledger.update_one(free, update):
+        return None
+    try:
+        db.ledger.insert_one({"_id": key, "holder": holder, "until": until})
+    except DuplicateKeyError:
+        found = db.ledger.find_one({"_id": key})
+        return str(found["holder"]) if found else "somebody who has just finished"
+    return None
+
+
+def _end_lease(db: Connection, name: str, holder: str) -> None:
+    db.ledger.delete_one({"_id": f"lease/{name}", "holder": holder})

@@ -1,0 +1,326 @@
+"""Removing the traces of a subject from the database, in bulk and on indexes.
+
+Without transactions, the order makes it safe to be cut off: what was derived from something goes
+before it, since it is found through it; a reflection leaves its buffer before it is deleted; each
+step finds what is left of it when it is taken again. A change of somebody else that was begun but
+not finished is seen by its pending audit entry: that is waited for, not erased around.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo import UpdateOne
+
+from edenmem.errors import ScopeError, UsageError
+from edenmem.models.changes import AuditEntry
+from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
+from edenmem.models.ids import utc_now
+from edenmem.models.memory import Reflection
+from edenmem.models.scope import Scope
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
+from edenmem.store.mongo.core.collection import Collection, Document
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import (
+    EVERYTHING,
+    Filter,
+    build_consolidated_filters,
+    build_consolidated_key,
+    fact_fields,
+    group_filters,
+    id_parts,
+    object_id,
+    object_ids,
+    owner_fields,
+    policy_id,
+)
+from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
+from edenmem.store.mongo.erase.settling import settle_session
+from edenmem.store.mongo.erase.traces import (
+    FULL,
+    account_filters,
+    context_filters,
+    count_traces,
+    key_filters,
+    source_filters,
+    trace_reflections,
+    trace_texts,
+)
+from edenmem.store.mongo.memory.history import audit_document
+from edenmem.store.mongo.walk.passages import CONTEXT_FIELDS
+from edenmem.store.protocol.formations import Formations
+
+_AT_ONCE = 500
+
+#: Kinds of what is removed, as `Store.count_traces` names them too.
+VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
+
+
+#: Kinds of what is removed, as `Store.count_traces` names them too.
+VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
+
+
+#: The platform's fields on a session that hold memory, or say when it was put there.
+_CACHES = (
+    "cached_memory_context",
+    "memory_context_timestamp",
+    "cached_episode_memories",
+    "episode_memories_timestamp",
+    "agent_memory_timestamp",
+    "user_memory_timestamp",
+)
+
+#: An update that takes every cached context from a session.
+UNCACHED: Filter = {
+    "$unset": {
+        **{f"memory_context.{field}": "" for field in CONTEXT_FIELDS},
+        "edenmem_contexts": "",
+    }
+}
+
+
+class MongoErasure:
+    """Implements `edenmem.store.protocol.erasure.Erasure`."""
+
+    def __init__(self, db: Connection, transactions: Transactions, formations: Formations) -> None:
+        self._db = db
+        self._transactions = transactions
+        self._formations = formations
+
+    # -- what there is -----------------------------------------------------------------------
+
+    def count_conversations(self, traces: Traces) -> dict[str, int]:
+        """See `Erasure.count_conversations`."""
+        own = [{"session": object_id(session_id)} for session_id in traces.own]
+        shared = [
+            {
+                "session": object_id(session_id),
+                "role": "user",
+                "sender": {"$in": object_ids(traces.accounts)},
+            }
+            for session_id in traces.shared
+        ]
+        counts = {
+            "sessions": len(traces.own),
+            "messages": sum(self._db.messages.count(filter) for filter in own),
+            "messages in shared sessions": sum(
+                self._db.messages.count(filter) for filter in shared
+            ),
+        }
+        return {kind: number for kind, number in counts.items() if number}
+
+    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
+        """See `Erasure.trace_reflections`."""
+        return trace_reflections(self._db, traces)
+
+    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
+        """See `Erasure.trace_texts`."""
+        return trace_texts(self._db, traces)
+
+    def count_traces(self, traces: Traces) -> dict[str, int]:
+        """See `Erasure.count_traces`."""
+        return count_traces(self._db, traces)
+
+    # -- forgettings -------------------------------------------------------------------------
+
+    def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
+        """See `Erasure.begin_forgetting`."""
+        key, now = {"_id": object_id(forgetting.id)}, utc_now()
+        new = {"begun_at": forgetting.begun_at, "counts": forgetting.counts}
+
+        def begin(transaction: Transaction) -> Forgetting:
+            # Exclusive: what is applied from now on is refused, and the rest is there to be erased.
+            transaction.guard(exclusive=True)
+            is_open = any(transaction.find(names.FORGETTINGS, {**key, "closed_at": None}))
+            begun = {} if is_open else new
+            update = UpdateOne(
+                key,
+                {
+                    "$set": {"kind": forgetting.kind, "closed_at": None, "updatedAt": now, **begun},
+                    "$addToSet": {"blocks": {"$each": list(forgetting.blocks)}},
+                    "$setOnInsert": {"createdAt": now},
+                },
+                upsert=True,
+            )
+            transaction.write(names.FORGETTINGS, [update])
+            return _forgetting(transaction.find(names.FORGETTINGS, key)[0])
+
+        return self._transactions.run(begin)
+
+    def forgettings(self) -> list[Forgetting]:
+        """See `Erasure.forgettings`."""
+        found = [_forgetting(document) for document in self._db.forgettings.find(EVERYTHING)]
+        found.sort(key=lambda one: (-one.begun_at.timestamp(), one.id))
+        return sorted(found, key=lambda one: one.closed_at is not None)
+
+    def close_forgetting(
+        self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
+    ) -> None:
+        """See `Erasure.close_forgetting`."""
+        # The entry first: one that is cut off is closed again, with the same entry.
+        self._db.audit.insert_new([audit_document(entry)])
+        self._db.forgettings.update_one(
+            {"_id": object_id(forgetting_id), "closed_at": None},
+            {"$set": {"closed_at": at, "counts": counts, "updatedAt": utc_now()}},
+        )
+
+    # -- formations --------------------------------------------------------------------------
+
+    def settle_formations(self, traces: Traces, *, at: datetime) -> int:
+        """See `Erasure.settle_formations`."""
+        settled = 0
+        for session_id in traces.own:
+            settled += settle_session(
+                self._db, self._formations, session_id, traces.agent_id, None, at
+            )
+        for session_id in traces.shared:
+            settled += settle_session(
+                self._db, self._formations, session_id, traces.agent_id, traces.accounts, at
+            )
+        return settled
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
+        """See `Erasure.erase`.
+
+        Raises:
+            ConflictError: somebody is changing the same memory at this moment.
+        """
+        removed: Counter[str] = Counter()
+        for reflection_id in derived:
+            found = self._db.reflections.find({"_id": object_id(reflection_id)})
+            self._erase_reflections("derived reflections", list(found), removed)
+        for filter in (*group_filters(traces.scopes, fact_fields), *source_filters(traces.sources)):
+            for page in self._pages(self._db.facts, filter):
+                self._erase_facts(page, removed)
+        for filter in (
+            *group_filters(traces.scopes, owner_fields),
+            *source_filters(traces.sources),
+        ):
+            for page in self._pages(self._db.reflections, filter):
+                self._erase_reflections("reflections", page, removed)
+        for filter in build_consolidated_filters(traces.scopes):
+            removed["texts"] += self._db.consolidated.delete_many(filter)
+        for part in id_parts(str(policy_id(scope)) for scope in traces.scopes):
+            removed["policies"] += self._db.policies.delete_many({"_id": {"$in": part}})
+        for key in key_filters(traces.scopes):
+            removed[VERSIONS] += self._db.history.delete_many(key)
+            removed[ENTRIES] += self._empty_audit(key)
+        for key in account_filters(traces):
+            removed[ENTRIES] += self._empty_audit(key)
+        removed["cached contexts"] += self._drop_contexts(traces)
+        return {kind: number for kind, number in removed.items() if number}
+
+    def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
+        """What is left, until nothing is."""
+        while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
+            yield page
+
+    def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
+        ids = [document["_id"] for document in documents]
+        self._forget_what_was(documents, removed)
+        removed["facts"] += self._db.facts.delete_many({"_id": {"$in": ids}})
+        touch(self._db, _homes(map(codec.fact_from, documents)))
+
+    def _erase_reflections(
+        self, kind: str, documents: Sequence[Document], removed: Counter[str]
+    ) -> None:
+        by_scope: dict[Scope, list[Any]] = {}
+        for document in documents:
+            for scope in _homes([codec.reflection_from(document)]):
+                both = (document["_id"], str(document["_id"]))  # stored as text, too
+                by_scope.setdefault(scope, []).extend(both)
+        for scope, ids in by_scope.items():
+            self._db.consolidated.update_one(
+                build_consolidated_key(scope),
+                {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
+            )
+        self._forget_what_was(documents, removed)
+        keys = [document["_id"] for document in documents]
+        removed[kind] += self._db.reflections.delete_many({"_id": {"$in": keys}})
+        touch(self._db, by_scope)
+
+    def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
+        """Remove the history of targets, and empty what audit entries hold of them."""
+        ids = [document["_id"] for document in documents]
+        for kind in ("fact", "reflection"):
+            removed[VERSIONS] += self._db.history.delete_many(
+                {"target_type": kind, "target_id": {"$in": ids}}
+            )
+        removed[ENTRIES] += self._empty_audit({"target_id": {"$in": ids}})
+
+    def _empty_audit(self, key: Filter) -> int:
+        emptied = {"before": None, "after": None, "reason": "", "updatedAt": utc_now()}
+        return self._db.audit.update_many({**key, **FULL}, {"$set": emptied})
+
+    def _drop_contexts(self, traces: Traces) -> int:
+        dropped = 0
+        fields = {f"memory_context.{field}": "" for field in CONTEXT_FIELDS}
+        fields |= {f"edenmem_contexts.{agent}": "" for agent in traces.agents}
+        for filter in context_filters(traces.agents):
+            dropped += self._db.sessions.update_many(filter, {"$unset": fields})
+        for part in id_parts((*traces.own, *traces.shared)):
+            self._db.sessions.update_many(
+                {"_id": {"$in": part}, "memory_context": {"$type": "object"}},
+                {"$unset": {f"memory_context.{field}": "" for field in _CACHES}},
+            )
+        return dropped
+
+    # -- the rest ----------------------------------------------------------------------------
+
+    def erase_messages(self, traces: Traces) -> dict[str, int]:
+        """See `Erasure.erase_messages`."""
+        raise UsageError(
+            "conversations in MongoDB are the platform's, and are not removed from here",
+            hint="leave out --messages, and remove them on the platform",
+        )
+
+    def redact(self, passages: Sequence[Passage]) -> int:
+        """See `Erasure.redact`."""
+        emptied = 0
+        places: dict[str, tuple[Collection, Filter]] = {
+            "previous": (self._db.facts, {"$set": {"previous_content": None}}),
+            "history": (
+                self._db.history,
+                {"$set": {"content": FORGOTTEN}, "$unset": {"snapshot": ""}},
+            ),
+            "audit": (self._db.audit, {"$set": {"before": None, "after": None, "reason": ""}}),
+            "formation": (self._db.formations, {"$set": {"decisions": [], "error": None}}),
+            "context": (self._db.sessions, UNCACHED),
+        }
+        for place, (collection, update) in places.items():
+            for part in id_parts(p.id for p in passages if p.place == place):
+                emptied += collection.update_many({"_id": {"$in": part}}, update)
+        changed = (p.scope for p in passages if p.place == "previous" and p.scope is not None)
+        touch(self._db, dict.fromkeys(changed))
+        return emptied
+
+
+def _forgetting(document: Document) -> Forgetting:
+    counts: Filter = document.get("counts") or {}
+    return Forgetting(
+        id=str(document["_id"]),
+        kind=document["kind"],
+        begun_at=codec.require_moment(document, "begun_at"),
+        closed_at=codec.moment(document.get("closed_at")),
+        blocks=tuple(sorted(_texts(document.get("blocks")))),
+        counts={str(kind): codec.number(number) for kind, number in counts.items()},
+    )
+
+
+def _texts(value: Any) -> Iterable[str]:
+    return value if isinstance(value, list) else ()
+
+
+def _homes(owned: Any) -> Iterator[Scope]:
+    """The scopes of facts or reflections; those of others' documents that have none left out."""
+    for one in owned:
+        try:
+            yield one.home
+        except ScopeError:
+            continue

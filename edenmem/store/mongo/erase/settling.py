@@ -1,0 +1,196 @@
+"""Seeing to it that nothing which was said so far is formed later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from bson import ObjectId
+from pymongo.errors import DuplicateKeyError
+
+from edenmem.errors import ConflictError
+from edenmem.models.formation import Formation, FormationStatus, Trigger
+from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import Filter, object_id
+from edenmem.store.mongo.erase.traces import UNSETTLED, ids_of_formation
+from edenmem.store.mongo.formations.formations import formation_document
+from edenmem.store.mongo.formations.progress import note_cursor_move
+from edenmem.store.mongo.host.host import find_said_messages, set_in_context
+from edenmem.store.mongo.host.host_codec import sub_document
+from edenmem.store.protocol.formations import Formations
+
+_TRIES = 5
+_CURSOR_FIELD = "last_memory_message_id"
+_CURSOR = f"memory_context.{_CURSOR_FIELD}"
+_UNDER_WAY = ("claimed", "released", "failed")
+
+
+def settle_session(
+    db: Connection,
+    formations: Formations,
+    session_id: str,
+    agent_id: str | None,
+    accounts: Sequence[str] | None,
+    at: datetime,
+) -> int:
+    """Settle what was said in a session, or what accounts said; see `Erasure.settle_formations`."""
+    said = find_said_messages(db, session_id, accounts)
+    of_session: Filter = {"session_id": object_id(session_id)}
+    if agent_id is not None:
+        of_session["agent_id"] = object_id(agent_id)
+    settled = 0
+    for document in db.formations.find({**of_session, "$or": UNSETTLED}):
+        ids = document.get("message_ids") or []
+        if accounts is not None and said.keys().isdisjoint(ids_of_formation(document)):
+            continue
+        if document["status"] == "recorded":
+            formations.apply_formation(str(document["_id"]), now=at)
+        fields: Document = {
+            "status": "superseded" if document["status"] == "superseded" else "applied",
+            "decisions": [],
+            "error": None,
+            "worker": None,
+            "lease_until": None,
+            "not_before": None,
+            "updated_at": at,
+            "updatedAt": utc_now(),
+        }
+        if accounts is not None and document["status"] in _UNDER_WAY:
+            # The other people's messages of a claim that is withdrawn are free again.
+            fields["message_ids"] = [key for key in ids if key in said]
+        db.formations.update_one(
+            {"_id": document["_id"]}, {"$set": fields, "$unset": {"unfinished": "", "changes": ""}}
+        )
+        settled += 1
+    settled += _count_as_done(db, session_id, agent_id, said, at)
+    _pass_over(db, session_id, said, accounts)
+    return settled
+
+
+def _count_as_done(
+    db: Connection, session_id: str, agent_id: str | None, said: dict[Any, Document], at: datetime
+) -> int:
+    """Give the messages that wait for a formation one that is done and holds nothing."""
+    session = db.sessions.find_one({"_id": object_id(session_id)}, {"agents": 1})
+    agents = codec.text_ids(session.get("agents")) if session else ()
+    made = 0
+    for agent in agents if agent_id is None else (agent_id,):
+        for _ in range(_TRIES):
+            done = _build_formation(db, session_id, agent, said, at)
+            if done is None:
+                break
+            try:
+                db.formations.insert_one(formation_document(done))
+            except DuplicateKeyError:  # somebody claimed some of them meanwhile
+                continue
+            made += 1
+            break
+        else:
+            raise ConflictError(
+                f"others keep claiming messages of the session {session_id}",
+                hint="stop the workers, or try again",
+            )
+    return made
+
+
+def _build_formation(
+    db: Connection, session_id: str, agent_id: str, said: dict[Any, Document], at: datetime
+) -> Formation | None:
+    pair = {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
+    formed: set[Any] = set()
+    last = 0
+    for document in db.formations.find(pair, {"message_ids": 1, "seq": 1}):
+        formed.update(document.get("message_ids") or ())
+        last = max(last, codec.number(document.get("seq")))
+    waiting = [document for key, document in said.items() if key not in formed]
+    if not waiting:
+        return None
+    return Formation(
+        id=new_id(at),
+        session_id=session_id,
+        agent_id=agent_id,
+        seq=last + 1,
+        status=FormationStatus.APPLIED,
+        trigger=Trigger.FORCED,
+        message_ids=tuple(str(document["_id"]) for document in waiting),
+        last_message_at=codec.read_creation_time(waiting[-1]),
+        created_at=at,
+        updated_at=at,
+        cursor_moves=(),
+    )
+
+
+def _pass_over(
+    db: Connection, session_id: str, said: dict[Any, Document], accounts: Sequence[str] | None
+) -> None:
+    """Move the platform's progress past what was said, never backwards.
+
+    The platform has one progress for a session. It stops before the next message of another
+    person, so that the platform skips as little of what others said as it can.
+    """
+    if not said:
+        return
+    newest = _place(next(reversed(said.values())))
+    for _ in range(_TRIES):
+        key = {"_id": object_id(session_id)}
+        session = db.sessions.find_one(key, {_CURSOR: 1})
+        cursor = sub_document((session or {}).get("memory_context")).get(_CURSOR_FIELD)
+        known = db.messages.find_one({"_id": cursor}, {"createdAt": 1}) if cursor else None
+        if session is None or (known is not None and _place(known) >= newest):
+            return
+        deleted_at = None
+        if isinstance(cursor, ObjectId) and known is None:
+            deleted_at = as_utc(cursor.generation_time)
+        last, left = _end_of_replies(db, session_id, newest, deleted_at, accounts)
+        fields = {_CURSOR_FIELD: last, "messages_since_memory_formation": left}
+        if not left:
+            fields["weighted_tokens_since_memory_formation"] = 0
+        note_cursor_move(db, session_id, newest[1], last, cursor)
+        if set_in_context(db, session_id, "$set", fields, where={_CURSOR: cursor}):
+            return
+    raise ConflictError(
+        f"the platform keeps moving its progress of the session {session_id}",
+        hint="run the same command again",
+    )
+
+
+def _end_of_replies(
+    db: Connection,
+    session_id: str,
+    newest: tuple[datetime, str],
+    deleted_at: datetime | None,
+    accounts: Sequence[str] | None,
+) -> tuple[Any, int]:
+    """Find the last message before one of another person that follows ``newest``, and count
+    those behind it.
+
+    ``deleted_at`` is the time of a deleted message to which the platform had come: what came
+    before it counts as formed. The platform itself would form the whole session again.
+    """
+    formed_until = max(newest[0], deleted_at or newest[0])
+    last, left = object_id(newest[1]), 0
+    for document in db.messages.find(
+        {"session": object_id(session_id), "createdAt": {"$gte": newest[0]}},
+        {"createdAt": 1, "role": 1, "sender": 1, "trigger": 1},
+        sort=(("createdAt", 1), ("_id", 1)),
+    ):
+        is_of_others = (
+            _place(document) > newest
+            and codec.read_creation_time(document) > formed_until
+            and document.get("role") == "user"
+            and not document.get("trigger")
+            and str(document.get("sender")) not in (accounts or ())
+        )
+        if left or is_of_others:
+            left += 1
+        else:
+            last = document["_id"]
+    return last, left
+
+
+def _place(document: Document) -> tuple[datetime, str]:
+    return codec.read_creation_time(document), str(document["_id"])

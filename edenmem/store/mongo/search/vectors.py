@@ -1,0 +1,275 @@
+"""Facts by the models that their vectors are of, and facts without one.
+
+Facts of each agent and model are walked along `edenmem_fact_model`, in the order of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bson.binary import Binary
+from pymongo import UpdateOne
+
+from edenmem.models.integrity import Finding
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.switch import is_staged
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import vectors as stored
+from edenmem.store.mongo.core.collection import BATCH, Document
+from edenmem.store.mongo.core.collections import OWN, STAGED
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import Filter, fact_fields, group_filters, id_parts, object_id
+from edenmem.store.mongo.search.slots import (
+    Slots,
+    not_of_this_text,
+    of_this_text,
+    place_vector,
+    slot_of,
+)
+from edenmem.store.protocol.store import batched
+from edenmem.store.protocol.vectors import VectorCount
+
+_BY_ID = (("_id", 1),)
+
+#: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.
+_HEADER = 2
+
+#: What can be seen to be a vector without reading all of it.
+_PLAIN_VECTORS: tuple[Filter, ...] = (
+    {"embedding.0": {"$nin": [None, 0]}},
+    {"embedding": {"$type": "binData"}},
+)
+
+#: Vectors that are written together.
+_VECTORS = 1000
+
+
+class MongoVectors:
+    """Implements `edenmem.store.protocol.vectors.Vectors`."""
+
+    def __init__(self, db: Connection, slots: Slots) -> None:
+        self._db = db
+        self._slots = slots
+
+    def set_vectors(
+        self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
+    ) -> int:
+        """See `Vectors.set_vectors`."""
+        written = 0
+        for batch in batched(vectors.items(), _VECTORS):
+            switch = self._slots.read_switch()
+            slot = STAGED if is_staged(switch, model, must=staged) else OWN
+            operations = [
+                UpdateOne(
+                    {"_id": object_id(fact_id), "hash": hash},
+                    {"$set": place_vector(fields, hash, switch)},
+                )
+                for fact_id, (hash, vector) in batch
+                if (fields := codec.vector_fields(vector, model, self._slots.storage()))
+            ]
+            written += self._db.facts.bulk(operations)[0]
+            self._slots.last_written[slot.index] = [object_id(batch[-1][0])]
+        return written
+
+    def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
+        """See `Vectors.vector_models`."""
+        counts: dict[str, int] = {}
+        for owner in [{}] if scopes is None else group_filters(scopes, fact_fields):
+            for model in {*self._db.facts.distinct("embedding_model", owner), None}:
+                of_model = {**owner, "embedding_model": model}
+                total = self._db.facts.count(of_model)
+                bare = without_vector(self._db, of_model)
+                if isinstance(model, str) and total > bare:
+                    counts[model] = counts.get(model, 0) + total - bare
+                elif not isinstance(model, str):
+                    bare = total
+                if bare:
+                    counts[""] = counts.get("", 0) + bare
+        return counts
+
+    def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
+        """See `Vectors.vector_model_names`."""
+        found: set[str] = set()
+        for owner in group_filters(scopes, fact_fields):
+            names = self._db.facts.distinct("embedding_model", owner)
+            for name in {name for name in names if isinstance(name, str) and name} - found:
+                of_model = {**owner, "embedding_model": name}
+                plain = any(
+                    self._db.facts.find_one({**of_model, **vector}, {"_id": 1})
+                    for vector in _PLAIN_VECTORS
+                )
+                # The first number of a vector may be 0 by chance, as all are after a failure.
+                if plain or self._db.facts.count(of_model) > without_vector(self._db, of_model):
+                    found.add(name)
+        return tuple(sorted(found))
+
+    def vector_counts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> list[VectorCount]:
+        """See `Vectors.vector_counts`."""
+        counts: list[VectorCount] = []
+        is_staged = slot_of(self._slots.read_switch(), model) is STAGED
+        for agent in agents_with_facts(self._db, agent_id):
+            found: dict[str, int] = {}
+            wrong = 0
+            for name in models_of(self._db, agent):
+                of_model = {"embedding_model": name, "agent_id": agent}
+                if is_staged:
+                    done = self._db.facts.count({**of_model, **of_this_text(model)})
+                    found[model] = found.get(model, 0) + done
+                for part in _parts(of_model, model, is_staged=is_staged):
+                    total = self._db.facts.count(part)
+                    has_vectors = isinstance(name, str) and not (is_staged and name == model)
+                    bare = without_vector(self._db, part) if has_vectors else total
+                    found[""] = found.get("", 0) + bare
+                    if total > bare:
+                        found[name or ""] = found.get(name or "", 0) + total - bare
+                if name == model and dimensions is not None and not is_staged:
+                    wrong = sum(has for _, has in _unfit(self._db, of_model, dimensions))
+            counts += [
+                VectorCount(
+                    agent_id=str(agent),
+                    model=name,
+                    facts=facts,
+                    wrong_length=wrong if name == model else 0,
+                )
+                for name, facts in sorted(found.items())
+                if facts
+            ]
+        return counts
+
+    def stale_facts(
+        self, model: str, *, dimensions: int | None, agent_id: str | None = None
+    ) -> Iterator[Fact]:
+        """See `Vectors.stale_facts`."""
+        is_staged = slot_of(self._slots.read_switch(), model) is STAGED
+        for agent in agents_with_facts(self._db, agent_id):
+            for name in models_of(self._db, agent):
+                of_model = {"embedding_model": name, "agent_id": agent}
+                if name != model or is_staged:
+                    for part in _parts(of_model, model, is_staged=is_staged):
+                        for document in pages_by_id(self._db, part, codec.NO_VECTOR):
+                            yield codec.fact_from(document)
+                    continue
+                for document, _ in _unfit(self._db, of_model, dimensions):
+                    yield codec.fact_from(document)
+
+    def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
+        """See `Vectors.unsearchable`."""
+        owners = group_filters(scopes, fact_fields)
+        if slot_of(self._slots.switch(), model) is STAGED:
+            parts = [part for owner in owners for part in _parts(owner, model, is_staged=True)]
+            return sum(map(self._db.facts.count, parts))
+        return sum(
+            self._db.facts.count({**owner, "embedding_model": {"$ne": model}}) for owner in owners
+        )
+
+    def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Vectors.vector_faults`."""
+        for agent in agents_with_facts(self._db, agent_id):
+            for model in models_of(self._db, agent):
+                if model is None:
+                    continue
+                of_model = {"embedding_model": model, "agent_id": agent}
+                for document, has_one in _unfit(self._db, of_model, None):
+                    if not has_one:
+                        yield _finding_of(document, model)
+
+    def drop_vectors(self, fact_ids: Sequence[str]) -> int:
+        """See `Vectors.drop_vectors`."""
+        fields = {"embedding": "", "embedding_model": ""}
+        return sum(
+            self._db.facts.update_many({"_id": {"$in": part}}, {"$unset": fields})
+            for part in id_parts(fact_ids)
+        )
+
+
+def without_vector(db: Connection, filter: Filter) -> int:
+    """How many have no vector, or zeros where an embedding had failed.
+
+    A binary vector has no element 0 for the index either, so its type is looked at.
+    """
+    missing = {**filter, "embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
+    suspects = db.facts.find({**filter, "embedding.0": 0}, {"embedding": 1})
+    zeros = sum(stored.decode(document.get("embedding")) is None for document in suspects)
+    return db.facts.count(missing) + zeros
+
+
+def agents_with_facts(db: Connection, agent_id: str | None) -> list[Any]:
+    """The stored ids of the agents that have facts, or of the one that is named."""
+    if agent_id is not None:
+        return [object_id(agent_id)]
+    return sorted(db.facts.distinct("agent_id"), key=str)
+
+
+def models_of(db: Connection, agent: Any) -> list[str | None]:
+    """The models that an agent's facts have vectors of; None stands for no model."""
+    found = db.facts.distinct("embedding_model", {"agent_id": agent})
+    return [None, *sorted(name for name in found if isinstance(name, str))]
+
+
+def _unfit(
+    db: Connection, of_model: Filter, dimensions: int | None
+) -> Iterator[tuple[Document, bool]]:
+    """Documents that name the model without a fitting vector, and whether they have one."""
+    for way in _not_of_length(dimensions):
+        for document in pages_by_id(db, {**of_model, **way}):
+            vector = stored.decode(document.get("embedding"))
+            if vector is None or (dimensions and len(vector) != 4 * dimensions):
+                yield document, vector is not None
+
+
+def pages_by_id(
+    db: Connection, filter: Filter, projection: Filter | None = None
+) -> Iterator[Document]:
+    """Documents by id, a page at a time: a cursor would not outlast the work on them."""
+    page = list(db.facts.find(filter, projection, sort=_BY_ID, limit=BATCH))
+    while page:
+        yield from page
+        if len(page) < BATCH:
+            return
+        after = {**filter, "_id": {"$gt": page[-1]["_id"]}}
+        page = list(db.facts.find(after, projection, sort=_BY_ID, limit=BATCH))
+
+
+def _parts(facts: Filter, model: str, *, is_staged: bool) -> list[Filter]:
+    """Filters for all of the facts or, where vectors of the model are beside others, for those that
+    have none there of their present text."""
+    if not is_staged:
+        return [facts]
+    return [{**facts, **part} for part in not_of_this_text(model)]
+
+
+def _not_of_length(dimensions: int | None) -> list[Filter]:
+    """Filters, no two of which have a fact in common, for facts that may have no vector or one of
+    another length; whoever reads them looks again.
+
+    Binary values are ordered by their length first, so those below all of the length are shorter.
+    """
+    missing: Filter = {"embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
+    if dimensions is None:
+        return [missing, {"embedding.0": 0}]
+    size = _HEADER + 4 * dimensions
+    return [
+        missing,
+        {"embedding.0": 0, "embedding": {"$size": dimensions}},
+        {"embedding.0": {"$ne": None}, "embedding": {"$not": {"$size": dimensions}}},
+        {"embedding": {"$lt": Binary(bytes(size), 0)}},
+        {"embedding": {"$gte": Binary(bytes(size + 1), 0)}},
+    ]
+
+
+def _finding_of(document: Document, model: str) -> Finding:
+    fact = codec.readable_fact(document)
+    stored = document.get("embedding")
+    how = "zeros in its place" if stored else "none"
+    return Finding(
+        target_type="fact",
+        target_id=str(document["_id"]),
+        detail=f"is said to have a vector of {model}, and has {how}",
+        agent_id=str(document.get("agent_id") or ""),
+        scope=None if fact is None else fact.home,
+        text=codec.text(document.get("content")),
+    )

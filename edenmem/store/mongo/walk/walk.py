@@ -1,0 +1,97 @@
+"""Everything that is stored: read for backups, checks and surveys, and loaded from a backup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edenmem.models import integrity
+from edenmem.models.backup import LoadResult, Record, RecordKind, Selection, Unreadable
+from edenmem.models.forgetting import Passage
+from edenmem.models.integrity import PresenceKind
+from edenmem.store.mongo.core.collection import Collection
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import Filter, id_parts
+from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.search.slots import Slots
+from edenmem.store.mongo.walk.dumping import dump_records
+from edenmem.store.mongo.walk.loading import Loader
+from edenmem.store.mongo.walk.passages import read_passages
+from edenmem.store.mongo.walk.records import read_records
+from edenmem.store.protocol.host import Host
+from edenmem.store.protocol.memory import Memory
+
+_LIVING: Filter = {"deleted": {"$ne": True}}
+_ONLY_ID = {"_id": 1}
+
+
+class MongoWalk:
+    """Implements `edenmem.store.protocol.walk.Walk`."""
+
+    def __init__(
+        self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
+    ) -> None:
+        self._db = db
+        self._loader = Loader(db, readiness, slots, host, memory)
+
+    def records(
+        self, kind: integrity.RecordKind, *, agent_id: str | None = None
+    ) -> Iterator[integrity.Record]:
+        """See `Walk.records`."""
+        return read_records(self._db, kind, agent_id)
+
+    def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
+        """See `Walk.present`."""
+        match kind:
+            case "agent":
+                return self._with_ids(self._db.users, ids, {"type": "agent", **_LIVING})
+            case "person":
+                return self._persons(ids)
+            case "session":
+                return self._with_ids(self._db.sessions, ids, _LIVING)
+            case "group":
+                groups = list(dict.fromkeys(ids))
+                living = {"group_id": {"$in": groups}, **_LIVING}
+                return set(self._db.sessions.distinct("group_id", living))
+            case "message":
+                return self._with_ids(self._db.messages, ids)
+            case "reflection":
+                return self._with_ids(self._db.reflections, ids)
+            case "consolidation":
+                return self._with_ids(self._db.consolidated, ids)
+
+    def _with_ids(
+        self, collection: Collection, ids: Sequence[str], condition: Filter | None = None
+    ) -> set[str]:
+        filters = [{"_id": {"$in": part}, **(condition or {})} for part in id_parts(ids)]
+        return {str(found["_id"]) for found in self._db.find_all(collection, filters, _ONLY_ID)}
+
+    def _persons(self, ids: Sequence[str]) -> set[str]:
+        person: Filter = {"type": "user", **_LIVING}
+        found = self._with_ids(self._db.users, ids, person)
+        # Few have no account of that very id; those are looked for among all others' people.
+        aliases = [
+            {**person, "eden_user_id": {"$in": [*part, *map(str, part)]}}
+            for part in id_parts(each for each in ids if each not in found)
+        ]
+        for account in self._db.find_all(self._db.users, aliases, {"eden_user_id": 1}):
+            found.add(str(account["eden_user_id"]))
+        return found
+
+    def dump(
+        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
+    ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
+        """See `Walk.dump`."""
+        for kind in RecordKind:
+            if kind in kinds:
+                for record in dump_records(self._db, kind, selection, with_vectors):
+                    yield kind, record
+
+    def load(
+        self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
+    ) -> list[LoadResult]:
+        """See `Walk.load`."""
+        return self._loader.load(kind, records, dry_run=dry_run)
+
+    def passages(self) -> Iterator[Passage]:
+        """See `Walk.passages`."""
+        return read_passages(self._db)
