@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -37,3 +37,17 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+
+
+class QueryShelf(Protocol):
+    """Vectors of queries that outlast the process. Its methods block and never fail: what cannot
+    be read is not there, what cannot be kept is not kept."""
+
+    def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
+        """The vectors of those texts that are known, of this model."""
+
+    def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
+        """Keep the vectors of texts."""
+
+    def clear(self) -> None:
+        """Keep none of them any more."""

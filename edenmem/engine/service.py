@@ -23,6 +23,7 @@ import msgspec
 
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.current_actor import current_actor
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.models.formation import Reach, Trigger
@@ -30,7 +31,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
+    from edenmem.embed.protocol import Embedder, QueryShelf
     from edenmem.engine.consolidation.consolidator import Consolidator
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     )
     from edenmem.engine.scopes.readers import HostReader, MemoryReader, ScopeReader
     from edenmem.engine.scopes.references import Resolver
-    from edenmem.engine.search.query_vectors import QueryShelf
     from edenmem.engine.search.searcher import Searcher
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
@@ -93,8 +93,7 @@ class MemoryService:
         llm: Forms and consolidates; None: whatever needs it raises `ConfigError`, all else works.
         embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
         reranker: Reads what a search found, if it is asked to; None: that raises `ConfigError`.
-        actor: Who is written into history and audit, or what to ask for it when something is
-            written; None: this user on this host.
+        actor: Who is written into history and audit; None: this user on this host.
         clock: The current time, for tests.
         query_shelf: Keeps the vectors of queries beyond this process; None: they are kept in
             memory only (``search.query_cache`` of them).
@@ -110,18 +109,29 @@ class MemoryService:
         llm: LLM | None = None,
         embedder: Embedder | None = None,
         reranker: Reranker | None = None,
-        actor: Actor | Callable[[], Actor] | None = None,
+        actor: Actor | None = None,
         clock: Callable[[], datetime] = utc_now,
         query_shelf: QueryShelf | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._llm = llm
-        self._embedder = embedder
-        self._reranker = reranker
-        self._given_actor = actor
-        self._clock = clock
-        self._query_shelf = query_shelf
+        self._runtime = Runtime(
+            store,
+            settings,
+            llm=llm,
+            embedder=embedder,
+            reranker=reranker,
+            find_actor=(lambda: actor) if actor is not None else current_actor,
+            clock=clock,
+            query_shelf=query_shelf,
+        )
+
+    @classmethod
+    def from_runtime(cls, runtime: Runtime) -> MemoryService:
+        """Return a service that works with this runtime."""
+        service = cls(runtime.store, runtime.settings)
+        service._runtime = runtime
+        return service
 
     @classmethod
     def from_settings(
@@ -167,7 +177,8 @@ class MemoryService:
     async def close(self) -> None:
         """Let go of files, sockets and connections."""
         try:
-            for provider in (self._llm, self._embedder, self._reranker):
+            runtime = self._runtime
+            for provider in (runtime.llm, runtime.embedder, runtime.reranker):
                 if provider is not None:
                     await provider.close()
         finally:
@@ -182,7 +193,7 @@ class MemoryService:
     @property
     def can_form(self) -> bool:
         """Whether there is a language model, without which no memories are formed."""
-        return self._llm is not None
+        return self._runtime.llm is not None
 
     # -- contexts ------------------------------------------------------------------------------
 
@@ -608,57 +619,30 @@ class MemoryService:
     # -- the parts, each made when it is first needed -------------------------------------------
 
     @cached_property
-    def _actor(self) -> Actor:
-        given = self._given_actor or current_actor
-        return given() if callable(given) else given
-
-    @cached_property
     def _former(self) -> Former:
         from edenmem.engine.formation.former import Former
 
-        return Former(
-            self._store,
-            self._settings,
-            llm=self._llm,
-            embedder=self._embedder,
-            actor=self._actor,
-            clock=self._clock,
-        )
+        return Former(self._runtime)
 
     @cached_property
     def _consolidator(self) -> Consolidator:
         from edenmem.engine.consolidation.consolidator import Consolidator
 
-        return Consolidator(
-            self._store, self._settings, llm=self._llm, actor=self._actor, clock=self._clock
-        )
+        return Consolidator(self._runtime)
 
     @cached_property
     def _searcher(self) -> Searcher:
         from edenmem.engine.search.searcher import Searcher
 
-        return Searcher(
-            self._store,
-            self._settings,
-            embedder=self._embedder,
-            reranker=self._reranker,
-            clock=self._clock,
-            shelf=self._query_shelf,
-        )
+        return Searcher(self._runtime)
 
     @cached_property
     def _contexts(self) -> ContextBuilder:
         from edenmem.engine.context.builder import ContextBuilder
         from edenmem.engine.context.recall import Recaller
 
-        recaller = Recaller(
-            self._store,
-            self._settings,
-            llm=self._llm,
-            searcher=self._searcher,
-            clock=self._clock,
-        )
-        return ContextBuilder(self._store, self._settings, recaller=recaller, clock=self._clock)
+        recaller = Recaller(self._runtime, searcher=self._searcher)
+        return ContextBuilder(self._runtime, recaller=recaller)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -23,6 +23,7 @@ from edenmem.engine.factory import open_store
 from edenmem.settings.schema import Settings, StoreSettings
 from tests.benchmarks import cold_plain, cold_world, data, memory
 from tests.benchmarks.measure import Bench, Row, Target
+from tests.support.runtime import make_runtime
 
 _PLAIN = {"SQLite": "same rows by sqlite3", "SecantusDB": "same documents by pymongo"}
 #: How much of the run is behind when memory is looked at.
@@ -136,12 +137,13 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
 
     def run(watch: Callable[[int], None]) -> bool:
         runner = ColdRunner(
-            opened,
-            Settings(),
-            llm=cold_world.InstantLLM(),
-            embedder=cold_world.InstantEmbedder(),
-            actor=data.ACTOR,
-            clock=data.clock,
+            make_runtime(
+                opened,
+                llm=cold_world.InstantLLM(),
+                embedder=cold_world.InstantEmbedder(),
+                actor=data.ACTOR,
+                clock=data.clock,
+            ),
             progress=lambda tally: watch(tally["formed"]),
         )
         report = asyncio.run(runner.run())

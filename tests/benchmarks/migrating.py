@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.benchmarks.measure import Bench, Row, Target
 from tests.benchmarks.v1_dump import make_dump
+from tests.support.runtime import make_runtime
 
 _RAW = "same documents, inserted as they are"
 #: More than so many are not written to a server that is made for tests.
@@ -131,7 +132,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     begin = time.perf_counter()
     with open_v1_plan(settings, str(dump), options.v1) as plan:
         actor = Actor(name="bench", host="bench", command="migrate v1")
-        runner = V1Runner(store, settings, plan, options, actor=actor)
+        runner = V1Runner(make_runtime(store, settings, actor=actor), plan, options)
         report = asyncio.run(runner.run(tell=tell))
     store.database.close()
     assert report.verification is not None

@@ -26,6 +26,7 @@ from edenmem.search.recipes import RECIPES
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels, locomo
+from tests.support.runtime import make_runtime
 
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
 #: Stages, each alone after the default fusion, and those that a reranker goes with.
@@ -66,7 +67,9 @@ async def measure(
         labelled = read_queries(store, data.lines())
         assert not labelled.unknown, labelled.unknown
         evaluator = Evaluator(
-            store, settings, embedder=embedder, reranker=reranker, clock=lambda: labels.NOW
+            make_runtime(
+                store, settings, embedder=embedder, reranker=reranker, clock=lambda: labels.NOW
+            )
         )
         return Measured(
             labelled=labelled,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edenmem.engine.search.searcher import Searcher
-from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import lancedb_table, plain
 from tests.benchmarks.data import MODEL, Question, agent_id, questions, user_id
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, median, p95
+from tests.support.runtime import make_runtime
 
 LANCE, PLAIN = "LanceDB", "FTS5 + 1-bit codes, plain script"
 _MISSING = "LanceDB is not installed (extra `bench`), so it is left out"
@@ -94,7 +94,7 @@ def _command(uri: str, asked: Question) -> Sequence[str]:
 
 def _warm(bench: Bench, asked: Sequence[Question]) -> list[Row]:
     store = SqliteStore(bench.world.edenmem)
-    searcher = Searcher(store, Settings(), embedder=None)
+    searcher = Searcher(make_runtime(store))
     by_hand = plain.Searcher(bench.world.plain)
     with asyncio.Runner() as runner:
 

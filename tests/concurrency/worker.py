@@ -22,6 +22,7 @@ from tests.faults.days import Address
 from tests.support.builders import make_agent, make_message, make_session, make_user
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.llm.protocol import LLMRequest
@@ -86,7 +87,7 @@ class Worker:
         self.service = MemoryService(
             store, Settings(), llm=self._llm(), embedder=embedder, actor=actor
         )
-        self._editor = Editor(store, Settings(), embedder=embedder, actor=actor)
+        self._editor = Editor(make_runtime(store, embedder=embedder, actor=actor))
         self.account: Account = {
             "fact_edits": [],
             "text_edits": [],

@@ -24,12 +24,12 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import NOW, change_set, make_actor, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import ADVERSARIAL, HOSTILE, NONSENSE, FakeLLM
+from tests.support.runtime import make_runtime
 
 FLOOR = 0.9
 TEA = "Lena drinks green tea in the morning"
@@ -66,7 +66,9 @@ def contents(store: Store, scope: Scope) -> list[str]:
 
 def merger(cast: Cast, embedder: FakeEmbedder | None) -> FactMerger:
     return FactMerger(
-        cast.store, Settings(), embedder=embedder, actor=make_actor("fact dedup"), clock=lambda: NOW
+        make_runtime(
+            cast.store, embedder=embedder, actor=make_actor("fact dedup"), clock=lambda: NOW
+        )
     )
 
 

@@ -19,6 +19,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from tests.support.builders import ACTOR, NOW, FixedClock, ago, make_message, make_user
 from tests.support.memory import add_fact, add_reflection, consolidate, set_policy
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.models.host import User
@@ -39,8 +40,8 @@ def add_account(cast: Cast, username: str, **fields: str) -> User:
 
 
 async def context(cast: Cast, user: User, **options: object) -> ElementTree.Element:
-    recaller = Recaller(cast.store, Settings(), llm=None, searcher=None, clock=FixedClock())
-    builder = ContextBuilder(cast.store, Settings(), recaller=recaller, clock=FixedClock())
+    recaller = Recaller(make_runtime(cast.store, clock=FixedClock()), searcher=None)
+    builder = ContextBuilder(make_runtime(cast.store, clock=FixedClock()), recaller=recaller)
     report = await builder.build(cast.add_session(user), cast.eve, **options)  # type: ignore[arg-type]
     return ElementTree.fromstring(report.xml)
 

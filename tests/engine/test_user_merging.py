@@ -11,11 +11,11 @@ from edenmem.engine.history.undo import Undoer
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import ago, make_actor
 from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.runtime import make_runtime
 from tests.support.vectors import random_unit
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def told(store: Store) -> Cast:
 
 def merge(cast: Cast, store: Any = None, **options: Any) -> list[AccountMerge]:
     actor = make_actor(command="user merge", run_id=options.pop("run_id", new_id()))
-    merger = UserMerger(store or cast.store, Settings(), actor=actor)
+    merger = UserMerger(make_runtime(store or cast.store, actor=actor))
     return list(merger.merge(cast.anna_on_discord.id, cast.anna.id, **options))
 
 
@@ -139,7 +139,7 @@ def test_everything_moves_once_and_is_taken_back(told: Cast) -> None:
     check_merged(told)
     assert merge(told) == []
     for _ in range(2):  # and again: what was moved, taken back, and moved again
-        undoer = Undoer(told.store, actor=make_actor(command="undo"))
+        undoer = Undoer(make_runtime(told.store, actor=make_actor(command="undo")))
         outcomes = {step.outcome for step in undoer.undo_run(run_id)}
         assert outcomes <= {"done", "nothing"}, outcomes
         assert (state(told, told.anna.id), state(told, told.anna_on_discord.id)) == before
@@ -162,7 +162,7 @@ def test_it_may_be_cut_off_anywhere_and_repeated(told: Cast, calls: int, after: 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_what_cannot_be_merged_is_refused(told: Cast) -> None:
-    merger = UserMerger(told.store, Settings(), actor=make_actor())
+    merger = UserMerger(make_runtime(told.store))
     with pytest.raises(UsageError, match="into itself"):
         list(merger.merge(told.anna.id, told.anna.id))
     with pytest.raises(NotFoundError, match="no user"):

@@ -34,6 +34,7 @@ from tests.support.builders import (
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -242,7 +243,7 @@ async def run(
 async def _edit(store: Store, embedder: Embedder, clock: Callable[[], datetime]) -> None:
     """What the operator wants to be so."""
     actor = Actor(name="operator", host="test-host", command="edit")
-    editor = Editor(store, SETTINGS, embedder=embedder, actor=actor, clock=clock)
+    editor = Editor(make_runtime(store, SETTINGS, embedder=embedder, actor=actor, clock=clock))
     facts = await in_thread(_facts, store, EVE_SCOPE)
     if MISTYPED in facts:
         fact = facts[MISTYPED]

@@ -190,6 +190,7 @@ _CHANCE: tuple[tuple[str, Any], ...] = (
     (r'("(?:total|vectors|candidates|[a-z_]*_?(?:ms|seconds))": )\d+(\.\d+)?', r"\1<n>"),
     (r"<duration>, <rate>", "<duration>"),  # what is too quick has no rate
     (r"\b[0-9a-f]{64}\b", "<sha256>"),
+    (r'("blocks": )\[[^]]*\]', r"\1<hashes>"),  # of ids
 )
 
 

@@ -33,6 +33,7 @@ from tests.support.builders import (
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import set_policy
+from tests.support.runtime import make_runtime
 
 CONVERSATIONS = Path(__file__).with_name("conversations.jsonl")
 
@@ -162,9 +163,9 @@ class Town:
         self.llm.requests.clear()
         before, lena_before = self.raw.documents(), await self._lenas()
         data = [json.dumps(line)]
-        report = import_sessions(self.store, data, clock=self.clock)
+        report = import_sessions(make_runtime(self.store, clock=self.clock), data)
         assert not report.problems
-        again = import_sessions(self.store, data, clock=self.clock)
+        again = import_sessions(make_runtime(self.store, clock=self.clock), data)
         session_id = derived_id("session", line["session"])
         reports = await self.service.form_memories(session_id)
         session = self.store.host.session(session_id)

@@ -47,6 +47,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 
 T = TypeVar("T")
 
@@ -127,7 +128,7 @@ class Isolation(RuleBasedStateMachine):
             clock=self.clock,
         )
         self.editor = Editor(
-            self.store, settings, embedder=self.embedder, actor=ACTOR, clock=self.clock
+            make_runtime(self.store, settings, embedder=self.embedder, clock=self.clock)
         )
         self._furnish(shards)
 

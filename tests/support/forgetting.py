@@ -16,7 +16,6 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from tests.support.builders import (
-    ACTOR,
     NOW,
     FixedClock,
     ago,
@@ -26,6 +25,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.memory import add_fact, add_reflection, consolidate
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.models.forgetting import Subject
@@ -141,14 +141,7 @@ def fill(town: Town) -> list[str]:
 
 def forgetter(store: Store, *, llm: Any = None, clock: FixedClock | None = None) -> Forgetter:
     """One that acts for the tester, without models."""
-    return Forgetter(
-        store,
-        SETTINGS,
-        llm=llm,
-        embedder=None,
-        actor=ACTOR,
-        clock=clock or FixedClock(),
-    )
+    return Forgetter(make_runtime(store, SETTINGS, llm=llm, clock=clock or FixedClock()))
 
 
 def plan_of(store: Store, **named: Any) -> ForgetPlan:

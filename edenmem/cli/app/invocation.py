@@ -17,12 +17,10 @@ from edenmem.settings.paths import has_password
 if TYPE_CHECKING:
     import typer
 
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
-    from edenmem.llm.protocol import LLM
-    from edenmem.rerank.protocol import Reranker
     from edenmem.settings.load import LoadedSettings
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
@@ -135,7 +133,7 @@ class Invocation:
         """The engine on the store, without models; see `serve` for what needs them."""
         from edenmem.engine.service import MemoryService
 
-        return MemoryService(self.store, self.settings, actor=lambda: self.actor)
+        return MemoryService.from_runtime(self.runtime)
 
     @property
     def resolver(self) -> Resolver:
@@ -157,56 +155,44 @@ class Invocation:
             name = f"uid {os.getuid()}"
         return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
 
+    @property
+    def runtime(self) -> Runtime:
+        """What the parts of the engine work with that need no model."""
+        return self._runtime()
+
+    def _runtime(self, **models: Any) -> Runtime:
+        from edenmem.engine.runtime.runtime import Runtime
+
+        return Runtime(self.store, self.settings, find_actor=lambda: self.actor, **models)
+
     def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
         """Run async work on the service; with ``llm`` it may ask a language model.
 
         The store stays open, for what is printed afterwards.
         """
-        from edenmem.engine.factory import open_query_shelf
         from edenmem.engine.service import MemoryService
 
-        async def main(
-            model: LLM | None, embedder: Embedder | None, reranker: Reranker | None
-        ) -> T:
-            service = MemoryService(
-                self.store,
-                self.settings,
-                llm=model,
-                embedder=embedder,
-                reranker=reranker,
-                actor=self.actor,
-                query_shelf=open_query_shelf(self.settings),
-            )
-            return await work(service)
+        return self.with_runtime(lambda runtime: work(MemoryService.from_runtime(runtime)), llm=llm)
 
-        return self.with_providers(main, llm=llm)
-
-    def with_models(
-        self, work: Callable[[LLM | None, Embedder | None], Awaitable[T]], *, llm: bool = False
-    ) -> T:
-        """`with_providers`, for what does not search."""
-        return self.with_providers(lambda model, embedder, _: work(model, embedder), llm=llm)
-
-    def with_providers(
-        self,
-        work: Callable[[LLM | None, Embedder | None, Reranker | None], Awaitable[T]],
-        *,
-        llm: bool = False,
-    ) -> T:
-        """Run async work with the configured providers, which are closed afterwards."""
-        from edenmem.engine.factory import open_budget, open_embedder, open_llm, open_reranker
+    def with_runtime(self, work: Callable[[Runtime], Awaitable[T]], *, llm: bool = False) -> T:
+        """Run async work with the configured models, which are closed afterwards."""
+        from edenmem.engine import factory
 
         async def main() -> T:
-            budget = open_budget(self.settings)
-            model = open_llm(self.settings, budget=budget) if llm else None
+            budget = factory.open_budget(self.settings)
+            model = factory.open_llm(self.settings, budget=budget) if llm else None
             if model is not None and model.is_scripted:
                 self.out.note(model.description)
-            embedder = open_embedder(self.settings, budget=budget)
-            reranker = open_reranker(self.settings, budget=budget)
+            runtime = self._runtime(
+                llm=model,
+                embedder=factory.open_embedder(self.settings, budget=budget),
+                reranker=factory.open_reranker(self.settings, budget=budget),
+                query_shelf=factory.open_query_shelf(self.settings),
+            )
             try:
-                return await work(model, embedder, reranker)
+                return await work(runtime)
             finally:
-                for provider in (model, embedder, reranker):
+                for provider in (runtime.llm, runtime.embedder, runtime.reranker):
                     if provider is not None:
                         await provider.close()
 
@@ -218,11 +204,9 @@ class Invocation:
         from edenmem.engine.factory import open_embedder
 
         async def main() -> T:
-            embedder: Embedder | None = open_embedder(self.settings) if embed else None
+            embedder = open_embedder(self.settings) if embed else None
             try:
-                return await work(
-                    Editor(self.store, self.settings, embedder=embedder, actor=self.actor)
-                )
+                return await work(Editor(self._runtime(embedder=embedder)))
             finally:
                 if embedder is not None:
                     await embedder.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from datetime import datetime
 from typing import Literal
 
@@ -11,11 +11,11 @@ import msgspec
 from edenmem.engine.formation.claims import UNFINISHED
 from edenmem.engine.formation.former import is_backlog_due, is_free
 from edenmem.engine.formation.transcript import measure_length
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol.store import Store
 
 Work = Literal["form", "resume", "complete", "waiting", "taken", "nothing"]
 
@@ -75,26 +75,22 @@ class Looker:
     """Looks at sessions. Its methods block.
 
     Args:
-        store: Where the sessions are.
-        settings: How much is enough.
-        clock: The current time.
+        runtime: Where the sessions are, how much is enough, and the time.
         estimates: Also estimate tokens, which is of use to a dry run only.
         reach: Which messages to take.
     """
 
     def __init__(
         self,
-        store: Store,
-        settings: FormationSettings,
-        clock: Callable[[], datetime],
+        runtime: Runtime,
         *,
         estimates: bool = False,
         reach: Reach = Reach.WAITING,
     ) -> None:
         self._reach = reach
-        self._store = store
-        self._settings = settings
-        self._clock = clock
+        self._store = runtime.store
+        self._settings = runtime.settings.formation
+        self._clock = runtime.clock
         self._estimates = estimates
 
     def see(self, session_id: str, *, only: str | None, before: datetime) -> Sight | None:

@@ -29,6 +29,7 @@ from edenmem.engine.cold.report import (
 )
 from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import Meter, MeteredEmbedder, MeteredLLM
 from edenmem.engine.service import MemoryService
 from edenmem.errors import (
@@ -47,15 +48,10 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
-from edenmem.models.ids import utc_now
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.formations import QuietSession
-from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
-    from edenmem.llm.protocol import LLM
-    from edenmem.models.changes import Actor
+    pass
 
 
 class Ending:
@@ -159,32 +155,15 @@ class ColdRunner:
     """Runs of one worker. The store and the providers stay open.
 
     Args:
-        store: Where sessions and memory are.
-        settings: ``cold`` says how many at once, for how long, and when to give up.
-        llm: None: what was recorded earlier is completed, and nothing else can be done.
-        embedder: For the vectors of facts.
-        actor: Who is written into history and audit.
-        clock: The current time.
+        runtime: Its settings say how many at once, for how long, and when to give up. Without an
+            ``llm`` what was recorded earlier is completed, and nothing else can be done.
         progress: Called whenever a session is done with.
     """
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        llm: LLM | None,
-        embedder: Embedder | None,
-        actor: Actor | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        progress: Callable[[Tally], None] = lambda tally: None,
+        self, runtime: Runtime, *, progress: Callable[[Tally], None] = lambda tally: None
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._llm = llm
-        self._embedder = embedder
-        self._actor = actor
-        self._clock = clock
+        self._runtime = runtime
         self._progress = progress
 
     async def run(
@@ -200,17 +179,15 @@ class ColdRunner:
                 ``cold.grace_seconds``, and are then given back.
         """
         meter = Meter()
-        service = MemoryService(
-            self._store,
-            self._settings,
-            llm=MeteredLLM(self._llm, meter) if self._llm else None,
-            embedder=MeteredEmbedder(self._embedder, meter) if self._embedder else None,
-            actor=self._actor,
-            clock=self._clock,
+        llm, embedder = self._runtime.llm, self._runtime.embedder
+        runtime = msgspec.structs.replace(
+            self._runtime,
+            llm=MeteredLLM(llm, meter) if llm else None,
+            embedder=MeteredEmbedder(embedder, meter) if embedder else None,
         )
-        started_at, began = self._clock(), time.monotonic()
+        started_at, began = runtime.clock(), time.monotonic()
         options = options or ColdOptions()
-        run = _Run(self._store, self._settings, service, self._clock, options, self._progress)
+        run = _Run(runtime, options, self._progress)
         await run.work(stop or asyncio.Event())
         return run.tally.report(
             started_at=started_at,
@@ -225,35 +202,30 @@ class _Run:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        service: MemoryService,
-        clock: Callable[[], datetime],
+        runtime: Runtime,
         options: ColdOptions,
         progress: Callable[[Tally], None],
     ) -> None:
         self.tally = Tally()
-        self._store = store
-        self._settings = settings.cold
-        self._service = service
-        self._clock = clock
+        self._store = runtime.store
+        self._settings = runtime.settings.cold
+        self._service = MemoryService.from_runtime(runtime)
+        self._clock = runtime.clock
         self._options = options
         self._progress = progress
-        self._looker = Looker(
-            store, settings.formation, clock, estimates=options.dry_run, reach=options.reach
-        )
+        self._looker = Looker(runtime, estimates=options.dry_run, reach=options.reach)
         self._rules = rules_of(
-            settings.formation, all_status=options.all_status, reach=options.reach
+            runtime.settings.formation, all_status=options.all_status, reach=options.reach
         )
         self._seen: set[str] = set()
-        self._before = clock() - timedelta(minutes=settings.cold.quiet_minutes)
-        self._sessions = store.cold.quiet_sessions(
+        self._before = runtime.clock() - timedelta(minutes=runtime.settings.cold.quiet_minutes)
+        self._sessions = runtime.store.cold.quiet_sessions(
             before=self._before, rules=None if options.dry_run else self._rules
         )
         self._exhausted = False
         self._tried_before: deque[QuietSession] = deque()
         self._turn = asyncio.Lock()
-        self._ending = Ending(self.tally, outage_after=settings.cold.outage_after)
+        self._ending = Ending(self.tally, outage_after=runtime.settings.cold.outage_after)
         self._taken_up = 0
 
     # -- workers -----------------------------------------------------------------------------

@@ -8,8 +8,7 @@ Whatever goes wrong, the text and the buffer stay as they were, and the next run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -21,19 +20,17 @@ from edenmem.engine.reports import ConsolidationReport
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import consolidate_at_of, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
-from edenmem.llm.protocol import LLM
-from edenmem.models.changes import Actor, ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
+from edenmem.models.changes import ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent
-from edenmem.models.ids import utc_now
 from edenmem.models.memory import Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 
@@ -77,28 +74,16 @@ class Consolidator:
     """Rewrites the texts of scopes.
 
     Args:
-        store: Where the texts are.
-        settings: Thresholds, word limits, models and concurrency.
-        llm: Writes the texts; None makes every call that would need it a `ConfigError`.
-        actor: Who is written into history and audit.
-        clock: The current time.
+        runtime: Without an ``llm`` every call that would need it is a `ConfigError`.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        llm: LLM | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._llm = llm
-        self._actor = actor
-        self._clock = clock
-        self._propagator = Propagator(store, settings, llm=llm, actor=actor, clock=clock)
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._llm = runtime.llm
+        self._actor = runtime.actor
+        self._clock = runtime.clock
+        self._propagator = Propagator(runtime)
 
     async def due(self, scopes: Sequence[Scope]) -> list[Scope]:
         """Those of the scopes that are active and have reached their threshold, or have a version

@@ -11,7 +11,7 @@ reflection, so that doing it again after a crash adds nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,15 +21,16 @@ from edenmem.engine.formation.screening import flat, normal, rejection_reason, t
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import defaults_of, word_limit_of
 from edenmem.engine.scopes.visibility import human_senders
 from edenmem.errors import ConfigError, EdenmemError
 from edenmem.llm.protocol import LLM
-from edenmem.models.changes import Actor, AddReflection, ChangeSet, ChangeStatus
+from edenmem.models.changes import AddReflection, ChangeSet, ChangeStatus
 from edenmem.models.formation import CallUsage, Decision
 from edenmem.models.host import Agent, Session
-from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -229,27 +230,15 @@ class Propagator:
     """Proposes what is general to the scope above.
 
     Args:
-        store: Where memory is.
-        settings: Models, word limits, and which kinds propagate.
-        llm: Judges; None: nothing is propagated, and what is to be done stays noted.
-        actor: Who is written into the audit.
-        clock: The current time.
+        runtime: Without an ``llm`` nothing is propagated, and what is to be done stays noted.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        llm: LLM | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._llm = llm
-        self._actor = actor
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._llm = runtime.llm
+        self._actor = runtime.actor
+        self._clock = runtime.clock
 
     async def propagate(self, scope: Scope) -> Propagation:
         """Work off every version of the scope that is noted as still to be propagated.

@@ -7,7 +7,7 @@ if it was built for exactly the scopes that may be read now, in the state in whi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -23,15 +23,14 @@ from edenmem.engine.context.xml import (
 )
 from edenmem.engine.reports import ContextReport
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
 from edenmem.models.host import Agent, CachedContext, Session
-from edenmem.models.ids import as_utc, utc_now
+from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 
@@ -70,24 +69,20 @@ class ContextBuilder:
     """Builds contexts, and keeps each one with its session until something in it changes.
 
     Args:
-        store: Where memory and cached contexts are.
-        settings: Limits, the age at which a cached context is too old, the mode of recall.
+        runtime: Where memory and cached contexts are, their limits and ages, and the time.
         recaller: Fetches memories for a message.
-        clock: The current time.
     """
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
         recaller: Recaller,
-        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._store = store
-        self._settings = settings
+        self._store = runtime.store
+        self._settings = runtime.settings
         self._recaller = recaller
-        self._clock = clock
+        self._clock = runtime.clock
 
     async def build(
         self,

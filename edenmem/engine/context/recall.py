@@ -7,26 +7,23 @@ A context is served whatever happens here: what fails is said in the note, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.errors import ConfigError, EdenmemError
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent, Message, Session
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.search.searcher import Searcher
-    from edenmem.llm.protocol import LLM
 
 
 _PHRASES = re.compile(
@@ -144,18 +141,15 @@ class Recaller:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        llm: LLM | None,
         searcher: Searcher | None,
-        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._llm = llm
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._llm = runtime.llm
         self._searcher = searcher
-        self._clock = clock
+        self._clock = runtime.clock
 
     async def recall(
         self,

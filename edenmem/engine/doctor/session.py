@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,14 +22,14 @@ from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.formation.claims import worker_id
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store, batched
+from edenmem.store.protocol.store import batched
 
 #: Findings that are mended together.
 _BATCH = 100
@@ -327,36 +327,30 @@ class DoctorSession:
 
 @contextmanager
 def open_session(
-    store: Store,
-    settings: Settings,
+    runtime: Runtime,
     checks: frozenset[str],
     *,
-    actor: Actor,
     agent_id: str | None = None,
     files: Sequence[Path] = (),
     tell: Callable[[str, int], None] = lambda what, count: None,
-    clock: Callable[[], datetime] = utc_now,
 ) -> Iterator[DoctorSession]:
     """A visit for the named ``checks`` (see `edenmem.engine.doctor.catalogue.chosen`).
 
     Args:
-        store: The store.
-        settings: The settings in force.
+        runtime: The store, the settings in force, and who the repairs are by.
         checks: Names of checks.
-        actor: Who the repairs are by.
         agent_id: Look at this agent's memory alone.
         files: The configuration files that were read.
         tell: Called with what is being looked at, and how many of it so far.
-        clock: The time.
     """
-    with Providers(settings) as providers:
+    with Providers(runtime.settings) as providers:
         context = DoctorContext(
-            store=store,
-            settings=settings,
+            store=runtime.store,
+            settings=runtime.settings,
             providers=providers,
-            now=clock(),
+            now=runtime.clock(),
             agent_id=agent_id,
             files=tuple(files),
             tell=tell,
         )
-        yield DoctorSession(context, checks, actor=actor)
+        yield DoctorSession(context, checks, actor=runtime.actor)

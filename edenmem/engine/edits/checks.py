@@ -6,10 +6,9 @@ store, which compares versions as it writes.
 
 from __future__ import annotations
 
-from datetime import datetime
-
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, NotFoundError, UsageError
-from edenmem.models.changes import Actor, AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.changes import AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
 from edenmem.models.host import Agent, User
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope, ScopeKind
@@ -17,16 +16,18 @@ from edenmem.store.protocol.store import Store
 from edenmem.text import clean, word_count
 
 
-def add_account(store: Store, account: Agent | User, *, actor: Actor, at: datetime) -> bool:
+def add_account(runtime: Runtime, account: Agent | User) -> bool:
     """Add an agent or a person to the host; False if the id or the username is taken.
 
     Raises:
         UsageError: the store cannot have such an account.
     """
-    if reason := store.host.refusal(account):
+    if reason := runtime.store.host.refusal(account):
         raise UsageError(reason, hint="name the user who owns it: --owner USER")
     change = AddAgent(agent=account) if isinstance(account, Agent) else AddUser(user=account)
-    (result,) = store.changes.apply(ChangeSet(actor=actor, at=at, changes=(change,)))
+    (result,) = runtime.store.changes.apply(
+        ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=(change,))
+    )
     return result.ok
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits import checks
 from edenmem.engine.edits import policies as policy_changes
@@ -17,12 +15,12 @@ from edenmem.engine.edits.policies import POLICY_FIELDS
 from edenmem.engine.embeddings.status import misfit_notice
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import NotFoundError, ProviderError, UsageError
 from edenmem.memory import plain as plain
 from edenmem.memory import preview
 from edenmem.models.changes import (
-    Actor,
     AddFact,
     AddReflection,
     AuditEntry,
@@ -40,11 +38,9 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 
 #: The answer to a change, and what its audit entry says.
 _Outcome = tuple[ChangeResult, AuditEntry | None]
@@ -53,20 +49,12 @@ _Outcome = tuple[ChangeResult, AuditEntry | None]
 class EditRoad:
     """What the kinds of edits have in common: whom they act for, and the way to the store."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._embedder = embedder
-        self._actor = actor
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._embedder = runtime.embedder
+        self._actor = runtime.actor
+        self._clock = runtime.clock
 
     async def _apply(
         self, change: Change, target_type: str, dry_run: bool, notices: tuple[str, ...] = ()

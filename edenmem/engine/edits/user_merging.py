@@ -8,17 +8,16 @@ Each step is a change like any other: in history and audit, and taken back by ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
 
 from edenmem.engine.edits import checks
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.errors import UsageError
 from edenmem.models.changes import (
-    Actor,
     AddFact,
     AddReflection,
     Change,
@@ -31,12 +30,11 @@ from edenmem.models.changes import (
     SetPrivacy,
     WriteConsolidation,
 )
-from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store, batched
+from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
 #: Facts and reflections that are moved in one set of changes.
@@ -67,18 +65,11 @@ class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
 class UserMerger:
     """Moves memory between accounts. Blocks."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = actor
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._clock = runtime.clock
 
     def merge(
         self,

@@ -19,6 +19,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import Meter, keep_usage
 from edenmem.errors import (
     BudgetExceeded,
@@ -28,9 +29,7 @@ from edenmem.errors import (
     ProviderMisconfigured,
 )
 from edenmem.models.formation import CallUsage, UsageTotal
-from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 #: Facts in one batch: one request to most endpoints, one write to the store.
@@ -108,17 +107,14 @@ class Backfiller:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        embedder: Embedder,
-        clock: Callable[[], datetime] = utc_now,
         staged: bool = False,
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._embedder = embedder
-        self._clock = clock
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._embedder = runtime.demand_embedder()
+        self._clock = runtime.clock
         self._staged = staged
 
     def status(self, agent_id: str | None = None) -> VectorStatus:

@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
 from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
 from edenmem.engine.indexes.manager import Clock, Sleep, poll, wait_for_indexes
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import sum_totals
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
-from edenmem.models.ids import utc_now
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 #: Passes that may follow the first: each takes what was learned or changed during the one before.
@@ -47,34 +44,24 @@ class ModelSwitcher:
     """Makes the vectors of a new model, and brings it into force.
 
     Args:
-        store: Where memory is.
-        settings: With the new embedding model.
-        embedder: The new one.
-        clock: The current time.
+        runtime: With the settings of the new embedding model, and the model.
         monotonic: Seconds that only grow, and ``sleep`` to pass them, for waiting for indexes.
     """
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        embedder: Embedder,
-        clock: Callable[[], datetime] = utc_now,
         monotonic: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
-        self._store = store
-        self._embedder = embedder
-        self._clock = clock
+        self._store = runtime.store
+        self.runtime = runtime
+        self._embedder = runtime.demand_embedder()
+        self._clock = runtime.clock
         self._monotonic = monotonic
         self._sleep = sleep
-        self._backfiller = Backfiller(store, settings, embedder=embedder, clock=clock, staged=True)
-
-    @property
-    def embedder(self) -> Embedder:
-        """The new model."""
-        return self._embedder
+        self._backfiller = Backfiller(runtime, staged=True)
 
     async def plan(self) -> SwitchPlan:
         """What there is to do. A model whose dimensions nobody knows is asked for one vector.
@@ -282,18 +269,16 @@ class SwitchEnder:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
         timeout: float = 900.0,
-        clock: Callable[[], datetime] = utc_now,
         monotonic: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
-        self._store = store
-        self._settings = settings
+        self._store = runtime.store
+        self._settings = runtime.settings
         self._timeout = timeout
-        self._clock = clock
+        self._clock = runtime.clock
         self._monotonic = monotonic
         self._sleep = sleep
 

@@ -16,10 +16,11 @@ The order, in which it may be cut off anywhere and begun again with the same arg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from edenmem.embed.protocol import Embedder
+import msgspec
+
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor
 from edenmem.engine.erasure.mentions import Names
@@ -36,43 +37,51 @@ from edenmem.engine.erasure.survey import Survey
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.search.query_vectors import QueryShelf
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
-from edenmem.llm.protocol import LLM
-from edenmem.models.changes import Actor
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
-from edenmem.models.ids import derived_id, utc_now
+from edenmem.models.ids import derived_id
 from edenmem.models.records import AuditEntry
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store, batched
+from edenmem.store.protocol.store import batched
 from edenmem.text import clean, word_count
 
 #: Why, in the audit entry; it says nothing of whom.
 REASON = "rewritten because somebody asked to be forgotten"
 
 
+def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDecision:
+    """The text as it may be written in place of the mention's, whoever wrote it.
+
+    Raises:
+        RewritingRefused: it is blank, over its limit, or still names the subject.
+    """
+    text = clean(text).strip()
+    if not text:
+        raise RewritingRefused("the new text is blank")
+    if "<<<" in text and "<<<" not in (mention.text or ""):
+        raise RewritingRefused("the new text repeats the marks that fence data in the prompt")
+    words, before = word_count(text), word_count(mention.text or "")
+    if words > max(mention.word_limit, before):
+        raise RewritingRefused(f"the new text has {words} words, more than it may have")
+    left = Names(subject.names).contexts(text)
+    if left:
+        raise RewritingRefused(f"the new text still names what is to be forgotten: {left[0]}")
+    return MentionDecision(mention=mention, treatment="rewrite", text=text)
+
+
 class Rewriter:
     """Drafts and writes; see `edenmem.engine.erasure.forgetting.Forgetter`."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        llm: LLM | None,
-        embedder: Embedder | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._llm = llm
-        self._settings = settings
+    def __init__(self, runtime: Runtime) -> None:
+        self._llm = runtime.llm
+        self._settings = runtime.settings
+        without_model = msgspec.structs.replace(runtime, embedder=None)
         self._editors = [
-            Editor(store, settings, embedder=one, actor=actor, clock=clock)
-            for one in ([embedder, None] if embedder is not None else [None])
+            Editor(one) for one in ([runtime] if runtime.embedder else []) + [without_model]
         ]
-        self._store = store
-        self._clock = clock
+        self._store = runtime.store
+        self._clock = runtime.clock
 
     async def draft(self, subject: Subject, mention: Mention) -> MentionDecision:
         """What a model makes of a mention: its text without the subject, or its removal if nothing
@@ -114,26 +123,7 @@ class Rewriter:
             # A text that absorbed something may have been rewritten by a run that was cut off.
             treatment: Treatment = "redact" if mention.removed else "keep"
             return MentionDecision(mention=mention, treatment=treatment, text=written)
-        return self.validate(subject, mention, written)
-
-    def validate(self, subject: Subject, mention: Mention, text: str) -> MentionDecision:
-        """The text as it may be written in place of the mention's, whoever wrote it.
-
-        Raises:
-            RewritingRefused: it is blank, over its limit, or still names the subject.
-        """
-        text = clean(text).strip()
-        if not text:
-            raise RewritingRefused("the new text is blank")
-        if "<<<" in text and "<<<" not in (mention.text or ""):
-            raise RewritingRefused("the new text repeats the marks that fence data in the prompt")
-        words, before = word_count(text), word_count(mention.text or "")
-        if words > max(mention.word_limit, before):
-            raise RewritingRefused(f"the new text has {words} words, more than it may have")
-        left = Names(subject.names).contexts(text)
-        if left:
-            raise RewritingRefused(f"the new text still names what is to be forgotten: {left[0]}")
-        return MentionDecision(mention=mention, treatment="rewrite", text=text)
+        return validate_rewrite(subject, mention, written)
 
     async def write(self, decision: MentionDecision) -> str | None:
         """Carry a decision out, by the audited road; why it could not be, or None."""
@@ -197,35 +187,18 @@ class Forgetter:
     """Forgets on behalf of ``actor``.
 
     Args:
-        store: Where memory is.
-        settings: Limits and models.
-        llm: Rewrites texts of others; None: whoever wants that gets a `UsageError`.
-        embedder: Gives rewritten facts their vectors, and queries of the probe theirs.
-        actor: Who is written into the audit.
-        clock: The current time.
-        shelf: Vectors of earlier queries, which are removed.
+        runtime: Its ``llm`` rewrites texts of others; without one, whoever wants that gets a
+            `UsageError`. What is on its ``query_shelf`` is removed.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        llm: LLM | None,
-        embedder: Embedder | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-        shelf: QueryShelf | None = None,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = actor
-        self._clock = clock
-        self._shelf = shelf
-        self._rewriter = Rewriter(
-            store, settings, llm=llm, embedder=embedder, actor=actor, clock=clock
-        )
-        self._prober = Prober(store, settings, embedder=embedder, clock=clock)
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._clock = runtime.clock
+        self._shelf = runtime.query_shelf
+        self._rewriter = Rewriter(runtime)
+        self._prober = Prober(runtime)
 
     async def plan(self, subject: Subject) -> ForgetPlan:
         """What there is of a subject; nothing is changed."""
@@ -234,10 +207,6 @@ class Forgetter:
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
         """A text without the subject, by the model; see `Rewriter.draft` for what it raises."""
         return await self._rewriter.draft(plan.subject, mention)
-
-    def validate_rewrite(self, plan: ForgetPlan, mention: Mention, text: str) -> MentionDecision:
-        """A text without the subject, by a person; see `Rewriter.validate` for what it raises."""
-        return self._rewriter.validate(plan.subject, mention, text)
 
     async def forget(
         self,

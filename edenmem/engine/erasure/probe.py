@@ -7,26 +7,24 @@ a finding.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from edenmem.embed.protocol import Embedder
+import msgspec
+
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
 from edenmem.engine.erasure.mentions import Names
 from edenmem.engine.erasure.reports import ForgetPlan, Probe
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import reader_scopes
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, ProviderError
 from edenmem.models.forgetting import Passage
 from edenmem.models.host import Agent, Session
-from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 from edenmem.text import escape_xml, word_count
 
 #: Of each kind of look so many are taken: they are samples, the scan of all texts is none.
@@ -44,20 +42,14 @@ _ALIVE = frozenset({"cached contexts"})
 class Prober:
     """Looks, and changes nothing but cached contexts, which it has built anew."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
         # No shelf: the names must not be kept among the queries of earlier searches.
-        self._searcher = Searcher(store, settings, embedder=embedder, clock=clock)
-        recaller = Recaller(store, settings, llm=None, searcher=self._searcher, clock=clock)
-        self._contexts = ContextBuilder(store, settings, recaller=recaller, clock=clock)
-        self._can_embed = embedder is not None
+        runtime = msgspec.structs.replace(runtime, llm=None, query_shelf=None)
+        self._searcher = Searcher(runtime)
+        recaller = Recaller(runtime, searcher=self._searcher)
+        self._contexts = ContextBuilder(runtime, recaller=recaller)
+        self._can_embed = runtime.embedder is not None
         self._by_words = ""
 
     async def probe(self, plan: ForgetPlan, kept: Collection[tuple[str, str]]) -> Probe:

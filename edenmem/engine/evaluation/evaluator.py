@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import choose_recipe, validate_top_k
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
-from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.rerank.protocol import Reranker
 from edenmem.search.fusion import ListName
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.ranking import Pool
 from edenmem.search.recipes import RECIPES, Recipe, fuse
-from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol.store import Store, batched
+from edenmem.settings.schema import SearchSettings
+from edenmem.store.protocol.store import batched
 
 #: Where MRR and nDCG stop looking.
 CUTOFF = 10
@@ -91,19 +88,15 @@ class Evaluator:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        embedder: Embedder | None,
-        reranker: Reranker | None = None,
-        clock: Callable[[], datetime] = utc_now,
         prepared: bool = False,
     ) -> None:
-        self._store = store
+        self._store = runtime.store
         self._prepared = prepared
-        self._settings = settings.search
-        self._embedder = embedder
-        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
+        self._settings = runtime.settings.search
+        self._embedder = runtime.embedder
+        self._stages = Stages(runtime)
 
     async def evaluate(
         self,

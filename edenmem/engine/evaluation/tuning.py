@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.evaluation.evaluator import (
     CUTOFF,
     Candidates,
@@ -28,13 +27,13 @@ from edenmem.engine.evaluation.evaluator import (
 )
 from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import UsageError
 from edenmem.models.search import SearchAbility
 from edenmem.models.switch import VectorSwitch
 from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import Recipe, recipe
-from edenmem.settings.schema import SearchSettings, Settings
-from edenmem.store.protocol.store import Store
+from edenmem.settings.schema import SearchSettings
 
 #: The recipes that a change of model can change.
 _SEMANTIC = ("convex", "rrf", "semantic")
@@ -68,22 +67,20 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def compare_models(
-    store: Store,
     switch: VectorSwitch,
     queries: Sequence[LabelledQuery],
     *,
-    old: tuple[Settings, Embedder | None],
-    new: tuple[Settings, Embedder],
+    old: Runtime,
+    new: Runtime,
     top_k: int | None = None,
 ) -> Comparison:
     """Measure both models, while the vectors of both are there.
 
     Args:
-        store: With the new vectors beside the old ones.
         switch: Between which models.
         queries: With their labels.
-        old: The settings in force and their embedding model.
-        new: The settings after the switch and theirs.
+        old: With the settings in force and their embedding model.
+        new: With the settings after the switch and theirs.
         top_k: The k of recall; None is the configured number of results.
 
     Raises:
@@ -91,7 +88,7 @@ async def compare_models(
         ProviderError: the queries could not be embedded.
         StoreError: the store could not be searched.
     """
-    settings, embedder = old
+    embedder = old.embedder
     if embedder is None or embedder.model != switch.previous:
         configured = "none" if embedder is None else repr(embedder.model)
         raise UsageError(
@@ -102,21 +99,22 @@ async def compare_models(
         )
     if not any(query.relevant for query in queries):
         raise UsageError("no query has a label that is known, so there is no recall to compare")
-    base = recipe(settings.search.recipe).base
+    base = recipe(old.settings.search.recipe).base
     names = dict.fromkeys((base if base in _SEMANTIC else "semantic", *_SEMANTIC))
-    before = await Evaluator(store, settings, embedder=embedder, prepared=True).evaluate(
+    before = await Evaluator(old, prepared=True).evaluate(
         queries, recipes=tuple(names), top_k=top_k
     )
-    after = await Evaluator(store, new[0], embedder=new[1], prepared=True).evaluate(
-        queries, recipes=tuple(names), top_k=top_k
-    )
+    after = await Evaluator(new, prepared=True).evaluate(queries, recipes=tuple(names), top_k=top_k)
     pairs = tuple(
         RecipePair(recipe=one.recipe, old=one, new=other)
         for one, other in zip(before.overall(), after.overall(), strict=True)
     )
     assert not math.isnan(pairs[0].loss)
     return Comparison(
-        old_model=embedder.model, new_model=new[1].model, top_k=before.top_k, pairs=pairs
+        old_model=embedder.model,
+        new_model=new.demand_embedder().model,
+        top_k=before.top_k,
+        pairs=pairs,
     )
 
 

@@ -20,6 +20,7 @@ from edenmem.engine.edits import checks as edit_checks
 from edenmem.engine.exchange.checking import TOLD, Checker, FileCheck, Problem, good_lines
 from edenmem.engine.exchange.files import Source
 from edenmem.engine.exchange.records import Parser
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError
@@ -34,7 +35,6 @@ from edenmem.models.backup import (
     differences,
 )
 from edenmem.models.changes import (
-    Actor,
     AddFact,
     AddReflection,
     Change,
@@ -49,10 +49,9 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.forgetting import block
-from edenmem.models.ids import as_utc, derived_id, new_id, utc_now
+from edenmem.models.ids import as_utc, derived_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
 
@@ -240,18 +239,9 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
 class Importer:
     """Takes files into a store on behalf of ``actor``."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime.for_run()
+        self._store = runtime.store
 
     def take(
         self,
@@ -284,8 +274,8 @@ class Importer:
         def parser() -> Parser:
             return Parser(
                 self._store,
-                self._settings,
-                now=self._clock(),
+                self._runtime.settings,
+                now=self._runtime.clock(),
                 whole=checker.whole,
                 allow_long=allow_long,
                 owner_id=owner_id,
@@ -294,7 +284,7 @@ class Importer:
         checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
         if checked.bad and not skip_bad:
             raise _bad_lines(checked)
-        work = _Work(self._store, self._settings, self._actor, self._clock, checked)
+        work = _Work(self._runtime, checked)
         if on_conflict == "fail" and not dry_run:
             look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
             if look.differing:
@@ -342,16 +332,13 @@ class _Work:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
-        actor: Actor,
-        clock: Callable[[], datetime],
+        runtime: Runtime,
         checked: FileCheck,
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = actor
-        self._clock = clock
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._clock = runtime.clock
         self._checked = checked
 
     def run(

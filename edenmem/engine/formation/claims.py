@@ -12,17 +12,17 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.formation import CallUsage, Formation, FormationStatus, Trigger
 from edenmem.models.host import Message
-from edenmem.models.ids import as_utc, new_id, utc_now
+from edenmem.models.ids import as_utc, new_id
 from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol.store import Store
 
 T = TypeVar("T")
 
@@ -56,16 +56,14 @@ class Claims:
 
     def __init__(
         self,
-        store: Store,
-        settings: FormationSettings,
+        runtime: Runtime,
         *,
-        clock: Callable[[], datetime] = utc_now,
         worker: str | None = None,
     ) -> None:
         self.worker = worker or worker_id()
-        self._store = store
-        self._settings = settings
-        self._clock = clock
+        self._store = runtime.store
+        self._settings = runtime.settings.formation
+        self._clock = runtime.clock
 
     async def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
         """The formation that stands in the way of a new one, without its changes."""

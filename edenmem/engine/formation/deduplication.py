@@ -16,13 +16,13 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.formation.formation_input import Material, NewFact
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.screening import flat, rejection_reason, tidy
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -36,8 +36,6 @@ from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import FormationSettings
-from edenmem.store.protocol.store import Store
 
 #: Words of a model's reason that are kept.
 REASON_WORDS = 40
@@ -138,12 +136,10 @@ class Plan(msgspec.Struct, frozen=True):
 class Deduplicator:
     """Step 3 of a formation: embeds, compares and decides. Writes nothing."""
 
-    def __init__(
-        self, store: Store, settings: FormationSettings, embedder: Embedder | None
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._embedder = embedder
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings.formation
+        self._embedder = runtime.embedder
 
     async def demand_store(self, scopes: Sequence[Scope]) -> None:
         """Demand that facts can be added to these scopes and compared, before a model is paid.

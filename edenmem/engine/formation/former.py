@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import (
     BudgetExceeded,
@@ -42,7 +43,6 @@ from edenmem.errors import (
     UnavailableError,
 )
 from edenmem.models.changes import (
-    Actor,
     AddFact,
     AddReflection,
     Change,
@@ -54,14 +54,12 @@ from edenmem.models.changes import (
 from edenmem.models.forgetting import block
 from edenmem.models.formation import Decision, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
-from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import FormationSettings, Settings
+from edenmem.settings.schema import FormationSettings
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.llm.protocol import LLM
 
 
@@ -133,21 +131,16 @@ class Former:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        llm: LLM | None,
-        embedder: Embedder | None,
-        actor: Actor,
-        clock: Callable[[], datetime] = utc_now,
         worker: str | None = None,
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._llm = llm
-        self._clock = clock
-        self._claims = Claims(store, settings.formation, clock=clock, worker=worker)
-        self._pipeline = Pipeline(store, settings, embedder=embedder, actor=actor, clock=clock)
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._llm = runtime.llm
+        self._clock = runtime.clock
+        self._claims = Claims(runtime, worker=worker)
+        self._pipeline = Pipeline(runtime)
 
     async def due(
         self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD

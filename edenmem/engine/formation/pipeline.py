@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import demand_comparable
 from edenmem.engine.formation.deduplication import Deduplicator, Plan
 from edenmem.engine.formation.extraction import (
@@ -27,9 +26,9 @@ from edenmem.engine.formation.transcript import Cast, transcribe
 from edenmem.engine.runtime.answers import SingleAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
 from edenmem.models.changes import (
-    Actor,
     AddFact,
     AddReflection,
     Change,
@@ -42,7 +41,6 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 #: How many facts of a scope one formation lets go. A limit that is set on a scope of very many is
@@ -103,21 +101,13 @@ class Outcome(msgspec.Struct, frozen=True):
 class Pipeline:
     """Steps 2 to 4 of a formation: facts, deduplication, reflections."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        actor: Actor,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = actor
-        self._clock = clock
-        self._embedder = embedder
-        self._deduplicator = Deduplicator(store, settings.formation, embedder)
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._clock = runtime.clock
+        self._embedder = runtime.embedder
+        self._deduplicator = Deduplicator(runtime)
 
     async def run(
         self,

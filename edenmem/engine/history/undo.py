@@ -16,7 +16,7 @@ An undo is refused if the target is not as the entry left it; what stands in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice, takewhile
@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.edits.editor import NO_VECTOR
 from edenmem.engine.embeddings.status import misfit_notice
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import NotFoundError, ProviderError
 from edenmem.memory import Needs, State, fold, needs, plan
 from edenmem.memory.effect import Effect
@@ -42,7 +42,6 @@ from edenmem.memory.inverse import (
 from edenmem.memory.inverse import undo_id as undo_id
 from edenmem.memory.outcome import plain
 from edenmem.models.changes import (
-    Actor,
     AuditEntry,
     Change,
     ChangeResult,
@@ -50,12 +49,10 @@ from edenmem.models.changes import (
     ChangeStatus,
     ReviseFact,
 )
-from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.records import HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
 
@@ -124,19 +121,21 @@ class MissingVectors:
         else:
             self._facts[step.entry.target_id] = str(step.after["content"])
 
-    async def make(self, store: Store, settings: Settings, embedder: Embedder | None) -> str:
+    async def make(self, runtime: Runtime) -> str:
         """Make the vectors; "", or what a person should know if there are none now.
 
         A provider that is down keeps nobody from an undo: the facts are found by their words.
         """
-        if embedder is None:
+        if runtime.embedder is None:
             return NO_VECTOR
-        notice = await in_thread(misfit_notice, store, settings, embedder.model)
+        notice = await in_thread(
+            misfit_notice, runtime.store, runtime.settings, runtime.embedder.model
+        )
         if notice:
             return notice
         for facts in batched(self._facts.items(), _TEXTS):
             try:
-                embedding = await embedder.embed([content for _, content in facts])
+                embedding = await runtime.embedder.embed([content for _, content in facts])
             except ProviderError as error:
                 return (
                     f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
@@ -145,7 +144,9 @@ class MissingVectors:
                 fact_id: (content_hash(content), vector)
                 for (fact_id, content), vector in zip(facts, embedding.vectors, strict=True)
             }
-            await in_thread(store.vectors.set_vectors, vectors, model=embedder.model)
+            await in_thread(
+                runtime.store.vectors.set_vectors, vectors, model=runtime.embedder.model
+            )
         return ""
 
 
@@ -302,12 +303,10 @@ _Look = tuple[int, str, bool]
 class Undoer:
     """Takes changes back on behalf of ``actor``. Blocks."""
 
-    def __init__(
-        self, store: Store, *, actor: Actor, clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self._store = store
-        self._actor = actor
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = msgspec.structs.replace(runtime, clock=self._time)
+        self._store = runtime.store
+        self._clock = runtime.clock
         self._last: datetime | None = None
 
     def plan(self, entry_id: str, *, force: bool = False) -> UndoStep:
@@ -316,7 +315,7 @@ class Undoer:
         Raises:
             NotFoundError: there is no such entry.
         """
-        work = _Work(self._store, self._actor, self._time, force=force, dry_run=True)
+        work = _Work(self._runtime, force=force, dry_run=True)
         (step,) = work.take_back([self._entry(entry_id)], explain=True)
         return step
 
@@ -326,7 +325,7 @@ class Undoer:
         Raises:
             NotFoundError: there is no such entry.
         """
-        work = _Work(self._store, self._actor, self._time, force=force, reason=reason)
+        work = _Work(self._runtime, force=force, reason=reason)
         (step,) = work.take_back([self._entry(entry_id)], explain=True)
         return step
 
@@ -339,15 +338,7 @@ class Undoer:
         of hosts whose clocks disagree, are tried again at the end; those that are refused come
         last.
         """
-        work = _Work(
-            self._store,
-            self._actor,
-            self._time,
-            force=force,
-            dry_run=dry_run,
-            reason=reason,
-            run_id=run_id,
-        )
+        work = _Work(self._runtime, force=force, dry_run=dry_run, reason=reason, run_id=run_id)
         pages: Iterable[list[AuditEntry]] = _whole_sets(self._store.log.audit(run_id=run_id))
         refused: list[str] = []
         while True:
@@ -394,23 +385,21 @@ class _Work:
 
     def __init__(
         self,
-        store: Store,
-        actor: Actor,
-        clock: Callable[[], datetime],
+        runtime: Runtime,
         *,
         force: bool,
         dry_run: bool = False,
         reason: str = "",
         run_id: str = "",
     ) -> None:
-        self._store = store
-        self._actor = actor
-        self._clock = clock
+        self._store = runtime.store
+        self._actor = runtime.actor
+        self._clock = runtime.clock
         self._force = force
         self._dry_run = dry_run
         self._reason = reason
         self._run_id = run_id
-        self._known = UndoState(store, keep=dry_run)
+        self._known = UndoState(runtime.store, keep=dry_run)
         # The log does not have yet what was planned: entries of the run that are not taken back,
         # and entries of other runs that are.
         self._kept: set[str] = set()

@@ -1,4 +1,4 @@
 """Indexes: create, compare, wait for them, and try them on a cluster.
 
-May import: nothing of this part.
+May import: runtime.
 """

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from edenmem.embed.protocol import Embedder
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
     ConfigError,
     ConflictError,
@@ -21,8 +22,6 @@ from edenmem.errors import (
     StoreUnreachable,
 )
 from edenmem.models.indexes import IndexState, IndexWish
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 
 #: Seconds between looks: short at first, for small indexes, then longer.
 _FIRST, _LONGEST, _GROWTH = 0.2, 5.0, 1.5
@@ -100,19 +99,17 @@ class IndexKeeper:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        embedder: Embedder | None,
         clock: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
-        self._store = store
+        self._store = runtime.store
         self._clock = clock
         self._sleep = sleep
         self.notices: list[str] = []
         self.wish = IndexWish(
-            dimensions=self._dimensions(embedder), analyzer=settings.search.analyzer
+            dimensions=self._dimensions(runtime.embedder), analyzer=runtime.settings.search.analyzer
         )
 
     def _dimensions(self, embedder: Embedder | None) -> int | None:

@@ -6,8 +6,7 @@ its answer is refused, it stays the text: nothing is ever cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
@@ -15,14 +14,13 @@ from edenmem.engine.migration.items import MOVED, Done, Rounds, change_id
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import Meter, keep_usage
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderError
 from edenmem.llm.protocol import LLM
-from edenmem.models.changes import Actor, ChangeSet, WriteConsolidation
+from edenmem.models.changes import ChangeSet, WriteConsolidation
 from edenmem.models.formation import UsageTotal
 from edenmem.models.v1 import V1Item, V1Text
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 from edenmem.text import word_count
 
 #: Texts kept whole that are named; all are counted by the plan.
@@ -38,20 +36,16 @@ class Condenser:
 
     def __init__(
         self,
-        store: Store,
-        settings: Settings,
+        runtime: Runtime,
         *,
-        actor: Actor,
         rounds: Rounds,
-        llm: LLM | None,
-        clock: Callable[[], datetime],
     ) -> None:
-        self._store = store
-        self._settings = settings
-        self._actor = actor
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
         self._rounds = rounds
-        self._llm = llm
-        self._clock = clock
+        self._llm = runtime.llm
+        self._clock = runtime.clock
         self._meter = Meter()
         self.condensed = 0
         self.kept_whole: list[str] = []

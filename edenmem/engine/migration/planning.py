@@ -17,6 +17,7 @@ from edenmem.engine.migration.source import (
     namesakes_notice,
     strangers_notice,
 )
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
@@ -61,12 +62,10 @@ class _Sums:
 
 
 def make_plan(
-    store: Store,
-    settings: Settings,
+    runtime: Runtime,
     plan: V1Plan,
     options: RunOptions,
     *,
-    embedder: Embedder | None = None,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> MigrationPlan:
     """Look through all items and at what the store has in their places. Blocks.
@@ -74,8 +73,9 @@ def make_plan(
     Raises:
         StoreError: the database cannot be used.
     """
-    info = store.database.info()
-    there = store if info.initialised else None
+    embedder = runtime.embedder if options.embed else None
+    info = runtime.store.database.info()
+    there = runtime.store if info.initialised else None
     sums = _Sums()
     rounds = Rounds(there.migrations.migration_runs() if there else ())
     forgotten = Forgotten(there.erasure.forgettings() if there else ())
@@ -95,7 +95,7 @@ def make_plan(
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
     earlier = resumable(there, plan.location, options) if there else None
-    tokens = math.ceil(sums.characters / settings.formation.characters_per_token)
+    tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
         source=plan.location,
         target=info.location,
@@ -111,8 +111,8 @@ def make_plan(
         facts=sums.facts,
         model=embedder.model if embedder else "",
         tokens=tokens,
-        cost=_cost(settings, embedder, tokens),
-        notices=tuple(_notices(there, settings, plan, sums)),
+        cost=_cost(runtime.settings, embedder, tokens),
+        notices=tuple(_notices(there, runtime.settings, plan, sums)),
         resumes=earlier.id if earlier else None,
     )
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime
 
 import msgspec
 
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.reports import KeptChange, RollbackReport
 from edenmem.engine.migration.run import hold_lease
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import NotFoundError
-from edenmem.models.changes import Actor
-from edenmem.models.ids import new_id, utc_now
 from edenmem.models.migration import MigrationRun, RunState
 from edenmem.store.protocol.store import Store, batched
 
@@ -29,11 +27,9 @@ _TELL = 100
 
 
 def undo_run(
-    store: Store,
+    runtime: Runtime,
     run_id: str,
     *,
-    actor: Actor,
-    clock: Callable[[], datetime] = utc_now,
     force: bool = False,
     dry_run: bool = False,
     reason: str = "",
@@ -47,15 +43,14 @@ def undo_run(
         ConflictError: the run is that of a migration, and a migration is at work.
         StoreError: the database cannot be used; the same call goes on.
     """
-    actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
-    undoer = Undoer(store, actor=actor, clock=clock)
-    steps = undoer.undo_run(run_id, force=force, dry_run=dry_run, reason=reason)
-    found = None if dry_run else migration_of(store, run_id)
+    runtime = runtime.for_run()
+    steps = Undoer(runtime).undo_run(run_id, force=force, dry_run=dry_run, reason=reason)
+    found = None if dry_run else migration_of(runtime.store, run_id)
     if found is None:
         yield from steps
         return
-    with hold_lease(store, actor, clock):
-        begun = _begin(store, found, actor, clock())
+    with hold_lease(runtime):
+        begun = _begin(runtime, found)
         outcomes: Counter[UndoOutcome] = Counter()
         for step in steps:
             outcomes[step.outcome] += 1
@@ -63,9 +58,9 @@ def undo_run(
         if run_id == found.id:
             state = _state_after(outcomes, found.state)
         else:
-            state = _state_in_log(store, begun)
-        now = clock()
-        store.migrations.put_migration_run(
+            state = _state_in_log(runtime.store, begun)
+        now = runtime.clock()
+        runtime.store.migrations.put_migration_run(
             msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
         )
 
@@ -77,11 +72,9 @@ def migration_of(store: Store, run_id: str) -> MigrationRun | None:
 
 
 def roll_back(
-    store: Store,
+    runtime: Runtime,
     run_id: str,
     *,
-    actor: Actor,
-    clock: Callable[[], datetime] = utc_now,
     force: bool = False,
     dry_run: bool = False,
     tell: Callable[[int], None] = lambda changes: None,
@@ -93,14 +86,12 @@ def roll_back(
         NotFoundError: there is no such run in the ledger.
         StoreError: the database cannot be used; the same call goes on.
     """
-    run = _run(store, run_id)
+    run = _run(runtime.store, run_id)
     removed: Counter[str] = Counter()
     kept: list[KeptChange] = []
     kept_total = forceable = 0
     reason = f"rollback of the run {run_id}"
-    steps = undo_run(
-        store, run_id, actor=actor, clock=clock, force=force, dry_run=dry_run, reason=reason
-    )
+    steps = undo_run(runtime, run_id, force=force, dry_run=dry_run, reason=reason)
     for looked, step in enumerate(steps, 1):
         entry = step.entry
         if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED):
@@ -117,7 +108,7 @@ def roll_back(
         if looked % _TELL == 0:
             tell(looked)
     return RollbackReport(
-        run=run if dry_run else _run(store, run_id),
+        run=run if dry_run else _run(runtime.store, run_id),
         removed=dict(removed),
         kept=tuple(kept),
         kept_total=kept_total,
@@ -133,12 +124,14 @@ def _run(store: Store, run_id: str) -> MigrationRun:
     return run
 
 
-def _begin(store: Store, run: MigrationRun, actor: Actor, now: datetime) -> MigrationRun:
+def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
     """Note that the run is being taken back, or made again, and by which run."""
-    assert actor.run_id is not None
-    by = tuple(dict.fromkeys((*run.undo_runs, actor.run_id)))
-    run = msgspec.structs.replace(run, state=RunState.PARTLY, undo_runs=by, updated_at=now)
-    store.migrations.put_migration_run(run)
+    assert runtime.actor.run_id is not None
+    by = tuple(dict.fromkeys((*run.undo_runs, runtime.actor.run_id)))
+    run = msgspec.structs.replace(
+        run, state=RunState.PARTLY, undo_runs=by, updated_at=runtime.clock()
+    )
+    runtime.store.migrations.put_migration_run(run)
     return run
 
 

@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
 from edenmem.engine.migration.condensing import Condenser
@@ -40,11 +39,11 @@ from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.source import add_people
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import defaults_of
 from edenmem.errors import ConflictError, EdenmemError, InputError, StoreError
-from edenmem.llm.protocol import LLM
-from edenmem.models.changes import Actor, Change, ChangeResult, ChangeSet, ChangeStatus
-from edenmem.models.ids import new_id, utc_now
+from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.migration import MigrationRun, RunProblem, RunState
 from edenmem.models.scope import Scope
@@ -57,18 +56,20 @@ LEASE = timedelta(minutes=1)
 
 
 @contextmanager
-def hold_lease(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Iterator[None]:
+def hold_lease(runtime: Runtime) -> Iterator[None]:
     """Keep other migrations out while the body is at work. Blocks.
 
     Raises:
         ConflictError: another one is at work.
         StoreError: the database cannot be used.
     """
-    holder = f"{actor.name} on {actor.host}, process {os.getpid()} ({new_id()[-6:]})"
+    holder = (
+        f"{runtime.actor.name} on {runtime.actor.host}, process {os.getpid()} ({new_id()[-6:]})"
+    )
 
     def take() -> None:
-        now = clock()
-        other = store.migrations.take_migration_lease(holder, now=now, until=now + LEASE)
+        now = runtime.clock()
+        other = runtime.store.migrations.take_migration_lease(holder, now=now, until=now + LEASE)
         if other is not None:
             raise ConflictError(
                 f"another migration is at work on this store: {other}",
@@ -92,7 +93,7 @@ def hold_lease(store: Store, actor: Actor, clock: Callable[[], datetime]) -> Ite
         over.set()
         keeper.join()
         with suppress(StoreError):  # it ends by itself
-            store.migrations.end_migration_lease(holder)
+            runtime.store.migrations.end_migration_lease(holder)
 
 
 _BATCH = 500
@@ -144,20 +145,18 @@ class Applier:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         *,
-        actor: Actor,
         rounds: Rounds,
         on_conflict: OnConflict,
-        clock: Callable[[], datetime],
         resumed: bool,
     ) -> None:
-        self._store = store
-        self._actor = actor
+        self._store = runtime.store
+        self._actor = runtime.actor
         self._rounds = rounds
-        self._forgotten = Forgotten(store.erasure.forgettings())
+        self._forgotten = Forgotten(runtime.store.erasure.forgettings())
         self._on_conflict = on_conflict
-        self._clock = clock
+        self._clock = runtime.clock
         # A run that goes on may have applied some items without having noted it.
         self._maybe_mine = resumed
 
@@ -296,36 +295,16 @@ class V1Runner:
     """Moves a plan into a store.
 
     Args:
-        store: Where to.
-        settings: Of the store's owner.
+        runtime: Its ``llm`` shortens texts and its ``embedder`` gives facts their vectors, where
+            that is asked for.
         plan: What to move.
         options: How.
-        actor: Who does it.
-        llm: Shortens texts, where that is asked for.
-        embedder: Gives facts their vectors, where that is asked for.
-        clock: The current time.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        plan: V1Plan,
-        options: RunOptions,
-        *,
-        actor: Actor,
-        llm: LLM | None = None,
-        embedder: Embedder | None = None,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._store = store
-        self._settings = settings
+    def __init__(self, runtime: Runtime, plan: V1Plan, options: RunOptions) -> None:
+        self._runtime = runtime
         self._plan = plan
         self._options = options
-        self._actor = actor
-        self._llm = llm
-        self._embedder = embedder
-        self._clock = clock
 
     async def run(self, *, tell: Tell = lambda step, done, total: None) -> MigrationReport:
         """Move everything, verify it, and say what became of it.
@@ -337,9 +316,10 @@ class V1Runner:
             StoreError: the database cannot be used; the ledger says how far the run came, and the
                 same call goes on there.
         """
-        with hold_lease(self._store, self._actor, self._clock):
+        with hold_lease(self._runtime):
             run = await in_thread(self._begin)
-            work = _Run(self, run)
+            runtime = self._runtime.for_actor(run.actor)
+            work = _Run(runtime, self._plan, self._options, run)
             try:
                 return await work.through(tell)
             except (EdenmemError, asyncio.CancelledError) as error:
@@ -348,8 +328,8 @@ class V1Runner:
                 raise
 
     def _begin(self) -> MigrationRun:
-        now = self._clock()
-        earlier = resumable(self._store, self._plan.location, self._options)
+        now, store = self._runtime.clock(), self._runtime.store
+        earlier = resumable(store, self._plan.location, self._options)
         if earlier is not None:
             run = msgspec.structs.replace(
                 earlier, state=RunState.RUNNING, resumed=earlier.resumed + 1, updated_at=now
@@ -359,53 +339,48 @@ class V1Runner:
             run = MigrationRun(
                 id=run_id,
                 source=self._plan.location,
-                actor=msgspec.structs.replace(self._actor, run_id=run_id),
+                actor=msgspec.structs.replace(self._runtime.actor, run_id=run_id),
                 started_at=now,
                 updated_at=now,
                 options=self._options.to_ledger(),
                 documents=dict(self._plan.totals),
             )
         run = msgspec.structs.replace(run, total=self._plan.item_total(), error="")
-        self._store.migrations.put_migration_run(run)
+        store.migrations.put_migration_run(run)
         return run
 
 
 class _Run:
     """What one process does of a run."""
 
-    def __init__(self, runner: V1Runner, run: MigrationRun) -> None:
-        self._runner = runner
-        self._store = runner._store
-        self._options = runner._options
-        self._clock = runner._clock
+    def __init__(
+        self, runtime: Runtime, plan: V1Plan, options: RunOptions, run: MigrationRun
+    ) -> None:
+        self._runtime = runtime
+        self._plan = plan
+        self._store = runtime.store
+        self._options = options
+        self._clock = runtime.clock
         self._run = run
         self._began = time.monotonic()
         self._before = run.seconds
         self._notices: list[str] = []
         rounds = Rounds(self._store.migrations.migration_runs())
         self._applier = Applier(
-            self._store,
-            actor=run.actor,
+            runtime,
             rounds=rounds,
-            on_conflict=self._options.on_conflict,
-            clock=self._clock,
+            on_conflict=options.on_conflict,
             resumed=run.resumed > 0,
         )
         self._condenser = Condenser(
-            self._store,
-            runner._settings,
-            actor=run.actor,
+            runtime if options.condense else msgspec.structs.replace(runtime, llm=None),
             rounds=rounds,
-            llm=runner._llm if self._options.condense else None,
-            clock=self._clock,
         )
 
     async def through(self, tell: Tell) -> MigrationReport:
         """All steps of the run."""
-        plan, run = self._runner._plan, self._run
-        self._notices += await in_thread(
-            add_people, self._store, plan, actor=run.actor, at=self._clock()
-        )
+        plan, run = self._plan, self._run
+        self._notices += await in_thread(add_people, self._runtime, plan)
         tell("moving", run.done, run.total)
         items = plan.items(after=run.last_key or None)
         while batch := await in_thread(_next, items, self._options.batch_size):
@@ -430,23 +405,21 @@ class _Run:
         )
 
     def _room(self) -> list[str]:
-        agents = [person.id for person in self._runner._plan.agents()]
+        agents = [person.id for person in self._plan.agents()]
         facts = facts_by_scope(self._store, agents)
-        return room_notices(self._store, self._runner._settings, facts)
+        return room_notices(self._store, self._runtime.settings, facts)
 
     async def _embed(self, tell: Tell) -> BackfillReport | None:
-        runner = self._runner
-        if runner._embedder is None:
+        runtime = self._runtime
+        if runtime.embedder is None:
             self._notices.append("there is no embedding model: facts have no vectors yet")
             return None
-        model = runner._embedder.model
+        model = runtime.embedder.model
         if await in_thread(self._store.switches.platform_model, model):
-            advice = await in_thread(vector_advice, self._store, runner._settings, model)
+            advice = await in_thread(vector_advice, self._store, runtime.settings, model)
             self._notices.append(f"facts have no vectors yet: {advice}")
             return None
-        backfiller = Backfiller(
-            self._store, runner._settings, embedder=runner._embedder, clock=self._clock
-        )
+        backfiller = Backfiller(runtime)
         agents = self._options.v1.agents
         chosen = agents[0] if len(agents) == 1 else None
         total = (await in_thread(backfiller.status, chosen)).total.stale

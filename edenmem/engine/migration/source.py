@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from itertools import chain, dropwhile
 from types import TracebackType
 from typing import Self
@@ -14,7 +13,8 @@ from edenmem.engine.migration import agent_items as text_items
 from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.agent_items import KINDS, ItemBuilder
 from edenmem.engine.migration.plan import V1Plan
-from edenmem.models.changes import Actor, AddAgent, AddUser, Change, ChangeSet
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
 from edenmem.models.v1 import (
     V1Item,
@@ -37,20 +37,21 @@ def has_own_accounts(store: Store) -> bool:
     return store.database.info().kind == "sqlite"
 
 
-def add_people(store: Store, plan: V1Plan, *, actor: Actor, at: datetime) -> list[str]:
+def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
     """Make the agents and users of the plan known; what to tell of those that are not.
 
     Raises:
         StoreError: the database cannot be used.
     """
-    unknown = [person for person in plan.agents() if store.host.agent(person.id) is None]
-    added = [person for person in unknown if is_addable(person)] if has_own_accounts(store) else []
-    refused = _apply(store, [_agent(person) for person in added], actor, at)
-    if has_own_accounts(store):
+    host, own = runtime.store.host, has_own_accounts(runtime.store)
+    unknown = [person for person in plan.agents() if host.agent(person.id) is None]
+    added = [person for person in unknown if own and is_addable(person)]
+    refused = _apply(runtime, [_agent(person) for person in added])
+    if own:
         for people in batched(plan.users(), _BATCH):
-            known = store.host.users_by_ids([person.id for person in people])
+            known = host.users_by_ids([person.id for person in people])
             new = [p for p in people if p.id not in known and is_addable(p)]
-            refused += _apply(store, [_user(person) for person in new], actor, at)
+            refused += _apply(runtime, [_user(person) for person in new])
     notices = [f"not added: {reason}" for reason in refused]
     if refused:
         notices.append(
@@ -114,10 +115,12 @@ def _user(person: V1Person) -> Change:
     return AddUser(user=user, reason="known to the source of v1")
 
 
-def _apply(store: Store, changes: list[Change], actor: Actor, at: datetime) -> list[str]:
+def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
     if not changes:
         return []
-    results = store.changes.apply(ChangeSet(actor=actor, at=at, changes=tuple(changes)))
+    results = runtime.store.changes.apply(
+        ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=tuple(changes))
+    )
     return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
 
 

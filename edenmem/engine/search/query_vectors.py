@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from edenmem.embed.protocol import Embedder
+from edenmem.embed.protocol import Embedder, QueryShelf
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ProviderError
-
-
-class QueryShelf(Protocol):
-    """Vectors of queries that outlast the process. Its methods block and never fail: what cannot
-    be read is not there, what cannot be kept is not kept."""
-
-    def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
-        """The vectors of those texts that are known, of this model."""
-
-    def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
-        """Keep the vectors of texts."""
-
-    def clear(self) -> None:
-        """Keep none of them any more."""
 
 
 class QueryVectors:

@@ -13,51 +13,42 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
-from edenmem.engine.search.query_vectors import QueryShelf, QueryVectors
+from edenmem.engine.search.query_vectors import QueryVectors
 from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
 from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
-from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.rerank.protocol import Reranker
 from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 
 
 class Searcher:
     """Finds facts. Safe to use for several searches at once.
 
-    The vectors of the latest queries are kept; on ``shelf``, if there is one, beyond the process.
+    The vectors of the latest queries are kept; on the shelf, if there is one, beyond the process.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        reranker: Reranker | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        shelf: QueryShelf | None = None,
-    ) -> None:
-        self._store = store
-        self._settings = settings.search
-        self._all_settings = settings
-        self._embedder = embedder
-        size = settings.search.query_cache
-        self._vectors = QueryVectors(embedder, size, shelf) if embedder is not None else None
-        self._stages = Stages(store, settings.search, reranker=reranker, clock=clock)
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings.search
+        self._all_settings = runtime.settings
+        self._embedder = runtime.embedder
+        size = runtime.settings.search.query_cache
+        self._vectors = (
+            QueryVectors(runtime.embedder, size, runtime.query_shelf)
+            if runtime.embedder is not None
+            else None
+        )
+        self._stages = Stages(runtime)
+        self._clock = runtime.clock
 
     async def search(
         self,

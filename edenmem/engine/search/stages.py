@@ -6,26 +6,23 @@ of the reranker that they go by. A search and its evaluation go the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.errors import ConfigError, ProviderError
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.rerank import RERANKER_HINT
-from edenmem.rerank.protocol import Reranker
 from edenmem.search.ranking import Pool, keep, top
 from edenmem.search.recipes import Recipe, Stage
 from edenmem.search.stages import mmr as choose_diverse
 from edenmem.search.stages import narrow, shortlist
 from edenmem.search.stages import recency as prefer_recent
 from edenmem.search.stages import rerank as by_relevance
-from edenmem.settings.schema import SearchSettings
-from edenmem.store.protocol.store import Store
 
 _DAY = 86_400.0
 
@@ -35,18 +32,11 @@ Facts = Mapping[str, Fact]
 class Stages:
     """Runs the stages of a recipe, in the order of `edenmem.search.recipes.Stage`."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: SearchSettings,
-        *,
-        reranker: Reranker | None,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._reranker = reranker
-        self._clock = clock
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings.search
+        self._reranker = runtime.reranker
+        self._clock = runtime.clock
 
     def check(self, plan: Recipe) -> None:
         """Refuse a recipe that cannot be gone by.

@@ -13,19 +13,16 @@ from typing import Any
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
-from edenmem.rerank.protocol import Reranker
 from edenmem.search.recipes import Recipe, Stage
-from edenmem.settings.schema import Settings
-from edenmem.store.protocol.store import Store
 
 #: How far down each list the fact is looked for.
 _DEEP = 10_000
@@ -65,18 +62,11 @@ class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
 class Detective:
     """Answers for one store, with the settings and the model that searches go by."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        reranker: Reranker | None = None,
-    ) -> None:
-        self._store = store
-        self._settings = settings.search
-        self._embedder = embedder
-        self._searcher = Searcher(store, settings, embedder=embedder, reranker=reranker)
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings.search
+        self._embedder = runtime.embedder
+        self._searcher = Searcher(runtime)
 
     async def why_not(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.reports import ImportReport
-from edenmem.engine.runtime.current_actor import current_actor
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.sessions.format import (
     LINE_BYTES,
     BadLine,
@@ -27,7 +27,6 @@ from edenmem.engine.sessions.format import (
 )
 from edenmem.engine.sessions.people import People
 from edenmem.errors import InputError, NotFoundError
-from edenmem.models.changes import Actor
 from edenmem.models.host import (
     STORED,
     Agent,
@@ -38,8 +37,7 @@ from edenmem.models.host import (
     literal,
     owner_of,
 )
-from edenmem.models.ids import derived_id, is_id, utc_now
-from edenmem.store.protocol.store import Store
+from edenmem.models.ids import derived_id, is_id
 
 #: Between messages whose times are not given.
 _STEP = timedelta(seconds=1)
@@ -258,7 +256,7 @@ MAX_PROBLEMS = 1000
 
 
 def import_sessions(
-    store: Store,
+    runtime: Runtime,
     lines: Iterable[bytes | str],
     *,
     skip_bad: bool = False,
@@ -266,13 +264,12 @@ def import_sessions(
     dry_run: bool = False,
     line_bytes: int = LINE_BYTES,
     owner: str | None = None,
-    actor: Actor | None = None,
-    clock: Callable[[], datetime] = utc_now,
 ) -> ImportReport:
     """Store the sessions and messages that the lines describe.
 
     Args:
-        store: Where to.
+        runtime: Where to, who is written into the audit entries of added agents and users, and the
+            time up to which messages without times are placed.
         lines: A file, best opened as bytes, or its lines. What cannot be rewound is spooled.
         skip_bad: Import the good lines and report the bad ones.
         add_missing: Add agents and users that are not known.
@@ -281,16 +278,13 @@ def import_sessions(
         owner: The id or username of the user who owns agents that are added, and sessions whose
             line has no ``owner``; None: a session is its first user's, else its agent's owner's.
             One that is not known has to be among the people whom the lines add.
-        actor: Who is written into the audit entries of added agents and users; None: this user
-            on this host.
-        clock: The time up to which messages without times are placed.
 
     Raises:
         InputError: a line is bad, and ``skip_bad`` is off. Nothing was written.
         NotFoundError: an agent or user is not known, and neither option is on; or the owner is
             not. Nothing was written.
     """
-    job = _Import(store, add_missing=add_missing, clock=clock, line_bytes=line_bytes, owner=owner)
+    job = _Import(runtime, add_missing=add_missing, line_bytes=line_bytes, owner=owner)
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
         judged = _FirstPass()
         for line in source.first():
@@ -299,7 +293,7 @@ def import_sessions(
         if not skip_bad:
             judged.refuse()
         if not dry_run:
-            job.people.add(actor or current_actor(), clock())
+            job.people.add(runtime)
         totals = _Totals()
         for line in source.again():
             try:
@@ -356,18 +350,17 @@ class _Import:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         *,
         add_missing: bool,
-        clock: Callable[[], datetime],
         line_bytes: int,
         owner: str | None,
     ) -> None:
-        self._store = store
+        self._store = runtime.store
         self._add_missing = add_missing
-        self._now = clock()
+        self._now = runtime.clock()
         self._line_bytes = line_bytes
-        self.people = People(store)
+        self.people = People(runtime.store)
         self._owner = owner
 
     def plan(self, line: Line) -> _Plan:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import TypeVar
 
 from edenmem.engine.edits.checks import add_account
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError
-from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
 from edenmem.store.protocol.host import ReferenceKind
@@ -68,17 +67,17 @@ class People:
             if self.user(name) is None:
                 self.new_users[name] = self.user_or_new(name)
 
-    def add(self, actor: Actor, at: datetime) -> None:
+    def add(self, runtime: Runtime) -> None:
         """Add those that were planned, on the record.
 
         Raises:
             ConflictError: an id is taken, by an account that was deleted.
         """
         for agent in self.new_agents.values():
-            if not add_account(self._store, agent, actor=actor, at=at):
+            if not add_account(runtime, agent):
                 raise ConflictError(f"agent {agent.username!r} cannot be added: deleted before")
         for user in self.new_users.values():
-            if not add_account(self._store, user, actor=actor, at=at):
+            if not add_account(runtime, user):
                 raise ConflictError(f"user {user.username!r} cannot be added: deleted before")
 
     def _look_up(

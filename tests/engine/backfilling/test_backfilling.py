@@ -23,6 +23,7 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact, add_facts, applied
+from tests.support.runtime import make_runtime
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
 MIRA, OTTO = Scope.agent("a" * 24), Scope.agent("b" * 24)
@@ -35,7 +36,7 @@ def store(sqlite_store: Store) -> Store:
 
 @pytest.fixture
 def backfiller(store: Store, embedder: FakeEmbedder) -> Backfiller:
-    return Backfiller(store, SETTINGS, embedder=embedder)
+    return Backfiller(make_runtime(store, SETTINGS, embedder=embedder))
 
 
 def fill(store: Store, scope: Scope, count: int, **fields: object) -> list[Fact]:
@@ -145,7 +146,7 @@ async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(stor
             return await super().embed(texts)
 
     embedder = Slow()
-    backfiller = Backfiller(store, SETTINGS, embedder=embedder)
+    backfiller = Backfiller(make_runtime(store, SETTINGS, embedder=embedder))
     report = await backfiller.run()
     assert (report.embedded, report.changed) == (0, 1)
     assert (await backfiller.run()).embedded == 1
@@ -166,7 +167,7 @@ async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store)
 
     stuck = asyncio.Event()
     embedder = Stuck()
-    backfiller = Backfiller(store, SETTINGS, embedder=embedder)
+    backfiller = Backfiller(make_runtime(store, SETTINGS, embedder=embedder))
     running = asyncio.create_task(backfiller.run(concurrency=1))
     await stuck.wait()
     running.cancel()
@@ -174,7 +175,7 @@ async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store)
         await running
     assert backfiller.status().total.current == 200
     rest = FakeEmbedder()
-    report = await Backfiller(store, SETTINGS, embedder=rest).run()
+    report = await Backfiller(make_runtime(store, SETTINGS, embedder=rest)).run()
     assert (report.embedded, len(rest.texts)) == (100, 100)
 
 
@@ -184,7 +185,7 @@ async def test_the_plan_says_what_it_will_be(store: Store, embedder: FakeEmbedde
     settings = msgspec.structs.replace(
         SETTINGS, embedding=EmbeddingSettings(model=embedder.model, prices={embedder.model: 2.0})
     )
-    backfiller = Backfiller(store, settings, embedder=embedder)
+    backfiller = Backfiller(make_runtime(store, settings, embedder=embedder))
     plan = backfiller.plan()
     assert (plan.facts, plan.replaced) == (10, 9)
     assert plan.status.total.others == {"old": 9}
@@ -201,7 +202,7 @@ async def test_search_goes_on_while_models_are_mixed(
     add_fact(store, MIRA, "Miso is a grey cat.", **old(embedder))
     add_fact(store, MIRA, "The cello is old.", **old(embedder))
     await backfiller.run(limit=1)
-    searcher = Searcher(store, SETTINGS, embedder=embedder)
+    searcher = Searcher(make_runtime(store, SETTINGS, embedder=embedder))
     report = await searcher.search(["Miso is a grey cat."], [MIRA], recipe="semantic")
     assert [hit.fact.content for hit in report.hits] == ["Miso is a grey cat."]
     assert any("1 of the facts have no vector" in notice for notice in report.notices)

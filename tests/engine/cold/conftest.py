@@ -19,7 +19,6 @@ from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Agent, Session, User
 from edenmem.settings.schema import ColdSettings, Settings
 from tests.support.builders import (
-    ACTOR,
     NOW,
     FixedClock,
     ago,
@@ -29,6 +28,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.llm import FakeLLM
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
@@ -91,12 +91,13 @@ class Quiet:
         cold = msgspec.structs.replace(self.settings.cold, **options.pop("cold", {}))
         settings = msgspec.structs.replace(self.settings, cold=cold)
         return ColdRunner(
-            self.store,
-            options.pop("settings", settings),
-            llm=options.pop("llm", self.llm),
-            embedder=self.embedder,
-            actor=ACTOR,
-            clock=self.clock,
+            make_runtime(
+                self.store,
+                options.pop("settings", settings),
+                llm=options.pop("llm", self.llm),
+                embedder=self.embedder,
+                clock=self.clock,
+            ),
             **options,
         )
 

@@ -22,6 +22,7 @@ from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet
 from tests.support.builders import ACTOR, ago, make_messages, make_user
 from tests.support.memory import facts_of
 from tests.support.platform_cursor import cursor_of, put_cursor
+from tests.support.runtime import make_runtime
 
 pytestmark = ON_EACH_STORE
 
@@ -132,7 +133,7 @@ async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -
     """Known failure 60: the platform formed imported sessions like its own."""
     earlier = quiet.add("earlier", 0, id=derived_id("session", "earlier"), status="active")
     hosts = quiet.add("of the platform", 0, id="a" * 24, status="active")
-    import_sessions(quiet.store, _lines("new", "earlier", hosts.id))
+    import_sessions(make_runtime(quiet.store), _lines("new", "earlier", hosts.id))
     new = quiet.store.host.session(derived_id("session", "new"))
     assert new is not None
     for session_id, imported in ((new.id, True), (earlier.id, True), (hosts.id, False)):
@@ -191,7 +192,7 @@ async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
     assert (await quiet.run()).messages == 8
     subject = find_subject(quiet.store, user="anna")
     settings = Settings(embedding=EmbeddingSettings(provider="none"))
-    forgetter = Forgetter(quiet.store, settings, llm=None, embedder=None, actor=ACTOR)
+    forgetter = Forgetter(make_runtime(quiet.store, settings))
     await forgetter.forget(await forgetter.plan(subject))
     short = msgspec.structs.replace(quiet.settings.formation, max_messages=1)
     one_by_one, service = (

@@ -12,6 +12,7 @@ from edenmem.engine.cold.report import Tally
 from edenmem.engine.cold.runner import ColdRunner
 from edenmem.settings.schema import ColdSettings, Settings
 from tests.benchmarks import cold_world, data
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -47,12 +48,14 @@ async def test_memory_does_not_grow_with_the_number_of_sessions(
             seen[formed] = (ours, tracemalloc.get_traced_memory()[0])
 
     runner = ColdRunner(
-        sqlite_store,
-        Settings(cold=ColdSettings(concurrency=1)),  # nothing is in work when memory is looked at
-        llm=cold_world.InstantLLM(),
-        embedder=cold_world.InstantEmbedder(),
-        actor=data.ACTOR,
-        clock=data.clock,
+        make_runtime(
+            sqlite_store,
+            Settings(cold=ColdSettings(concurrency=1)),
+            llm=cold_world.InstantLLM(),
+            embedder=cold_world.InstantEmbedder(),
+            actor=data.ACTOR,
+            clock=data.clock,
+        ),
         progress=look,
     )
     tracemalloc.start()

@@ -13,9 +13,10 @@ from edenmem.models.changes import RemoveReflection
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ConsolidationSettings, FormationSettings, LLMSettings, Settings
-from tests.support.builders import ACTOR, NOW, FixedClock, ago
+from tests.support.builders import NOW, FixedClock, ago
 from tests.support.llm import HANG, HOSTILE, NONSENSE, FakeLLM
 from tests.support.memory import add_reflection, applied, consolidate, set_policy
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Cast
@@ -25,11 +26,7 @@ MODELS = LLMSettings(fast_model="fast", slow_model="slow", premium_model="premiu
 
 def consolidator(cast: Cast, llm: FakeLLM | None, **settings: Any) -> Consolidator:
     return Consolidator(
-        cast.store,
-        Settings(llm=MODELS, **settings),
-        llm=llm,
-        actor=ACTOR,
-        clock=FixedClock(),
+        make_runtime(cast.store, Settings(llm=MODELS, **settings), llm=llm, clock=FixedClock())
     )
 
 

@@ -21,6 +21,7 @@ from edenmem.settings.schema import ContextSettings, Settings
 from tests.engine.conftest import make_cast
 from tests.support.builders import NOW, FixedClock, ago, make_message
 from tests.support.memory import add_fact, add_reflection, applied, consolidate, set_policy
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 def builder(cast: Cast, clock: FixedClock | None = None, **context: Any) -> ContextBuilder:
     configured = Settings(context=ContextSettings(**context))
     clock = clock or FixedClock()
-    recaller = Recaller(cast.store, configured, llm=None, searcher=None, clock=clock)
-    return ContextBuilder(cast.store, configured, recaller=recaller, clock=clock)
+    recaller = Recaller(make_runtime(cast.store, configured, clock=clock), searcher=None)
+    return ContextBuilder(make_runtime(cast.store, configured, clock=clock), recaller=recaller)
 
 
 async def build(cast: Cast, **options: Any) -> ContextReport:

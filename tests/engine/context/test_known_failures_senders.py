@@ -16,6 +16,7 @@ from tests.engine.conftest import Cast, make_cast
 from tests.engine.formation.conftest import facts, reflections
 from tests.support.builders import ACTOR, NOW, FixedClock, ago, make_message, make_messages
 from tests.support.memory import add_fact, add_reflection
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -78,9 +79,7 @@ async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
     llm.script("facts", facts("Anna lives in Lisbon."))
     llm.script("reflections", reflections(user=["Anna likes teal."]))
     session = talk(anywhere, anywhere.bruno, before=250)
-    former = Former(
-        anywhere.store, Settings(), llm=llm, embedder=None, actor=ACTOR, clock=FixedClock()
-    )
+    former = Former(make_runtime(anywhere.store, llm=llm, clock=FixedClock()))
     reports = await former.form(session, anywhere.eve, trigger=Trigger.FORCED)
     assert [report.messages for report in reports] == [200, 51]
     assert list(anywhere.store.memory.pending(anywhere.anna_scope)) == []

@@ -15,6 +15,7 @@ from tests.support.builders import FixedClock, ago, make_message
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import ADVERSARIAL, NONSENSE, FakeLLM
 from tests.support.memory import add_fact, consolidate
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.engine.reports import ContextReport
@@ -34,9 +35,9 @@ async def recall(
 ) -> ContextReport:
     settings = Settings(context=ContextSettings(recall_top_k=2, recall_messages=4))
     clock = FixedClock()
-    searcher = Searcher(cast.store, settings, embedder=embedder, clock=clock)
-    recaller = Recaller(cast.store, settings, llm=llm, searcher=searcher, clock=clock)
-    contexts = ContextBuilder(cast.store, settings, recaller=recaller, clock=clock)
+    searcher = Searcher(make_runtime(cast.store, settings, embedder=embedder, clock=clock))
+    recaller = Recaller(make_runtime(cast.store, settings, llm=llm, clock=clock), searcher=searcher)
+    contexts = ContextBuilder(make_runtime(cast.store, settings, clock=clock), recaller=recaller)
     return await contexts.build(cast.session, cast.eve, message=message, recall=mode, **options)
 
 

@@ -13,6 +13,7 @@ from edenmem.engine.doctor.session import open_session
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from tests.support.builders import make_actor
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="none"))
@@ -67,11 +68,8 @@ def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
     """What the doctor says."""
     names = frozenset(checks) or frozenset(CATALOGUE)
     with open_session(
-        ward.store,
-        SETTINGS,
+        make_runtime(ward.store, SETTINGS, actor=make_actor("edenmem doctor"), clock=lambda: TODAY),
         names,
-        actor=make_actor("edenmem doctor"),
-        clock=lambda: TODAY,
         **options,
     ) as visit:
         return visit.examine()
@@ -81,11 +79,10 @@ def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
     """What the doctor did, and what it says afterwards."""
     names = frozenset(checks) or frozenset(CATALOGUE)
     with open_session(
-        ward.store,
-        SETTINGS,
+        make_runtime(
+            ward.store, SETTINGS, actor=make_actor("edenmem doctor --fix"), clock=lambda: TODAY
+        ),
         names,
-        actor=make_actor("edenmem doctor --fix"),
-        clock=lambda: TODAY,
     ) as visit:
         report = visit.examine()
         done = visit.mend(visit.plan(report))

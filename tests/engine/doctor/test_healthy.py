@@ -22,6 +22,7 @@ from edenmem.store.protocol.store import Store
 from tests.engine.doctor.conftest import examine, found
 from tests.support.builders import make_actor
 from tests.support.damage import DAMAGES
+from tests.support.runtime import make_runtime
 from tests.support.ward import EMBEDDER, MongoWard, SqliteWard, Ward
 
 COMMUNITY = Path(__file__).parents[3] / "examples" / "community"
@@ -64,7 +65,7 @@ def test_the_example_community_is_well(sqlite_store: Store) -> None:
         llm=LLMSettings(provider="replay", replay=str(COMMUNITY / "answers.jsonl")),
     )
     asyncio.run(_live(sqlite_store, settings))
-    with open_session(sqlite_store, settings, select_checks(()), actor=make_actor()) as visit:
+    with open_session(make_runtime(sqlite_store, settings), select_checks(())) as visit:
         report = visit.examine()
     assert found(report) == {}
     assert {check.state for check in report.checks} == {State.OK}
@@ -72,7 +73,7 @@ def test_the_example_community_is_well(sqlite_store: Store) -> None:
 
 async def _live(store: Store, settings: Settings) -> None:
     with (COMMUNITY / "sessions.jsonl").open("rb") as lines:
-        import_sessions(store, lines, add_missing=True)
+        import_sessions(make_runtime(store), lines, add_missing=True)
     EMBEDDER.closed = False
     service = MemoryService(
         store, settings, llm=open_llm(settings), embedder=EMBEDDER, actor=make_actor()

@@ -16,7 +16,7 @@ from edenmem.models.scope import Scope
 from tests.engine.doctor.conftest import SETTINGS, examine, fix, found
 from tests.engine.doctor.test_damage import said
 from tests.support import damage
-from tests.support.builders import make_actor
+from tests.support.runtime import make_runtime
 from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
 #: What writes to a store when something is mended.
@@ -178,7 +178,7 @@ def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
 def test_a_plan_writes_nothing_and_says_what_it_would_do(on_sqlite: SqliteWard) -> None:
     hurt(on_sqlite)
     with open_session(
-        on_sqlite.store, SETTINGS, select_checks(()), actor=make_actor(), clock=lambda: TODAY
+        make_runtime(on_sqlite.store, SETTINGS, clock=lambda: TODAY), select_checks(())
     ) as visit:
         report = visit.examine()
         plan = visit.plan(report)

@@ -23,8 +23,8 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import make_actor
 from tests.support.damage import an_agent_is_gone, bytes_that_are_no_text
+from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
 from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
 
@@ -35,7 +35,7 @@ def check(report: DoctorReport, name: str) -> CheckResult:
 
 def visit(store: Store, *names: str, settings: Settings | None = None) -> DoctorReport:
     settings = settings or Settings(embedding=EmbeddingSettings(provider="none"))
-    with open_session(store, settings, select_checks(names), actor=make_actor()) as clinic_:
+    with open_session(make_runtime(store, settings), select_checks(names)) as clinic_:
         return clinic_.examine(online="providers" in names)
 
 

@@ -29,6 +29,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 
 SETTINGS = Settings()
 
@@ -96,7 +97,9 @@ def world(sqlite_store: Store) -> World:
 @pytest.fixture
 def editor(world: World, embedder: FakeEmbedder, clock: FixedClock) -> Editor:
     return Editor(
-        world.store, SETTINGS, embedder=embedder, actor=make_actor("fact edit"), clock=clock
+        make_runtime(
+            world.store, SETTINGS, embedder=embedder, actor=make_actor("fact edit"), clock=clock
+        )
     )
 
 
@@ -162,7 +165,7 @@ class TestAddFact:
     async def test_without_an_embedder_it_is_stored_and_the_mending_command_named(
         self, world: World
     ) -> None:
-        editor = Editor(world.store, SETTINGS, embedder=None, actor=make_actor())
+        editor = Editor(make_runtime(world.store, SETTINGS))
         report = await editor.add_fact(world.of_user, "Anna has a cat.")
         assert world.stored(report.target_id).embedding is None
         assert any("embed backfill" in notice for notice in report.notices)
@@ -262,7 +265,7 @@ class TestEditFact:
     ) -> None:
         """Known failure 19: a vector of a text that is no more."""
         fact = world.fact(embedder=embedder)
-        editor = Editor(world.store, SETTINGS, embedder=None, actor=make_actor())
+        editor = Editor(make_runtime(world.store, SETTINGS))
         report = await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
         after = world.stored(fact.id)
         assert (after.embedding, after.embedding_model) == (None, None)
@@ -280,7 +283,7 @@ class TestEditFact:
     ) -> None:
         """The change comes between the check and the write."""
         fact = world.fact()
-        other = Editor(world.store, SETTINGS, embedder=None, actor=make_actor())
+        other = Editor(make_runtime(world.store, SETTINGS))
         original = embedder.embed
 
         async def slow(texts: Sequence[str]) -> object:

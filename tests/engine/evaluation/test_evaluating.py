@@ -14,6 +14,7 @@ from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.settings.schema import SearchSettings, Settings
 from tests.engine.evaluation.conftest import Memory, line
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.55))
 TEXTS = (
@@ -48,10 +49,10 @@ async def test_the_figures_are_those_of_the_searches(
 ) -> None:
     """What is measured is what a search gives, recipe by recipe."""
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=memory.embedder)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     evaluation = await evaluator.evaluate(read.queries, top_k=top_k)
     assert [score.recipe for score in evaluation.overall()] == ["convex", "rrf", "semantic", "text"]
-    searcher = Searcher(memory.store, SETTINGS, embedder=memory.embedder)
+    searcher = Searcher(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     for score in evaluation.overall():
         found = []
         for query in read.queries:
@@ -89,7 +90,7 @@ async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
             line("dog", user="anna", relevant=[cat]),
         ],
     )
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=None)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS))
     (score,) = (await evaluator.evaluate(read.queries, recipes=["text"], top_k=1)).scores
     assert score.recall == pytest.approx(1 / 3)
     assert score.mrr == pytest.approx((1 + 1 / 2 + 0) / 3)
@@ -99,7 +100,7 @@ async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
 async def test_nobodys_facts_are_found_for_somebody_else(memory: Memory) -> None:
     memory.add(memory.cast.bruno_scope, *TEXTS)
     read = read_queries(memory.store, [line("Anna grey cat", user="anna")])
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=memory.embedder)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     evaluation = await evaluator.evaluate(read.queries)
     assert [(score.silent, score.unanswerable) for score in evaluation.overall()] == [(1, 1)] * 4
     assert all(math.isnan(score.ndcg) for score in evaluation.overall())
@@ -109,7 +110,7 @@ async def test_each_query_is_embedded_once_and_no_access_is_counted(
     memory: Memory, lines: list[str]
 ) -> None:
     read = read_queries(memory.store, [*lines, lines[0]])
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=memory.embedder)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     await evaluator.evaluate(read.queries)
     assert memory.embedder.calls == [tuple(text for text, _ in QUESTIONS)]
     assert memory.accesses(memory.cast.anna_scope) == 0
@@ -117,7 +118,7 @@ async def test_each_query_is_embedded_once_and_no_access_is_counted(
 
 async def test_kinds_add_up_to_the_whole(memory: Memory, lines: list[str]) -> None:
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=memory.embedder)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))
     evaluation = await evaluator.evaluate(read.queries, recipes=["convex"])
     (whole,) = evaluation.overall()
     kinds = [score for score in evaluation.scores if score.kind]
@@ -131,7 +132,7 @@ async def test_without_a_model_what_can_run_runs_and_it_is_said(
     memory: Memory, lines: list[str]
 ) -> None:
     read = read_queries(memory.store, lines)
-    evaluator = Evaluator(memory.store, SETTINGS, embedder=None)
+    evaluator = Evaluator(make_runtime(memory.store, SETTINGS))
     evaluation = await evaluator.evaluate(read.queries)
     assert [score.recipe for score in evaluation.overall()] == ["text"]
     assert "no embedding model" in evaluation.notices[0]
@@ -139,13 +140,13 @@ async def test_without_a_model_what_can_run_runs_and_it_is_said(
 
 async def test_what_cannot_be_measured_is_refused(memory: Memory, lines: list[str]) -> None:
     read = read_queries(memory.store, lines)
-    bare = Evaluator(memory.store, SETTINGS, embedder=None)
+    bare = Evaluator(make_runtime(memory.store, SETTINGS))
     with pytest.raises(UsageError, match="needs an embedding model"):
         await bare.evaluate(read.queries, recipes=["rrf"])
     with pytest.raises(UsageError, match="no search recipe 'best'"):
         await bare.evaluate(read.queries, recipes=["best"])
     with pytest.raises(UsageError, match="no query"):
         await bare.evaluate([])
-    other = Evaluator(memory.store, SETTINGS, embedder=FakeEmbedder(model="another"))
+    other = Evaluator(make_runtime(memory.store, SETTINGS, embedder=FakeEmbedder(model="another")))
     with pytest.raises(EmbeddingModelMismatch):
         await other.evaluate(read.queries)

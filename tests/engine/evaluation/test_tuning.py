@@ -16,6 +16,7 @@ from edenmem.errors import UsageError
 from edenmem.search.recipes import recipe
 from edenmem.settings.schema import SearchSettings, Settings
 from tests.engine.evaluation.conftest import Memory, line
+from tests.support.runtime import make_runtime
 
 COUNT = 24
 NAMES = [f"{first}{second}" for first in "bdfgkm" for second in ("ova", "ilo", "aru", "ent")]
@@ -34,7 +35,9 @@ def queries(memory: Memory) -> tuple[LabelledQuery, ...]:
 
 
 def of(memory: Memory, settings: SearchSettings) -> Evaluator:
-    return Evaluator(memory.store, Settings(search=settings), embedder=memory.embedder)
+    return Evaluator(
+        make_runtime(memory.store, Settings(search=settings), embedder=memory.embedder)
+    )
 
 
 @pytest.mark.slow
@@ -96,7 +99,7 @@ async def test_a_few_queries_say_nothing(
 async def test_the_settings_in_force_must_be_able_to_run(
     memory: Memory, queries: tuple[LabelledQuery, ...]
 ) -> None:
-    bare = Evaluator(memory.store, Settings(), embedder=None)
+    bare = Evaluator(make_runtime(memory.store))
     with pytest.raises(UsageError, match="needs an embedding model"):
         await tune(bare, queries, SearchSettings(recipe="convex"))
 

@@ -31,10 +31,11 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.store.contract.test_backup import fill
-from tests.support.builders import ACTOR, NOW, change_set, make_agent, make_fact, make_user
+from tests.support.builders import NOW, change_set, make_agent, make_fact, make_user
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town
 from tests.support.memory import add_fact
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 OpenStore = Callable[[str], Store]
@@ -58,7 +59,7 @@ def write(store: Store, file: io.BytesIO, **request: Any) -> ExportReport:
 def imported(store: Store, data: bytes | str, **options: Any) -> RestoreReport:
     """What an import of these bytes reports."""
     raw = data.encode() if isinstance(data, str) else data
-    importer = Importer(store, Settings(), actor=ACTOR, clock=clock)
+    importer = Importer(make_runtime(store, clock=clock))
     return importer.take(Source(io.BytesIO(raw), "test"), **options)
 
 

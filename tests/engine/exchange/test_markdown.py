@@ -26,7 +26,6 @@ from edenmem.models.changes import (
 )
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 from tests.support.builders import (
@@ -39,6 +38,7 @@ from tests.support.builders import (
     make_reflection,
     make_user,
 )
+from tests.support.runtime import make_runtime
 
 RUN = "e" * 24
 
@@ -78,11 +78,7 @@ def take(
     """Plan and apply what stands in a folder."""
     plan = plan_edits(folder, store, delete=delete)
     editor = Editor(
-        store,
-        Settings(),
-        embedder=None,
-        actor=make_actor("edenmem import", run_id=RUN),
-        clock=lambda: NOW,
+        make_runtime(store, actor=make_actor("edenmem import", run_id=RUN), clock=lambda: NOW)
     )
     return plan, asyncio.run(apply_edits(plan.edits, editor, **options))
 

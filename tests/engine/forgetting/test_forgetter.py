@@ -21,8 +21,7 @@ from edenmem.models.changes import RemoveFact
 from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
-from tests.support.builders import ACTOR, NOW, FixedClock, make_messages, make_session, make_user
+from tests.support.builders import NOW, FixedClock, make_messages, make_session, make_user
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import (
     Town,
@@ -35,6 +34,7 @@ from tests.support.forgetting import (
 )
 from tests.support.llm import HOSTILE, FakeLLM
 from tests.support.memory import add_fact, add_reflection, applied, consolidate
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -272,7 +272,7 @@ def test_the_probe_goes_by_words_where_vectors_cannot_be_compared(town: Town) ->
     vector = old.vector("Tea is hot.")
     add_fact(town.store, town.everybody, "Tea is hot.", embedding=vector, embedding_model="old")
     plan = plan_of(town.store, user="zenobia")
-    one = Forgetter(town.store, Settings(), llm=None, embedder=new, actor=ACTOR, clock=FixedClock())
+    one = Forgetter(make_runtime(town.store, embedder=new, clock=FixedClock()))
     report = asyncio.run(one.forget(plan))
     assert report.complete
     assert report.probe.searches

@@ -11,11 +11,12 @@ from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.engine.formation.former import Former
 from edenmem.models.formation import Trigger
 from tests.engine.formation.conftest import fact, facts, reflections
-from tests.support.builders import ACTOR, FixedClock
+from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import SETTINGS, Town, forgetter, make_town, subject_of
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_reflection
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
@@ -64,12 +65,7 @@ def test_a_formation_whose_model_is_still_thinking(town: Town, task: str) -> Non
 
     llm.script(task, meanwhile)
     former = Former(
-        town.store,
-        SETTINGS,
-        llm=llm,
-        embedder=FakeEmbedder(),
-        actor=ACTOR,
-        clock=FixedClock(),
+        make_runtime(town.store, SETTINGS, llm=llm, embedder=FakeEmbedder(), clock=FixedClock())
     )
     (report,) = asyncio.run(former.form(town.own, town.eve, trigger=Trigger.FORCED))
     assert report.outcome == "taken"
@@ -89,7 +85,7 @@ def test_a_consolidation_whose_model_is_still_thinking(town: Town) -> None:
         return {"text": "A friend of quince."}
 
     llm = FakeLLM({"consolidate": meanwhile})
-    consolidator = Consolidator(town.store, SETTINGS, llm=llm, actor=ACTOR, clock=FixedClock())
+    consolidator = Consolidator(make_runtime(town.store, SETTINGS, llm=llm, clock=FixedClock()))
     report = asyncio.run(consolidator.consolidate(town.her()))
     assert report.outcome in ("nothing_pending", "not_due", "failed")
     assert "uince" not in _texts(town.store)

@@ -17,8 +17,9 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast
-from tests.support.builders import ACTOR, FixedClock, make_message, make_session
+from tests.support.builders import FixedClock, make_message, make_session
 from tests.support.memory import facts_of
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -88,12 +89,13 @@ class World:
         settings = options.pop("settings", Settings())
         formation = msgspec.structs.replace(settings.formation, **options)
         return Former(
-            own.get("store", self.store),
-            msgspec.structs.replace(settings, formation=formation),
-            llm=own.get("llm", self.llm),
-            embedder=own.get("embedder", self.embedder),
-            actor=ACTOR,
-            clock=self.clock,
+            make_runtime(
+                own.get("store", self.store),
+                msgspec.structs.replace(settings, formation=formation),
+                llm=own.get("llm", self.llm),
+                embedder=own.get("embedder", self.embedder),
+                clock=self.clock,
+            ),
             worker=worker,
         )
 

@@ -22,11 +22,12 @@ from edenmem.errors import (
     StoreError,
 )
 from edenmem.models.formation import FormationStatus, Trigger
-from edenmem.settings.schema import FormationSettings
+from edenmem.settings.schema import FormationSettings, Settings
 from tests.engine.formation.conftest import World, facts
 from tests.support.builders import NOW, make_formation, make_message, make_session
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE, FakeLLM
+from tests.support.runtime import make_runtime
 
 LISBON = "Anna Duarte lives in Lisbon."
 
@@ -429,8 +430,8 @@ class Leases:
 
 
 def leasing(leases: Leases) -> Claims:
-    settings = FormationSettings(lease_seconds=0.003)
-    return Claims(leases, settings, clock=lambda: NOW)  # type: ignore[arg-type]
+    settings = Settings(formation=FormationSettings(lease_seconds=0.003))
+    return Claims(make_runtime(leases, settings, clock=lambda: NOW))  # type: ignore[arg-type]
 
 
 async def test_a_lease_is_renewed_as_long_as_the_work_takes() -> None:

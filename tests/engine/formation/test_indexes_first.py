@@ -11,13 +11,13 @@ from edenmem.engine.cold.runner import ColdRunner
 from edenmem.errors import EdenmemError, FactKeyConflict, SearchIndexUnusable
 from edenmem.models.formation import FormationStatus
 from edenmem.models.indexes import IndexWish
-from edenmem.settings.schema import Settings
 from edenmem.store.mongo.core.collections import FACT_KEY, VECTOR_INDEX
 from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, facts, reflections
-from tests.support.builders import ACTOR, FixedClock
+from tests.support.builders import FixedClock
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
@@ -87,7 +87,7 @@ async def test_no_model_is_asked_and_no_try_is_counted(
 
     world.clock.advance(days=1)
     cold = ColdRunner(
-        store, Settings(), llm=world.llm, embedder=world.embedder, actor=ACTOR, clock=world.clock
+        make_runtime(store, llm=world.llm, embedder=world.embedder, clock=world.clock)
     )
     report = await cold.run()
     assert (report.stopped_early, report.failed) == (stopped, ())

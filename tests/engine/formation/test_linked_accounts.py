@@ -9,10 +9,10 @@ import pytest
 from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
 from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
-from tests.support.builders import ACTOR, ago, make_actor
+from tests.support.builders import ago, make_actor
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.engine.reports import FormationReport
@@ -52,7 +52,7 @@ async def test_a_twin_under_another_account_is_a_duplicate_with_both_sources(
     [message] = on_discord.store.host.messages(on_discord.cast.session.id)
     assert kept.source_message_ids == ("a" * 24, message.id)
     (entry,) = [e for e in on_discord.store.log.audit() if e.action == "revise_fact"]
-    Undoer(on_discord.store, actor=make_actor(command="undo")).undo(entry.id)
+    Undoer(make_runtime(on_discord.store, actor=make_actor(command="undo"))).undo(entry.id)
     [back] = on_discord.facts(on_discord.cast.anna_scope)
     assert (back.source_message_ids, back.embedding) == (("a" * 24,), old.embedding)
 
@@ -108,7 +108,7 @@ async def test_what_other_accounts_say_is_known_already(on_discord: World) -> No
     assert shown.count("### user") == 1
 
     on_discord.llm.script("consolidate", {"text": "Is early."})
-    consolidator = Consolidator(store, Settings(), llm=on_discord.llm, actor=ACTOR)
+    consolidator = Consolidator(make_runtime(store, llm=on_discord.llm))
     written = await consolidator.consolidate(cast.discord_scope, force=True)
     assert written.outcome == "written"
     prompt = on_discord.llm.requests_for("consolidate")[0].user

@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edenmem.engine.reports import ImportReport
 from edenmem.engine.sessions.format import BadLine, TwiceReadable, parse
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import InputError, NotFoundError
 from edenmem.models.host import Message, Session, ToolCall
-from edenmem.models.ids import derived_id
+from edenmem.models.ids import derived_id, utc_now
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_user
+from tests.support.runtime import make_runtime
 
 AGENT = make_agent("eden", name="Eden")
 OTHER = make_agent("abraham")
@@ -37,6 +39,10 @@ def store(sqlite_store: Store) -> Store:
     for user in (ANNA, BEN):
         sqlite_store.host.add_user(user)
     return sqlite_store
+
+
+def take(store: Store, lines: Any, *, clock: Any = utc_now, **options: Any) -> ImportReport:
+    return import_sessions(make_runtime(store, clock=clock), lines, **options)
 
 
 def message(content: str = "Hello.", role: str = "user", **fields: Any) -> dict[str, Any]:
@@ -80,7 +86,7 @@ class TestWhatIsStored:
             title="Moving",
             group="g-1",
         )
-        report = import_sessions(store, [data])
+        report = take(store, [data])
         assert (report.sessions, report.new_sessions) == (1, 1)
         assert (report.messages, report.new_messages) == (2, 2)
         stored = session(store)
@@ -112,7 +118,7 @@ class TestWhatIsStored:
             },
             {"role": "tool", "tool_call_id": "call_1", "content": "a cat"},
         )
-        import_sessions(store, [data], clock=clock)
+        take(store, [data], clock=clock)
         stored = messages(store)
         assert [m.role for m in stored] == ["system", "user", "assistant", "tool"]
         assert stored[1].content == "What is\nthis?"
@@ -123,30 +129,30 @@ class TestWhatIsStored:
     def test_a_session_by_its_id_and_several_agents(self, store: Store) -> None:
         id = "a1" * 12
         data = line(message(), session=id, agent=None, agents=["abraham", AGENT.id])
-        import_sessions(store, [data])
+        take(store, [data])
         stored = store.host.session(id)
         assert stored is not None
         assert stored.agents == (OTHER.id, AGENT.id)
         assert stored.name is None
 
     def test_incognito_is_kept(self, store: Store) -> None:
-        import_sessions(store, [line(message(), incognito=True)])
+        take(store, [line(message(), incognito=True)])
         assert session(store).incognito
 
     def test_names_match_whatever_their_case(self, store: Store) -> None:
-        import_sessions(store, [line(message(name="ANNA"), agent="Eden", users=["Anna"])])
+        take(store, [line(message(name="ANNA"), agent="Eden", users=["Anna"])])
         assert messages(store)[0].sender == ANNA.id
 
     def test_nul_control_characters_and_lone_surrogates_do_not_get_in(self, store: Store) -> None:
         data = line(message("a\x00b\x1b]0;x\x07c \U0001f600"), title="t\x00")
         data += line(message("cut \ud83d short"), session="two")
-        import_sessions(store, io.BytesIO(data))
+        take(store, io.BytesIO(data))
         assert messages(store)[0].content == "ab]0;xc \U0001f600"
         assert "\ud83d" not in messages(store, "two")[0].content
 
     def test_known_failure_39_a_time_without_a_zone_is_utc(self, store: Store) -> None:
         """Known failure 39: times with and without zone are mixed."""
-        import_sessions(
+        take(
             store,
             [
                 line(
@@ -164,16 +170,12 @@ class TestWhatIsStored:
 
     def test_messages_of_the_same_second_keep_their_order(self, store: Store) -> None:
         texts = [f"message {number}" for number in range(30)]
-        import_sessions(
-            store, [line(*(message(text, created_at="2026-03-01T10:00:00Z") for text in texts))]
-        )
+        take(store, [line(*(message(text, created_at="2026-03-01T10:00:00Z") for text in texts))])
         assert [m.content for m in messages(store)] == texts
 
     def test_messages_without_times_stand_between_those_with(self, store: Store) -> None:
         at = "2026-03-01T10:00:00Z"
-        import_sessions(
-            store, [line(message("a"), message("b"), message("c", created_at=at), message("d"))]
-        )
+        take(store, [line(message("a"), message("b"), message("c", created_at=at), message("d"))])
         stored = messages(store)
         assert [m.content for m in stored] == ["a", "b", "c", "d"]
         assert stored[2].created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -183,7 +185,7 @@ class TestWhatIsStored:
 class TestWhoSpoke:
     def test_a_user_who_is_known_and_speaks_is_in_the_session(self, store: Store) -> None:
         """Known failure 8: a group chat is judged from one list, and the author from another."""
-        import_sessions(store, [line(message("a", name="anna"), message("b", name="ben"))])
+        take(store, [line(message("a", name="anna"), message("b", name="ben"))])
         assert session(store).users == (ANNA.id, BEN.id)
         assert [m.sender for m in messages(store)] == [ANNA.id, BEN.id]
 
@@ -191,18 +193,18 @@ class TestWhoSpoke:
         """Known failure 8: facts go to the wrong person."""
         data = line(message("a", name="anna"), message("b", name="Zoe"))
         with pytest.raises(InputError, match=r"messages\[1\].name: 'Zoe'") as caught:
-            import_sessions(store, [data])
+            take(store, [data])
         assert caught.value.line == 1
 
     def test_a_display_name_of_the_only_user_is_that_user(self, store: Store) -> None:
-        import_sessions(store, [line(message("a", name="Anna Silva"), message("b"))])
+        take(store, [line(message("a", name="Anna Silva"), message("b"))])
         stored = messages(store)
         assert [m.sender for m in stored] == [ANNA.id, ANNA.id]
         assert stored[0].name == "Anna Silva"
 
     def test_display_names_in_a_group_are_nobodys_memory(self, store: Store) -> None:
         data = line(message("a", name="A."), message("b", name="ben"), users=["anna", "ben"])
-        import_sessions(store, [data])
+        take(store, [data])
         assert [m.sender for m in messages(store)] == [None, BEN.id]
 
     def test_the_agent_that_spoke(self, store: Store) -> None:
@@ -211,7 +213,7 @@ class TestWhoSpoke:
             message("b", "assistant"),
             agents=["abraham"],
         )
-        import_sessions(store, [data])
+        take(store, [data])
         assert [m.sender for m in messages(store)] == [OTHER.id, None]
 
 
@@ -220,10 +222,10 @@ class TestAgain:
     def test_nothing_is_added_twice(self, store: Store, clock: FixedClock, times: bool) -> None:
         at = {"created_at": "2026-03-01T10:00:00Z"} if times else {}
         data = line(message("ok", **at), message("ok", **at), message("no", "assistant", **at))
-        first = import_sessions(store, [data], clock=clock)
+        first = take(store, [data], clock=clock)
         before = messages(store)
         clock.advance(days=3)
-        again = import_sessions(store, [data], clock=clock)
+        again = take(store, [data], clock=clock)
         assert (first.new_sessions, first.new_messages) == (1, 3)
         assert (again.new_sessions, again.new_messages) == (0, 0)
         assert messages(store) == before
@@ -239,38 +241,38 @@ class TestAgain:
 
         old = [message("ok", **at(0)), message("fine", "assistant", **at(1))]
         new = [message("ok", **at(2)), message("bye", "assistant", **at(3))]
-        import_sessions(store, [line(*old)], clock=clock)
+        take(store, [line(*old)], clock=clock)
         clock.advance(hours=1)
-        report = import_sessions(store, [line(*old, *new)], clock=clock)
+        report = take(store, [line(*old, *new)], clock=clock)
         assert report.new_messages == 2
         assert [m.content for m in messages(store)] == ["ok", "fine", "ok", "bye"]
 
     def test_what_was_put_in_between_comes_in_between(
         self, store: Store, clock: FixedClock
     ) -> None:
-        import_sessions(store, [line(message("a"), message("c"))], clock=clock)
-        report = import_sessions(store, [line(message("a"), message("b"), message("c"))])
+        take(store, [line(message("a"), message("c"))], clock=clock)
+        report = take(store, [line(message("a"), message("b"), message("c"))])
         assert report.new_messages == 1
         assert [m.content for m in messages(store)] == ["a", "b", "c"]
 
     def test_people_join_and_nobody_is_taken_away(self, store: Store) -> None:
-        import_sessions(store, [line(message("a"))])
-        import_sessions(store, [line(message("a"), users=["ben"], agents=["abraham"])])
+        take(store, [line(message("a"))])
+        take(store, [line(message("a"), users=["ben"], agents=["abraham"])])
         assert set(session(store).users) == {ANNA.id, BEN.id}
         assert set(session(store).agents) == {AGENT.id, OTHER.id}
 
     def test_a_private_session_does_not_become_public(self, store: Store) -> None:
-        import_sessions(store, [line(message("a"), incognito=True)])
+        take(store, [line(message("a"), incognito=True)])
         with pytest.raises(InputError, match="incognito"):
-            import_sessions(store, [line(message("a"), message("b"))])
+            take(store, [line(message("a"), message("b"))])
         assert len(messages(store)) == 1
 
     def test_a_line_at_odds_with_an_earlier_one_is_told(self, store: Store) -> None:
         data = [line(message("a")), line(message("b"), incognito=True)]
-        report = import_sessions(store, data, skip_bad=True)
+        report = take(store, data, skip_bad=True)
         assert [number for number, _ in report.problems] == [2]
         with pytest.raises(InputError, match="line 2: incognito"):
-            import_sessions(store, data)
+            take(store, data)
 
 
 GOOD = line(message("good"))
@@ -283,22 +285,22 @@ class TestWhoSpokeLater:
     def test_a_stranger_who_comes_later_is_not_the_one_user(
         self, store: Store, users: list[str]
     ) -> None:
-        import_sessions(store, [line(message("I live in Lisbon.", name="anna"))])
+        take(store, [line(message("I live in Lisbon.", name="anna"))])
         later = line(message("I live in Rome.", name="Bob"), users=users)
         with pytest.raises(InputError, match="'Bob' is not among the session's users"):
-            import_sessions(store, [later])
+            take(store, [later])
         assert [each.content for each in messages(store)] == ["I live in Lisbon."]
 
     def test_a_display_name_may_be_imported_again(self, store: Store) -> None:
         talk = [message("I live in Lisbon.", name="Anna D.")]
-        import_sessions(store, [line(*talk)])
-        report = import_sessions(store, [line(*talk, message("I moved.", name="Anna D."))])
+        take(store, [line(*talk)])
+        report = take(store, [line(*talk, message("I moved.", name="Anna D."))])
         assert report.new_messages == 1
         assert {each.sender for each in messages(store)} == {ANNA.id}
 
     def test_a_line_without_users_speaks_of_those_that_are_stored(self, store: Store) -> None:
-        import_sessions(store, [line(message("I live in Lisbon."))])
-        import_sessions(store, [line(message("I moved."), users=[])])
+        take(store, [line(message("I live in Lisbon."))])
+        take(store, [line(message("I moved."), users=[])])
         assert {each.sender for each in messages(store)} == {ANNA.id}
 
 
@@ -350,7 +352,7 @@ class TestBadLines:
         self, store: Store, data: bytes, expected: str
     ) -> None:
         with pytest.raises(InputError) as caught:
-            import_sessions(store, [GOOD, b"\n", data])
+            take(store, [GOOD, b"\n", data])
         assert caught.value.message.startswith("line 3: ")
         assert expected in caught.value.message
         assert caught.value.line == 3
@@ -359,30 +361,30 @@ class TestBadLines:
 
     def test_good_lines_are_imported_if_bad_ones_may_be_skipped(self, store: Store) -> None:
         data = [b"{", GOOD, line(message(role="robot")), line(message(), session="two")]
-        report = import_sessions(store, data, skip_bad=True)
+        report = take(store, data, skip_bad=True)
         assert report.new_sessions == 2
         assert [number for number, _ in report.problems] == [1, 3]
 
     def test_several_are_named_at_once(self, store: Store) -> None:
         with pytest.raises(InputError) as caught:
-            import_sessions(store, [b"{", GOOD, b"["] + [b"{"] * 6)
+            take(store, [b"{", GOOD, b"["] + [b"{"] * 6)
         assert "line 3: not JSON" in caught.value.message
         assert "and 3 more" in caught.value.message
 
     def test_an_empty_file_is_nothing(self, store: Store) -> None:
-        assert import_sessions(store, io.BytesIO(b"")).sessions == 0
-        assert import_sessions(store, io.BytesIO(b"\n \n")).sessions == 0
+        assert take(store, io.BytesIO(b"")).sessions == 0
+        assert take(store, io.BytesIO(b"\n \n")).sessions == 0
 
     def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(self, store: Store) -> None:
         data = b"\xef\xbb\xbf" + GOOD.replace(b"\n", b"\r\n") + b"\r\n"
-        assert import_sessions(store, io.BytesIO(data)).new_sessions == 1
+        assert take(store, io.BytesIO(data)).new_sessions == 1
 
     def test_a_line_that_is_too_long_is_told_and_not_read(self, store: Store) -> None:
         data = GOOD + line(message("x" * 5000), session="two") + line(message(), session="three")
         for source in (io.BytesIO(data), data.splitlines(keepends=True)):
             with pytest.raises(InputError, match=r"line 2: longer than 2,000 bytes"):
-                import_sessions(store, source, line_bytes=2000)
-        report = import_sessions(store, io.BytesIO(data), line_bytes=2000, skip_bad=True)
+                take(store, source, line_bytes=2000)
+        report = take(store, io.BytesIO(data), line_bytes=2000, skip_bad=True)
         assert report.new_sessions == 2
         assert [number for number, _ in report.problems] == [2]
 
@@ -417,7 +419,7 @@ class TestUnknownNames:
     def test_are_refused_with_the_commands_that_add_them(self, store: Store) -> None:
         data = [line(message(), agent="nova"), line(message(), users=["anna", "Zoe B"])]
         with pytest.raises(NotFoundError, match="agent 'nova', user 'Zoe B'") as caught:
-            import_sessions(store, data)
+            take(store, data)
         hint = caught.value.hint or ""
         assert "edenmem agent add nova" in hint
         assert "edenmem user add 'Zoe B'" in hint
@@ -427,7 +429,7 @@ class TestUnknownNames:
     def test_are_added_if_asked_for(self, store: Store) -> None:
         id = "b2" * 12
         data = line(message(name="zoe"), agent="nova", users=["zoe", id])
-        report = import_sessions(store, [data], add_missing=True)
+        report = take(store, [data], add_missing=True)
         assert report.agents_added == ("nova",)
         assert report.users_added == ("zoe", id)
         stored = session(store)
@@ -436,31 +438,31 @@ class TestUnknownNames:
         assert zoe.username == "zoe"
         assert stored.users[1] == id
         assert messages(store)[0].sender == zoe.id
-        again = import_sessions(store, [data], add_missing=True)
+        again = take(store, [data], add_missing=True)
         assert (again.agents_added, again.users_added) == ((), ())
 
     def test_nobody_is_added_for_a_line_that_is_skipped(self, store: Store) -> None:
         bad = line(message(name="a"), message(name="b"), agent="nova", users=["zoe"])
-        report = import_sessions(store, [bad, GOOD], add_missing=True, skip_bad=True)
+        report = take(store, [bad, GOOD], add_missing=True, skip_bad=True)
         assert [number for number, _ in report.problems] == [1]
         assert (report.agents_added, report.users_added) == ((), ())
 
     def test_their_lines_can_be_skipped(self, store: Store) -> None:
         data = [line(message(), agent="nova"), line(message(), session="two")]
-        report = import_sessions(store, data, skip_bad=True)
+        report = take(store, data, skip_bad=True)
         assert report.new_sessions == 1
         assert "edenmem agent add nova" in report.problems[0][1]
 
     def test_the_beginning_of_an_id_is_no_name_in_a_file(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
-            import_sessions(store, [line(message(), users=[ANNA.id[:10]])])
+            take(store, [line(message(), users=[ANNA.id[:10]])])
 
 
 class TestDryRun:
     def test_counts_and_writes_nothing(self, store: Store) -> None:
-        import_sessions(store, [line(message("a"))])
+        take(store, [line(message("a"))])
         data = [line(message("a"), message("b")), line(message("c"), session="two", agent="nova")]
-        report = import_sessions(store, data, dry_run=True, add_missing=True)
+        report = take(store, data, dry_run=True, add_missing=True)
         assert (report.sessions, report.new_sessions) == (2, 1)
         assert (report.messages, report.new_messages) == (3, 2)
         assert report.agents_added == ("nova",)
@@ -472,16 +474,16 @@ class TestDryRun:
 class TestReading:
     def test_a_pipe_is_read_once(self, store: Store) -> None:
         lines = (data for data in [GOOD, line(message(), session="two")])
-        assert import_sessions(store, lines).new_sessions == 2
+        assert take(store, lines).new_sessions == 2
 
     def test_a_text_file_from_where_it_stands(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "sessions.jsonl"
         path.write_bytes(line(message(), session="skipped") + GOOD)
         with path.open(encoding="utf-8") as file:
             file.readline()
-            assert import_sessions(store, file).new_sessions == 1
+            assert take(store, file).new_sessions == 1
         with path.open("rb") as file:
-            assert import_sessions(store, file).new_sessions == 1
+            assert take(store, file).new_sessions == 1
 
     def test_a_line_that_comes_between_the_passes_is_left_for_the_next_time(self) -> None:
         file = io.BytesIO(b"one\ntwo\n")
@@ -509,7 +511,7 @@ class TestReading:
 
         def peak(count: int) -> int:
             tracemalloc.start()
-            import_sessions(store, lines(count), dry_run=True)
+            take(store, lines(count), dry_run=True)
             (_, most) = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             return most
@@ -519,11 +521,11 @@ class TestReading:
 
 
 def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
+    actor = make_actor("session import", run_id=derived_id("run"))
     report = import_sessions(
-        store,
+        make_runtime(store, actor=actor),
         [line(message(), agent="nora", users=["zoe"])],
         add_missing=True,
-        actor=make_actor("session import", run_id=derived_id("run")),
     )
     assert (report.agents_added, report.users_added) == (("nora",), ("zoe",))
     entries = list(store.log.audit(run_id=derived_id("run")))
@@ -534,12 +536,12 @@ def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
 def test_an_owner_exists_or_is_named_by_the_lines(store: Store) -> None:
     new = [line(message(), agent="mira", users=["lena"])]
     with pytest.raises(NotFoundError, match="no user 'nobody'"):
-        import_sessions(store, new, add_missing=True, owner="nobody")
+        take(store, new, add_missing=True, owner="nobody")
     assert {user.username for user in store.host.users()} == {"anna", "ben"}
-    named = import_sessions(store, new, add_missing=True, owner="lena")
+    named = take(store, new, add_missing=True, owner="lena")
     assert (named.users_added, named.owners_kept) == (("lena",), 0)
     (mira,) = (agent for agent in store.host.agents() if agent.username == "mira")
     assert (mira.name, mira.owner) == ("mira", derived_id("user", "lena"))
-    again = import_sessions(store, new, owner="ben")
+    again = take(store, new, owner="ben")
     assert (again.new_sessions, again.owners_kept) == (0, 1)
     assert session(store).owner == mira.owner

@@ -9,12 +9,12 @@ import pytest
 from edenmem.engine.indexes.atlas_trial import AtlasCheck, AtlasReport
 from edenmem.engine.indexes.manager import IndexKeeper, poll
 from edenmem.errors import ConfigError, NotFoundError, StoreError
-from edenmem.settings.schema import Settings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 from edenmem.store.protocol.store import Store
 from tests.support.atlas_server import AtlasServer
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
 
 
@@ -46,7 +46,7 @@ def store(atlas: AtlasServer) -> Iterator[MongoStore]:
 
 @pytest.fixture
 def keeper(store: MongoStore, embedder: FakeEmbedder, time: Time) -> IndexKeeper:
-    return IndexKeeper(store, Settings(), embedder=embedder, clock=time, sleep=time.sleep)
+    return IndexKeeper(make_runtime(store, embedder=embedder), clock=time, sleep=time.sleep)
 
 
 # -- waiting -------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_an_update_ends_when_the_new_definition_serves(
     keeper.create(["search"])
     keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=90)
     other = IndexKeeper(
-        store, Settings(), embedder=FakeEmbedder(dimensions=24), clock=time, sleep=time.sleep
+        make_runtime(store, embedder=FakeEmbedder(dimensions=24)), clock=time, sleep=time.sleep
     )
     (action,) = (a for a in other.create() if a.outcome == "different")
     assert action.name == VECTOR_INDEX
@@ -150,7 +150,7 @@ def test_a_model_of_unknown_length_leaves_out_the_vector_index(store: MongoStore
         def dimensions(self) -> int:
             raise ConfigError("how many dimensions is not known", hint="set embedding.dimensions")
 
-    keeper = IndexKeeper(store, Settings(), embedder=Unknown())
+    keeper = IndexKeeper(make_runtime(store, embedder=Unknown()))
     (notice,) = keeper.notices
     assert "set embedding.dimensions" in notice
     assert {a.name: a.outcome for a in keeper.create()}[VECTOR_INDEX] == "left_out"
@@ -171,7 +171,7 @@ def test_dry_runs_change_nothing(keeper: IndexKeeper) -> None:
 def test_other_stores_have_nothing_to_make(open_store: object, kind: str) -> None:
     assert callable(open_store)
     store: Store = open_store(kind)
-    actions = IndexKeeper(store, Settings(), embedder=FakeEmbedder()).create()
+    actions = IndexKeeper(make_runtime(store, embedder=FakeEmbedder())).create()
     assert {a.outcome for a in actions} <= {"there", "left_out"}
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.run import V1Runner
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs.listed import AGENT, USER, ListedPlan
 from tests.support.builders import FixedClock, make_actor, make_agent, make_user
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 Migrate = Callable[..., MigrationReport]
@@ -36,14 +36,11 @@ def migrate(store: Store, clock: FixedClock) -> Migrate:
 def migrator(store: Store, clock: FixedClock) -> Migrate:
     def run(plan: ListedPlan, *, llm: Any = None, embedder: Any = None, **options: Any):
         runner = V1Runner(
-            store,
-            Settings(),
+            make_runtime(
+                store, actor=make_actor("migrate v1"), llm=llm, embedder=embedder, clock=clock
+            ),
             plan,
             RunOptions(**{"batch_size": 4, **options}),
-            actor=make_actor("migrate v1"),
-            llm=llm,
-            embedder=embedder,
-            clock=clock,
         )
         return asyncio.run(runner.run())
 

@@ -22,6 +22,7 @@ from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, w
 from tests.support.builders import NOW, change_set, make_policy
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
+from tests.support.runtime import make_runtime
 
 AGENTS, USERS = Scope.agent(AGENT), Scope.user(AGENT, USER)
 LONG = " ".join(f"word{n}" for n in range(40))
@@ -29,7 +30,7 @@ SHORT = " ".join(f"word{n}" for n in range(8))
 
 
 def planned(store: Store, plan: ListedPlan, **options: Any) -> MigrationPlan:
-    return make_plan(store, Settings(), plan, RunOptions(**options))
+    return make_plan(make_runtime(store), plan, RunOptions(**options))
 
 
 # -- plans ---------------------------------------------------------------------------------------
@@ -87,9 +88,13 @@ def test_the_price_of_vectors_is_known_before(sqlite_store: Store) -> None:
     embedder = FakeEmbedder()
     prices = {embedder.model: 2.0}
     settings = Settings(embedding=EmbeddingSettings(model=embedder.model, prices=prices))
-    plan = make_plan(sqlite_store, settings, whole_plan(), RunOptions(), embedder=embedder)
+    plan = make_plan(
+        make_runtime(sqlite_store, settings, embedder=embedder),
+        whole_plan(),
+        RunOptions(embed=True),
+    )
     assert plan.cost == pytest.approx(plan.tokens * 2 / 1_000_000)
-    assert make_plan(sqlite_store, Settings(), whole_plan(), RunOptions()).cost is None
+    assert make_plan(make_runtime(sqlite_store), whole_plan(), RunOptions(embed=True)).cost is None
 
 
 # -- shorter texts -------------------------------------------------------------------------------
@@ -174,12 +179,9 @@ def test_progress_tells_the_truth(sqlite_store: Store, clock: Any) -> None:
 
     told: list[tuple[str, int, int]] = []
     runner = V1Runner(
-        sqlite_store,
-        Settings(),
+        make_runtime(sqlite_store, actor=make_actor("migrate v1"), clock=clock),
         whole_plan(),
         RunOptions(batch_size=5),
-        actor=make_actor("migrate v1"),
-        clock=clock,
     )
     asyncio.run(runner.run(tell=lambda *step: told.append(step)))
     moving = [(done, total) for step, done, total in told if step == "moving"]

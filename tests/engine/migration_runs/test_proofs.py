@@ -25,6 +25,7 @@ from tests.engine.migration_runs.conftest import migrator
 from tests.engine.migration_runs.databases import databases, options
 from tests.support import stores
 from tests.support.builders import FixedClock, make_actor
+from tests.support.runtime import make_runtime
 from tests.support.v1_files import Database, write_dump
 
 pytestmark = pytest.mark.slow
@@ -95,7 +96,9 @@ def prove(open_store: Callable[[], Opened], database: Database, wanted: dict[str
         assert memory(store) == arrived
         assert not {"migrated", "merged"} & set(again.run.counts)
         for run in (again.run, first.run):
-            report = roll_back(store, run.id, actor=make_actor("migrate rollback"), clock=clock)
+            report = roll_back(
+                make_runtime(store, actor=make_actor("migrate rollback"), clock=clock), run.id
+            )
             assert report.kept == ()
         empty = memory(store)
         assert not empty["facts"]

@@ -42,13 +42,16 @@ from tests.support.builders import (
     make_fact,
     make_reflection,
 )
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
 
 
 def take_back(store: Store, run_id: str, clock: FixedClock, **options: Any) -> Any:
-    return roll_back(store, run_id, actor=make_actor("migrate rollback"), clock=clock, **options)
+    return roll_back(
+        make_runtime(store, actor=make_actor("migrate rollback"), clock=clock), run_id, **options
+    )
 
 
 def memory(store: Store) -> dict[str, Any]:
@@ -317,7 +320,7 @@ def test_an_appended_text_that_was_worked_on_is_not_appended_again(
 
 def undo_all(store: Store, run_id: str, clock: FixedClock, **options: Any) -> list[Any]:
     actor = make_actor("undo", run_id=new_id())
-    return list(undo_run(store, run_id, actor=actor, clock=clock, **options))
+    return list(undo_run(make_runtime(store, actor=actor, clock=clock), run_id, **options))
 
 
 def run_of(store: Store, run_id: str) -> MigrationRun:

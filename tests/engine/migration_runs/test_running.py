@@ -28,7 +28,6 @@ from edenmem.models.migration import RunState
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import SHARDS, Disposition, V1Person
-from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
@@ -43,6 +42,7 @@ from tests.support.builders import (
     make_policy,
     make_reflection,
 )
+from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 AGENTS, USERS, LORE = Scope.agent(AGENT), Scope.user(AGENT, USER), Scope.shard(AGENT, "lore")
@@ -325,7 +325,7 @@ def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
     forgotten = Subject(kind="user", owner=USER)
     store.erasure.begin_forgetting(Forgetting(id=forgotten.id, kind="user", begun_at=NOW))
     plan = whole_plan()
-    preview = make_plan(store, Settings(), plan, RunOptions())
+    preview = make_plan(make_runtime(store), plan, RunOptions())
     assert preview.left_behind[Forgotten.reason] == 6
     report = migrate(plan)
     assert store.memory.pending(USERS) == []

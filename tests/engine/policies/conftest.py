@@ -15,6 +15,7 @@ from edenmem.settings.schema import FormationSettings, Settings
 from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import ACTOR, FixedClock
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -30,7 +31,7 @@ class Governed(World):
 
     def editor(self) -> Editor:
         """Edits as the command line does."""
-        return Editor(self.store, SETTINGS, embedder=self.embedder, actor=ACTOR, clock=self.clock)
+        return Editor(make_runtime(self.store, SETTINGS, embedder=self.embedder, clock=self.clock))
 
     async def set(self, scope: Scope, **fields: object) -> None:
         """Set a policy by the operator's road."""

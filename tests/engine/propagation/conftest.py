@@ -16,8 +16,9 @@ from edenmem.models.memory import Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import LLMSettings, Settings
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import ACTOR, FixedClock, make_message
+from tests.support.builders import FixedClock, make_message
 from tests.support.memory import add_reflection, set_policy
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -57,11 +58,12 @@ class Ladder:
         """A consolidator; ``settings``, ``store`` and ``llm`` may be others."""
         settings = options.get("settings", Settings(llm=LLMSettings(fast_model="fast")))
         return Consolidator(
-            options.get("store", self.store),
-            settings,
-            llm=options.get("llm", self.llm),
-            actor=ACTOR,
-            clock=FixedClock(),
+            make_runtime(
+                options.get("store", self.store),
+                settings,
+                llm=options.get("llm", self.llm),
+                clock=FixedClock(),
+            )
         )
 
     async def consolidate(self, scope: Scope, **options: Any) -> ConsolidationReport:

@@ -28,6 +28,7 @@ from tests.engine.conftest import Cast
 from tests.support.builders import FixedClock, ago, change_set, make_fact
 from tests.support.cross_encoder import cross_encoder, relevance
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 
 QUERY = "what is the name of the grey cat of Anna"
 #: What each shares with the query, words counted as often as they are in both.
@@ -86,7 +87,7 @@ async def test_a_real_cross_encoder_orders_what_fusion_found(
     add(cast.store, embedder, cast.anna_scope, *FACTS)
     folder = cross_encoder(tmp_path / "tiny")
     local = LocalReranker(ModelFolder(folder, setting="search.rerank_path"), threads=1)
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=local)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=local))
     plain = await searcher.search([QUERY], [cast.anna_scope])
     report = await searcher.search([QUERY], [cast.anna_scope], rerank=True)
     await local.close()
@@ -119,7 +120,9 @@ async def test_stages_come_in_their_order_and_each_says_what_it_did(
         )
     )
     reranker = Reading({old.content: 0.9, copy.content: 0.85, new.content: 0.8})
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=reranker, clock=clock)
+    searcher = Searcher(
+        make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker, clock=clock)
+    )
     report = await searcher.search(
         ["grey cat"], [cast.anna_scope], recipe="convex+mmr+recency", rerank=True, top_k=2
     )
@@ -146,7 +149,9 @@ async def test_only_the_best_are_read_and_the_others_fall_out(
 ) -> None:
     add(cast.store, embedder, cast.anna_scope, *(f"grey cat {number}" for number in range(12)))
     reranker = Reading()
-    searcher = Searcher(cast.store, settings(rerank_depth=5), embedder=embedder, reranker=reranker)
+    searcher = Searcher(
+        make_runtime(cast.store, settings(rerank_depth=5), embedder=embedder, reranker=reranker)
+    )
     report = await searcher.search(["grey cat"], [cast.anna_scope], rerank=True)
     ((query, documents),) = reranker.read
     assert query == "grey cat"
@@ -160,7 +165,7 @@ async def test_the_floor_leaves_only_what_answers(cast: Cast, embedder: FakeEmbe
     add(cast.store, embedder, cast.anna_scope, *FACTS)
     reranker = Reading({"Ben prefers tea.": 0.4})
     searcher = Searcher(
-        cast.store, settings(rerank_floor=0.3), embedder=embedder, reranker=reranker
+        make_runtime(cast.store, settings(rerank_floor=0.3), embedder=embedder, reranker=reranker)
     )
     report = await searcher.search(["what does Ben like"], [cast.anna_scope], rerank=True)
     assert contents(report) == ["Ben prefers tea."]
@@ -171,7 +176,7 @@ async def test_the_floor_leaves_only_what_answers(cast: Cast, embedder: FakeEmbe
 async def test_each_query_is_read_with_its_own_facts(cast: Cast, embedder: FakeEmbedder) -> None:
     add(cast.store, embedder, cast.anna_scope, "Anna has a grey cat.", "Ben prefers tea.")
     reranker = Reading()
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=reranker)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     queries = ["grey cat", "Ben prefers"]
     await searcher.search(queries, [cast.anna_scope], recipe="text+rerank")
     assert sorted(reranker.read) == [
@@ -182,7 +187,7 @@ async def test_each_query_is_read_with_its_own_facts(cast: Cast, embedder: FakeE
 
 async def test_nothing_found_is_nothing_to_read(cast: Cast, embedder: FakeEmbedder) -> None:
     reranker = Reading()
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=reranker)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     report = await searcher.search(["cat"], [cast.anna_scope], rerank=True)
     assert (report.hits, reranker.read) == ((), [])
 
@@ -192,13 +197,13 @@ async def test_others_facts_are_never_read(cast: Cast, embedder: FakeEmbedder) -
     add(cast.store, embedder, cast.anna_scope, "Anna has a grey cat.")
     add(cast.store, embedder, cast.bruno_scope, "Bruno has a grey cat.")
     reranker = Reading()
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=reranker)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     await searcher.search(["grey cat"], [cast.anna_scope], rerank=True)
     assert reranker.read == [("grey cat", ("Anna has a grey cat.",))]
 
 
 async def test_without_a_reranker_it_says_what_to_set(cast: Cast, embedder: FakeEmbedder) -> None:
-    searcher = Searcher(cast.store, settings(), embedder=embedder)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder))
     for options in ({"rerank": True}, {"recipe": "text+rerank"}):
         with pytest.raises(ConfigError, match="none is set") as caught:
             await searcher.search(["cat"], [cast.anna_scope], **options)
@@ -211,7 +216,7 @@ async def test_a_reranker_that_fails_is_an_error(cast: Cast, embedder: FakeEmbed
     add(cast.store, embedder, cast.anna_scope, *FACTS)
     reranker = Reading()
     reranker.failure = ProviderTimeout("host did not answer")
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=reranker)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker))
     with pytest.raises(ProviderTimeout) as caught:
         await searcher.search(["cat"], [cast.anna_scope], rerank=True)
     assert "--no-rerank" in (caught.value.hint or "")
@@ -221,13 +226,13 @@ async def test_a_configured_stage_can_be_left_out(cast: Cast, embedder: FakeEmbe
     add(cast.store, embedder, cast.anna_scope, *FACTS)
     reranker = Reading()
     configured = settings(recipe="convex+rerank+recency")
-    searcher = Searcher(cast.store, configured, embedder=embedder, reranker=reranker)
+    searcher = Searcher(make_runtime(cast.store, configured, embedder=embedder, reranker=reranker))
     assert (await searcher.search(["cat"], [cast.anna_scope])).recipe == "convex+rerank+recency"
     less = await searcher.search(["cat"], [cast.anna_scope], rerank=False)
     assert less.recipe == "convex+recency"
     other = await searcher.search(["cat"], [cast.anna_scope], recipe="rrf")
     assert other.recipe == "rrf"
-    bare = Searcher(cast.store, configured, embedder=None, reranker=reranker)
+    bare = Searcher(make_runtime(cast.store, configured, reranker=reranker))
     words = await bare.search(["cat"], [cast.anna_scope])
     assert words.recipe == "text+rerank+recency"
     assert "words alone" in words.notices[0]
@@ -255,7 +260,9 @@ class TestWhyNot:
     async def ask(
         self, cast: Cast, embedder: FakeEmbedder, reranker: Reading, fact: Fact, **search: Any
     ) -> Any:
-        detective = Detective(cast.store, settings(**search), embedder=embedder, reranker=reranker)
+        detective = Detective(
+            make_runtime(cast.store, settings(**search), embedder=embedder, reranker=reranker)
+        )
         return await detective.why_not(fact.id, "grey cat", [cast.anna_scope], rerank=True, top_k=2)
 
     async def test_the_stage_that_put_it_down_is_named(
@@ -306,9 +313,10 @@ class TestEvaluation:
         )
         reranker = Reading({other.content: 1.0, old.content: 0.5})
         configured = settings(recency_weight=0.9)
-        parts: dict[str, Any] = {"embedder": embedder, "reranker": reranker, "clock": clock}
-        evaluator = Evaluator(cast.store, configured, **parts)
-        searcher = Searcher(cast.store, configured, **parts)
+        runtime = make_runtime(
+            cast.store, configured, embedder=embedder, reranker=reranker, clock=clock
+        )
+        evaluator, searcher = Evaluator(runtime), Searcher(runtime)
         query = self.query(cast.anna_scope, "grey cat", other)
         names = ["convex", "convex+recency", "convex+rerank", "text+rerank+mmr"]
         measured = await evaluator.evaluate([query], recipes=names)
@@ -323,7 +331,9 @@ class TestEvaluation:
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         (fact,) = add(cast.store, embedder, cast.anna_scope, "grey cat")
-        evaluator = Evaluator(cast.store, settings(recipe="rrf+mmr"), embedder=embedder)
+        evaluator = Evaluator(
+            make_runtime(cast.store, settings(recipe="rrf+mmr"), embedder=embedder)
+        )
         measured = await evaluator.evaluate([self.query(cast.anna_scope, "cat", fact)])
         assert [score.recipe for score in measured.overall()] == [
             *("convex", "rrf", "semantic", "text"),
@@ -332,7 +342,7 @@ class TestEvaluation:
 
     async def test_to_rerank_takes_a_reranker(self, cast: Cast, embedder: FakeEmbedder) -> None:
         (fact,) = add(cast.store, embedder, cast.anna_scope, "grey cat")
-        evaluator = Evaluator(cast.store, settings(), embedder=embedder)
+        evaluator = Evaluator(make_runtime(cast.store, settings(), embedder=embedder))
         with pytest.raises(ConfigError, match="none is set"):
             await evaluator.evaluate(
                 [self.query(cast.anna_scope, "cat", fact)], recipes=["text+rerank"]
@@ -346,7 +356,9 @@ class TestEvaluation:
         )
         queries = [self.query(cast.anna_scope, f"number{n}", fact) for n, fact in enumerate(facts)]
         configured = settings(recipe="text+rerank+mmr")
-        evaluator = Evaluator(cast.store, configured, embedder=embedder, reranker=Reading())
+        evaluator = Evaluator(
+            make_runtime(cast.store, configured, embedder=embedder, reranker=Reading())
+        )
         tuned = await tune(evaluator, queries, configured.search, recipes=["text", "rrf+recency"])
         assert tuned.current["recipe"] == "text+rerank+mmr"
         assert str(tuned.best["recipe"]).endswith("+rerank+mmr")
@@ -356,7 +368,7 @@ async def test_several_searches_at_once(cast: Cast, embedder: FakeEmbedder, tmp_
     add(cast.store, embedder, cast.anna_scope, *FACTS)
     folder = cross_encoder(tmp_path / "tiny")
     local = LocalReranker(ModelFolder(folder, setting="search.rerank_path"), threads=1)
-    searcher = Searcher(cast.store, settings(), embedder=embedder, reranker=local)
+    searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder, reranker=local))
     found = await asyncio.gather(
         *(searcher.search([QUERY], [cast.anna_scope], rerank=True) for _ in range(5))
     )

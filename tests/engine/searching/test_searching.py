@@ -26,6 +26,7 @@ from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, ago, change_set, make_fact
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 
 AGENT = new_id()
 ANNA, BEN = new_id(), new_id()
@@ -47,7 +48,7 @@ def store(sqlite_store: Store) -> Store:
 
 @pytest.fixture
 def searcher(store: Store, embedder: FakeEmbedder, clock: FixedClock) -> Searcher:
-    return Searcher(store, LOW_FLOOR, embedder=embedder, clock=clock)
+    return Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder, clock=clock))
 
 
 def add(
@@ -87,7 +88,7 @@ class TestFinding:
         self, store: Store, embedder: FakeEmbedder
     ) -> None:
         add(store, embedder, TEXTS)
-        searcher = Searcher(store, LOW_FLOOR, embedder=None)
+        searcher = Searcher(make_runtime(store, LOW_FLOOR))
         vector = embedder.vector("grey cat called Miso")
         report = await searcher.search(["cat"], [SCOPE], recipe="semantic", vectors=[vector])
         assert contents(report)[0] == TEXTS[1]
@@ -139,7 +140,7 @@ class TestFinding:
         self, store: Store, embedder: FakeEmbedder
     ) -> None:
         settings = Settings(search=SearchSettings(semantic_floor=0.5, mmr_lambda=0.3))
-        searcher = Searcher(store, settings, embedder=embedder)
+        searcher = Searcher(make_runtime(store, settings, embedder=embedder))
         same = ["Anna drinks green tea daily.", "Anna drinks green tea daily!"]
         add(store, embedder, [*same, "Anna drinks wine at parties on Sundays."])
         report = await searcher.search(["Anna drinks green tea"], [SCOPE], top_k=2, mmr=True)
@@ -162,7 +163,7 @@ class TestExplaining:
     ) -> None:
         facts = add(store, embedder, TEXTS)
         settings = Settings(search=SearchSettings(semantic_floor=0.7))
-        searcher = Searcher(store, settings, embedder=embedder)
+        searcher = Searcher(make_runtime(store, settings, embedder=embedder))
         report = await searcher.search(["Anna has a grey cat called Miso."], [SCOPE], top_k=1)
         hit = report.hits[0]
         assert hit.explain.keys() >= {"semantic", "text", "fusion"}
@@ -178,7 +179,9 @@ class TestExplaining:
     ) -> None:
         facts = add(store, embedder, TEXTS[:1])
         monkeypatch.setattr(store.memory, "facts_by_ids", lambda *_, **__: {})
-        report = await Searcher(store, LOW_FLOOR, embedder=embedder).search(["Lisbon"], [SCOPE])
+        report = await Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder)).search(
+            ["Lisbon"], [SCOPE]
+        )
         assert not report.hits
         assert [(item.fact_id, item.stage) for item in report.dropped] == [(facts[0].id, "load")]
 
@@ -227,21 +230,21 @@ class TestWithoutEmbedder:
         self, store: Store, embedder: FakeEmbedder
     ) -> None:
         add(store, None, TEXTS)
-        report = await Searcher(store, Settings(), embedder=None).search(["cat"], [SCOPE])
+        report = await Searcher(make_runtime(store)).search(["cat"], [SCOPE])
         assert report.recipe == "text"
         assert contents(report) == [TEXTS[1]]
         assert any("edenmem[local]" in notice for notice in report.notices)
 
     @pytest.mark.parametrize("recipe", ["convex", "rrf", "semantic"])
     async def test_a_recipe_asked_for_by_name_is_an_error(self, store: Store, recipe: str) -> None:
-        searcher = Searcher(store, Settings(), embedder=None)
+        searcher = Searcher(make_runtime(store))
         with pytest.raises(UsageError, match=recipe) as caught:
             await searcher.search(["cat"], [SCOPE], recipe=recipe)
         assert "OPENAI_API_KEY" in (caught.value.hint or "")
 
     async def test_text_alone_needs_none(self, store: Store) -> None:
         add(store, None, TEXTS)
-        searcher = Searcher(store, Settings(), embedder=None)
+        searcher = Searcher(make_runtime(store))
         report = await searcher.search(["cat"], [SCOPE], recipe="text")
         assert contents(report) == [TEXTS[1]]
         assert not report.notices
@@ -293,7 +296,7 @@ class TestKnownFailures:
     ) -> None:
         """Known failure 28: a changed model gives nonsense."""
         add(store, embedder, TEXTS)
-        searcher = Searcher(store, LOW_FLOOR, embedder=FakeEmbedder(model="another"))
+        searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=FakeEmbedder(model="another")))
         with pytest.raises(EmbeddingModelMismatch) as caught:
             await searcher.search(["cat"], [SCOPE])
         assert (caught.value.stored, caught.value.current) == (embedder.model, "another")
@@ -326,7 +329,7 @@ class TestKnownFailures:
     ) -> None:
         """Known failure 25: a floor on RRF cuts single-source hits after the 7th."""
         add(store, None, [f"Miso the cat, note {number}." for number in range(15)])
-        searcher = Searcher(store, Settings(), embedder=embedder)
+        searcher = Searcher(make_runtime(store, embedder=embedder))
         report = await searcher.search(["Miso"], [SCOPE], recipe="rrf", top_k=15)
         assert len(report.hits) == 15
 
@@ -341,7 +344,7 @@ class TestGivenVectors:
             raise AssertionError("every fact was counted")
 
         monkeypatch.setattr(store.vectors, "vector_models", refuse)
-        report = await Searcher(store, LOW_FLOOR, embedder=None).search(
+        report = await Searcher(make_runtime(store, LOW_FLOOR)).search(
             ["Miso"], [SCOPE], vectors=[embedder.vector("Anna has a grey cat called Miso.")]
         )
         assert contents(report)[0] == "Anna has a grey cat called Miso."
@@ -388,7 +391,7 @@ class TestTogether:
                 return _original(*args, **kwargs)
 
             monkeypatch.setattr(store.search, name, wait)
-        searcher = Searcher(store, LOW_FLOOR, embedder=embedder)
+        searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
         assert (await searcher.search(["cat"], [SCOPE])).hits
 
     async def test_searches_may_run_at_once(
@@ -409,7 +412,7 @@ class TestTogether:
             return [[Candidate(fact.id, 1.0)] for _ in queries]
 
         monkeypatch.setattr(store.search, "text_candidates", low)
-        searcher = Searcher(store, Settings(), embedder=None)
+        searcher = Searcher(make_runtime(store))
         assert (await searcher.search(["x"], [SCOPE], recipe="text")).hits
         atlas = SearchAbility(kind="atlas", text_floor=True, notice="indexes are building")
         monkeypatch.setattr(store.search, "search_ability", lambda: atlas)

@@ -18,6 +18,7 @@ from edenmem.store.mongo.core.collections import TEXT_INDEX
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import FixedClock, change_set, make_fact
 from tests.support.embedder import FakeEmbedder
+from tests.support.runtime import make_runtime
 from tests.support.stores import atlas_store
 
 SCOPE = Scope.user(new_id(), new_id())
@@ -39,7 +40,7 @@ def store(atlas: AtlasServer, embedder: FakeEmbedder) -> Iterator[MongoStore]:
 @pytest.fixture
 def searcher(store: MongoStore, embedder: FakeEmbedder, clock: FixedClock) -> Searcher:
     settings = Settings(search=SearchSettings(semantic_floor=0.5, text_floor=0.01))
-    return Searcher(store, settings, embedder=embedder, clock=clock)
+    return Searcher(make_runtime(store, settings, embedder=embedder, clock=clock))
 
 
 async def add(store: MongoStore, embedder: FakeEmbedder, scope: Scope = SCOPE) -> list[Fact]:
@@ -72,7 +73,7 @@ async def test_lucenes_floor_applies_here_alone(
     """Known failure 26: a threshold was compared with scores of another scale."""
     await add(store, embedder)
     high = Settings(search=SearchSettings(text_floor=50))
-    searcher = Searcher(store, high, embedder=embedder, clock=clock)
+    searcher = Searcher(make_runtime(store, high, embedder=embedder, clock=clock))
     report = await searcher.search(["cat"], [SCOPE], recipe="text")
     assert report.hits == ()
     assert {cut.stage for cut in report.dropped} == {"text"}

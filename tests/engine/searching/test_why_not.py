@@ -14,6 +14,7 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact
+from tests.support.runtime import make_runtime
 
 AGENT = new_id()
 SCOPE, ELSEWHERE = Scope.user(AGENT, new_id()), Scope.user(AGENT, new_id())
@@ -28,7 +29,7 @@ def store(sqlite_store: Store) -> Store:
 
 @pytest.fixture
 def detective(store: Store, embedder: FakeEmbedder) -> Detective:
-    return Detective(store, SETTINGS, embedder=embedder)
+    return Detective(make_runtime(store, SETTINGS, embedder=embedder))
 
 
 def add(store: Store, embedder: FakeEmbedder, text: str, **fields: object) -> Fact:
@@ -124,7 +125,7 @@ async def test_a_fact_beyond_top_k_and_beyond_the_depth(
 
 async def test_words_alone(store: Store) -> None:
     fact = add_fact(store, SCOPE, "The tram leaves at nine.", formed_at=NOW)
-    answer = await Detective(store, SETTINGS, embedder=None).why_not(fact.id, QUERY, [SCOPE])
+    answer = await Detective(make_runtime(store, SETTINGS)).why_not(fact.id, QUERY, [SCOPE])
     assert (answer.stage, answer.recipe) == ("words", "text")
     assert any("no embedding model" in notice for notice in answer.notices)
 

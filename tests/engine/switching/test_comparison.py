@@ -15,6 +15,7 @@ from edenmem.store.protocol.store import Store
 from tests.support.builders import make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_facts
+from tests.support.runtime import make_runtime
 
 MIRA = Scope.agent("a" * 24)
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.6, recipe="semantic+recency"))
@@ -43,19 +44,16 @@ def store(sqlite_store: Store) -> Store:
 
 
 async def test_what_the_new_model_finds_is_known_before_the_switch(store: Store) -> None:
-    new = Dull(model="new", dimensions=96)
-    switcher = ModelSwitcher(store, SETTINGS, embedder=new)
+    old = make_runtime(store, SETTINGS, embedder=OLD)
+    after = make_runtime(store, SETTINGS, embedder=Dull(model="new", dimensions=96))
+    switcher = ModelSwitcher(after)
     plan = await switcher.plan()
     await switcher.fill(plan)
     ids = {fact.content: fact.id for fact in store.memory.facts(FactFilter(scopes=(MIRA,)))}
     queries = [asked("grey cat?", ids[TEXTS[0]]), asked("folds lanterns?", ids[TEXTS[2]])]
-    same = await compare_models(
-        store, plan.switch, queries[1:], old=(SETTINGS, OLD), new=(SETTINGS, new)
-    )
+    same = await compare_models(plan.switch, queries[1:], old=old, new=after)
     assert same.loss == 0
-    found = await compare_models(
-        store, plan.switch, queries, old=(SETTINGS, OLD), new=(SETTINGS, new), top_k=3
-    )
+    found = await compare_models(plan.switch, queries, old=old, new=after, top_k=3)
     assert [pair.recipe for pair in found.pairs] == ["semantic", "convex", "rrf"]
     assert (found.old_model, found.new_model, found.top_k) == ("old", "new", 3)
     assert found.loss == pytest.approx(0.5)
@@ -64,20 +62,23 @@ async def test_what_the_new_model_finds_is_known_before_the_switch(store: Store)
 
 async def test_it_takes_both_models_and_a_label(store: Store) -> None:
     new = FakeEmbedder(model="new", dimensions=96)
-    switcher = ModelSwitcher(store, SETTINGS, embedder=new)
+    after = make_runtime(store, SETTINGS, embedder=new)
+    switcher = ModelSwitcher(after)
     plan = await switcher.plan()
     await switcher.fill(plan)
     for configured in (None, new):
         with pytest.raises(UsageError, match="takes both models") as caught:
             await compare_models(
-                store,
                 plan.switch,
                 [asked("cat", "f" * 24)],
-                old=(SETTINGS, configured),
-                new=(SETTINGS, new),
+                old=make_runtime(store, SETTINGS, embedder=configured),
+                new=after,
             )
         assert "--model" in (caught.value.hint or "")
     with pytest.raises(UsageError, match="no query has a label"):
         await compare_models(
-            store, plan.switch, [asked("cat")], old=(SETTINGS, OLD), new=(SETTINGS, new)
+            plan.switch,
+            [asked("cat")],
+            old=make_runtime(store, SETTINGS, embedder=OLD),
+            new=after,
         )

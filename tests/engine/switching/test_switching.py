@@ -36,6 +36,7 @@ from tests.support.builders import NOW, make_fact
 from tests.support.embedder import FakeEmbedder
 from tests.support.interposed import InterposedStore
 from tests.support.memory import add_fact, add_facts, applied
+from tests.support.runtime import make_runtime
 from tests.support.stores import ATLAS_TOO, SECANTUS_TOO
 
 SETTINGS = Settings(search=SearchSettings(semantic_floor=0.5))
@@ -69,16 +70,16 @@ def sqlite(sqlite_store: Store) -> Store:
 
 def switcher(store: Store, embedder: FakeEmbedder | None = None) -> ModelSwitcher:
     return ModelSwitcher(
-        store, SETTINGS, embedder=embedder or new_model(), sleep=lambda seconds: None
+        make_runtime(store, SETTINGS, embedder=embedder or new_model()), sleep=lambda seconds: None
     )
 
 
 def ender(store: Store) -> SwitchEnder:
-    return SwitchEnder(store, SETTINGS, sleep=lambda seconds: None)
+    return SwitchEnder(make_runtime(store, SETTINGS), sleep=lambda seconds: None)
 
 
 async def found(store: Store, embedder: FakeEmbedder, text: str = CAT) -> list[str]:
-    searcher = Searcher(store, SETTINGS, embedder=embedder)
+    searcher = Searcher(make_runtime(store, SETTINGS, embedder=embedder))
     report = await searcher.search([text], [MIRA], recipe="semantic", track=False)
     return [hit.fact.content for hit in report.hits]
 
@@ -250,7 +251,7 @@ async def test_a_model_of_unknown_dimensions_is_asked(sqlite: Store) -> None:
 async def test_back_and_forth(store: Store) -> None:
     await switcher(store).commit()
     add_facts(store, known("learned by the new", embedder=new_model()))
-    searcher = Searcher(store, SETTINGS, embedder=OLD)
+    searcher = Searcher(make_runtime(store, SETTINGS, embedder=OLD))
     report = await searcher.search([CAT], [MIRA])
     assert any("memory was switched to 'new'" in notice for notice in report.notices)
     ending = ender(store).back()
@@ -298,13 +299,13 @@ async def test_why_not_and_diversity_go_by_the_vectors_of_the_configured_model(
     add_facts(sqlite, known("Miso is a cat, grey."), known("A grey cat named Miso."))
     await switcher(sqlite).commit()
     new = new_model()
-    finder = Detective(sqlite, SETTINGS, embedder=new)
+    finder = Detective(make_runtime(sqlite, SETTINGS, embedder=new))
     (fact,) = [
         f for f in sqlite.vectors.stale_facts("neither", dimensions=None) if f.content == CAT
     ]
     answer = await finder.why_not(fact.id, "grey cat", [MIRA])
     assert answer.vector.startswith("new")
-    searcher = Searcher(sqlite, SETTINGS, embedder=new)
+    searcher = Searcher(make_runtime(sqlite, SETTINGS, embedder=new))
     report = await searcher.search(["grey cat"], [MIRA], mmr=True, top_k=3)
     assert any("max_similarity" in str(hit.explain) or hit.explain for hit in report.hits)
 
@@ -407,9 +408,7 @@ async def test_an_index_that_cannot_be_made_is_said(sqlite: Store) -> None:
 
     ticks = iter(range(0, 10_000, 100))
     slow = ModelSwitcher(
-        Slow(sqlite),  # type: ignore[arg-type]
-        SETTINGS,
-        embedder=new_model(),
+        make_runtime(Slow(sqlite), SETTINGS, embedder=new_model()),
         monotonic=lambda: float(next(ticks)),
         sleep=lambda seconds: None,
     )

@@ -31,6 +31,7 @@ from edenmem.models.scope import Scope
 from tests.engine.undoing.days import DEEDS, Day, remembered
 from tests.support.builders import make_actor, make_agent, make_fact
 from tests.support.memory import add_facts
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -73,7 +74,11 @@ def state(day: Day) -> dict[str, Any]:
 
 
 def undoer(day: Day, run_id: str = "") -> Undoer:
-    return Undoer(day.store, actor=make_actor("undo", run_id=run_id or new_id()), clock=day.clock)
+    return Undoer(
+        make_runtime(
+            day.store, actor=make_actor("undo", run_id=run_id or new_id()), clock=day.clock
+        )
+    )
 
 
 def words(step: UndoStep) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from edenmem.models.changes import RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.faults.points import Fault, FaultyStore, Mode, Place, Switchboard
-from tests.support.builders import ACTOR, NOW, FixedClock, make_actor
+from tests.support.builders import NOW, FixedClock, make_actor
 from tests.support.memory import (
     add_fact,
     add_reflection,
@@ -23,6 +23,7 @@ from tests.support.memory import (
     consolidate,
     facts_of,
 )
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -33,7 +34,7 @@ LATER = NOW + timedelta(hours=9)
 
 @pytest.fixture
 def undoer(store: Store) -> Undoer:
-    return Undoer(store, actor=make_actor("undo"), clock=FixedClock(LATER))
+    return Undoer(make_runtime(store, actor=make_actor("undo"), clock=FixedClock(LATER)))
 
 
 def entries(store: Store, action: str) -> list[str]:
@@ -150,7 +151,7 @@ def test_an_undo_that_was_cut_off_is_completed_by_repeating_it(
     applied(sqlite_store, removal)
     for target in (entries(sqlite_store, "write_consolidation")[-1], removal.id):
         store = FaultyStore(sqlite_store, Switchboard([Fault(Place("apply", 1), mode)]))
-        undoer = Undoer(store, actor=ACTOR, clock=FixedClock(LATER))
+        undoer = Undoer(make_runtime(store, clock=FixedClock(LATER)))
         with pytest.raises(StoreError):
             undoer.undo(target)
         step = undoer.undo(target)

@@ -43,7 +43,6 @@ from tests.engine.exchange.test_json_lines import exported, imported
 from tests.platform import double
 from tests.store.mongo.conftest import OpenMongo
 from tests.support.builders import (
-    ACTOR,
     NOW,
     make_agent,
     make_formation,
@@ -52,6 +51,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.memory import add_fact, add_reflection, consolidate
+from tests.support.runtime import make_runtime
 from tests.support.vectors import random_unit
 
 
@@ -114,9 +114,9 @@ def test_known_failure_60_every_document_fits_the_platforms_models(
     ]
     said = [{"role": "user", "content": "Look."}, {"role": "assistant", "tool_calls": CALLS}]
     data = [json.dumps({**line, "messages": said}) for line in lines]
-    first = import_sessions(mongo, data)
+    first = import_sessions(make_runtime(mongo), data)
     assert (first.new_sessions, first.new_messages) == (3, 6)
-    assert import_sessions(mongo, data).new_messages == 0
+    assert import_sessions(make_runtime(mongo), data).new_messages == 0
     session = next(one for one in mongo.host.sessions() if one.name == "two")
     assert session.platform == "irc"
     odd = make_session([AGENT], [ANNA], status="odd")
@@ -162,17 +162,17 @@ def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store:
     said = [{"role": "user", "content": "Hello."}]
     line = json.dumps({"session": "one", "agent": "mira", "messages": said})
     for add in (
-        lambda: add_account(mongo, bare, actor=ACTOR, at=NOW),
+        lambda: add_account(make_runtime(mongo), bare),
         lambda: mongo.host.add_agent(bare),
         lambda: mongo.host.put_session(make_session([bare], owner=None)),
-        lambda: import_sessions(mongo, [line], add_missing=True),
+        lambda: import_sessions(make_runtime(mongo), [line], add_missing=True),
     ):
         with pytest.raises(UsageError, match="has no owner"):
             add()
     assert list(mongo.host.agents()) == []
-    assert add_account(sqlite_store, bare, actor=ACTOR, at=NOW)
+    assert add_account(make_runtime(sqlite_store), bare)
     sqlite_store.host.add_user(ANNA)
-    import_sessions(sqlite_store, [line])
+    import_sessions(make_runtime(sqlite_store), [line])
     backup = exported(sqlite_store)
     with pytest.raises(InputError, match="--owner USER"):
         imported(mongo, backup)
@@ -181,7 +181,7 @@ def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store:
     assert [agent.owner for agent in mongo.host.agents()] == [ANNA.id]
     assert [session.owner for session in mongo.host.sessions()] == [ANNA.id]
     other = json.dumps({"session": "two", "agent": "otto", "messages": said})
-    import_sessions(mongo, [other], add_missing=True, owner="anna")
+    import_sessions(make_runtime(mongo), [other], add_missing=True, owner="anna")
     assert {agent.owner for agent in mongo.host.agents()} == {ANNA.id}
 
 
@@ -322,9 +322,9 @@ def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anythin
         for name, said in {"one": [small], "two": [small, huge]}.items()
     ]
     with pytest.raises(InputError, match=r"line 2: messages\[1\]: too large for MongoDB"):
-        import_sessions(mongo, data)
+        import_sessions(make_runtime(mongo), data)
     assert list(mongo.host.sessions()) == []
-    import_sessions(sqlite_store, data)
+    import_sessions(make_runtime(sqlite_store), data)
     with pytest.raises(InputError, match=r"line 5: message .*: too large for MongoDB"):
         imported(mongo, exported(sqlite_store))
     assert list(mongo.host.sessions()) == []

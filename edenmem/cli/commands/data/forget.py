@@ -23,10 +23,8 @@ from edenmem.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edenmem.embed.protocol import Embedder
-    from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
 
 app = single()
 
@@ -98,6 +96,7 @@ def forget(
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
     """
+    from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.erasure.subjects import find_subject
 
     run = invocation(ctx)
@@ -124,16 +123,16 @@ def forget(
             hint="leave out --messages",
         )
 
-    async def make_plan(llm: LLM | None, embedder: Embedder | None) -> ForgetPlan:
-        return await _forgetter(run, llm, embedder).plan(subject)
+    async def make_plan(runtime: Runtime) -> ForgetPlan:
+        return await Forgetter(runtime).plan(subject)
 
-    plan = run.with_models(make_plan)
+    plan = run.with_runtime(make_plan)
     show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:
         run.out.note("an earlier run did not come to its end; this one goes on")
     if dry_run:
         return
-    deciding = MentionReview(run, plan, lambda llm, embedder: _forgetter(run, llm, embedder))
+    deciding = MentionReview(run, plan)
     decisions = deciding.decide(*modes)
     if not _confirm(run, plan, yes=yes):
         run.out.note("nothing was changed")
@@ -153,20 +152,6 @@ def forget(
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def _forgetter(run: Invocation, llm: LLM | None, embedder: Embedder | None) -> Forgetter:
-    from edenmem.engine.erasure.forgetting import Forgetter
-    from edenmem.engine.factory import open_query_shelf
-
-    return Forgetter(
-        run.store,
-        run.settings,
-        llm=llm,
-        embedder=embedder,
-        actor=run.actor,
-        shelf=open_query_shelf(run.settings),
-    )
-
-
 def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
     run.out.note(_FOR_EVER)
     if plan.subject.kind != "agent" or yes:
@@ -184,10 +169,10 @@ def _carry_out(
     messages: bool,
     failed: Sequence[str],
 ) -> ForgetReport:
-    async def work(llm: LLM | None, embedder: Embedder | None) -> ForgetReport:
-        return await _forgetter(run, llm, embedder).forget(
-            plan, decisions, messages=messages, failed=failed
-        )
+    from edenmem.engine.erasure.forgetting import Forgetter
+
+    async def work(runtime: Runtime) -> ForgetReport:
+        return await Forgetter(runtime).forget(plan, decisions, messages=messages, failed=failed)
 
     run.out.progress("forgetting; if this is interrupted, the same command goes on")
-    return run.with_models(work)
+    return run.with_runtime(work)

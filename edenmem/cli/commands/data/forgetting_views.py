@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,7 @@ from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
-    from edenmem.engine.erasure.forgetting import Forgetter
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
 
 
 Row = tuple[str, int]
@@ -219,17 +217,13 @@ class ReceiptFile:
         Path(made).replace(self._path)
 
 
-Making = Callable[["LLM | None", "Embedder | None"], "Forgetter"]
-
-
 class MentionReview:
     """Makes the decisions, one mention after the other; ``failed`` are those that could not be
     carried out as wished."""
 
-    def __init__(self, run: Invocation, plan: ForgetPlan, make: Making) -> None:
+    def __init__(self, run: Invocation, plan: ForgetPlan) -> None:
         self._run = run
         self._plan = plan
-        self._make = make
         self.failed: list[str] = []
 
     def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
@@ -264,12 +258,14 @@ class MentionReview:
     # -- by the model --------------------------------------------------------------------------
 
     def _draft(self, mention: Mention) -> MentionDecision | None:
-        async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
-            return await self._make(llm, embedder).draft(self._plan, mention)
+        from edenmem.engine.erasure.forgetting import Forgetter
+
+        async def work(runtime: Runtime) -> MentionDecision:
+            return await Forgetter(runtime).draft(self._plan, mention)
 
         self._run.out.progress(f"asking the model about {mention.target_type} {mention.target_id}")
         try:
-            return self._run.with_models(work, llm=True)
+            return self._run.with_runtime(work, llm=True)
         except (RewritingRefused, ProviderError) as error:
             self._fail(mention, error.message)
             return None
@@ -319,14 +315,13 @@ class MentionReview:
         return (decision, False) if confirm("Take this?", yes=False) else (None, True)
 
     def _edit(self, mention: Mention) -> MentionDecision | None:
+        from edenmem.engine.erasure.forgetting import validate_rewrite
+
         edited = EditorFile(mention.text or "", mention.target_type)
         edited.path.unlink(missing_ok=True)
 
-        async def work(llm: LLM | None, embedder: Embedder | None) -> MentionDecision:
-            return self._make(llm, embedder).validate_rewrite(self._plan, mention, edited.text)
-
         try:
-            return self._run.with_models(work)
+            return validate_rewrite(self._plan.subject, mention, edited.text)
         except RewritingRefused as error:
             self._run.out.note(error.message)
             return None

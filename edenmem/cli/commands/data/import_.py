@@ -98,7 +98,7 @@ def import_(
     from_pipe = source == "-"
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
     with opened as lines, show_progress(run.out) as progress:
-        report = Importer(run.store, run.settings, actor=run.actor).take(
+        report = Importer(run.runtime).take(
             lines,
             on_conflict=word,  # type: ignore[arg-type]
             skip_bad=skip_bad,

@@ -27,10 +27,9 @@ from edenmem.errors import (
 from edenmem.models.ids import is_id
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.migration.plan import V1Plan
     from edenmem.engine.migration.reports import MigrationReport, RunOptions
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.models.v1 import V1Options
 
 app = group("Memory of v1 into this store, and the store's own schema.")
@@ -165,37 +164,26 @@ def v1(
 def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
     from edenmem.engine.migration.run import V1Runner
 
-    async def work(model: LLM | None, embedder: Embedder | None) -> MigrationReport:
-        runner = V1Runner(
-            run.store,
-            run.settings,
-            plan,
-            chosen,
-            actor=run.actor,
-            llm=model,
-            embedder=embedder,
-        )
+    async def work(runtime: Runtime) -> MigrationReport:
         with show_progress(run.out) as progress:
-            return await runner.run(tell=progress.step)
+            return await V1Runner(runtime, plan, chosen).run(tell=progress.step)
 
-    return run.with_models(work, llm=chosen.condense)
+    return run.with_runtime(work, llm=chosen.condense)
 
 
 def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
     from edenmem.engine.migration.planning import make_plan
 
-    async def work(model: LLM | None, embedder: Embedder | None) -> Any:
+    async def work(runtime: Runtime) -> Any:
         with show_progress(run.out) as progress:
             return make_plan(
-                run.store,
-                run.settings,
+                runtime,
                 plan,
                 chosen,
-                embedder=embedder if chosen.embed else None,
                 tell=lambda done, total: progress.step("planning", done, total),
             )
 
-    views.print_plan(run, run.with_models(work), whole=whole)
+    views.print_plan(run, run.with_runtime(work), whole=whole)
 
 
 def _v1_options(run: Invocation, **given: Any) -> V1Options:

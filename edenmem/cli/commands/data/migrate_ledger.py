@@ -170,9 +170,8 @@ def rollback(
             return
     with show_progress(run.out) as progress:
         report = roll_back(
-            run.store,
+            run.runtime,
             found.id,
-            actor=run.actor,
             force=force,
             dry_run=dry_run,
             tell=lambda done: progress.step("taking back", done, max(found.done, done)),

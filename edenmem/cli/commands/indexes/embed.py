@@ -27,14 +27,13 @@ from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_duration
-from edenmem.errors import ConfigError, ConflictError, ExitCode, UsageError
+from edenmem.errors import ConflictError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
     from edenmem.engine.embeddings.status import VectorState
     from edenmem.engine.embeddings.switch import SwitchEnder, SwitchEnding, Tell
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.models.switch import SwitchPhase
 
 
@@ -75,7 +74,7 @@ def end_switch(
     """Ask, and do it; ``patience`` is how many seconds a search index may take."""
     from edenmem.engine.embeddings.switch import SwitchEnder, switch_status
 
-    ender = SwitchEnder(run.store, run.settings, timeout=patience)
+    ender = SwitchEnder(run.runtime, timeout=patience)
     way = _WAYS[action]
     under_way = ender.expect(*way.phases)
     found = switch_status(run.store) if dry_run else None
@@ -95,13 +94,10 @@ def end_switch(
 app = group("Vectors of facts: status, backfill, switch.")
 
 
-def _backfiller(run: Invocation, embedder: Embedder | None) -> Backfiller:
+def _backfiller(runtime: Runtime) -> Backfiller:
     from edenmem.engine.embeddings.backfill import Backfiller
-    from edenmem.engine.factory import EMBEDDER_HINT
 
-    if embedder is None:
-        raise ConfigError("there is no embedding model", hint=EMBEDDER_HINT)
-    return Backfiller(run.store, run.settings, embedder=embedder)
+    return Backfiller(runtime)
 
 
 @app.command("status", cls=Command)
@@ -117,11 +113,11 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     run = invocation(ctx)
     chosen = agent_id_of(run, agent)
 
-    async def main(model: LLM | None, embedder: Embedder | None) -> None:
+    async def main(runtime: Runtime) -> None:
         from edenmem.engine.embeddings.status import vector_advice
         from edenmem.engine.embeddings.switch import switch_status
 
-        found = _backfiller(run, embedder).status(chosen)
+        found = _backfiller(runtime).status(chosen)
         under_way = switch_status(run.store)
 
         def show() -> None:
@@ -140,7 +136,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         data = to_data(found) | {"stale": found.total.stale, "switch": switch}
         run.out.report([data], show, data=dict)
 
-    run.with_models(main)
+    run.with_runtime(main)
 
 
 def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
@@ -258,10 +254,10 @@ def backfill(
         raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
     chosen = agent_id_of(run, agent)
 
-    async def make_plan(model: LLM | None, embedder: Embedder | None) -> BackfillPlan:
-        return _backfiller(run, embedder).plan(agent_id=chosen, limit=limit)
+    async def make_plan(runtime: Runtime) -> BackfillPlan:
+        return _backfiller(runtime).plan(agent_id=chosen, limit=limit)
 
-    plan = run.with_models(make_plan)
+    plan = run.with_runtime(make_plan)
     _refuse_half_switch(run, plan)
     if dry_run:
         print_plan(run, plan)
@@ -271,13 +267,13 @@ def backfill(
         run.out.note("nothing was changed")
         return
 
-    async def run_backfill(model: LLM | None, embedder: Embedder | None) -> BackfillReport:
+    async def run_backfill(runtime: Runtime) -> BackfillReport:
         with progress_of(run, plan.facts) as show:
-            return await _backfiller(run, embedder).run(
+            return await _backfiller(runtime).run(
                 agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
             )
 
-    report = run.with_models(run_backfill)
+    report = run.with_runtime(run_backfill)
     print_report(run, report)
     if report.stopped_early:
         raise typer.Exit(ExitCode.UNAVAILABLE)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
     from edenmem.engine.evaluation.queries import LabelledSet
     from edenmem.engine.evaluation.tuning import Comparison
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.settings.schema import Settings
 
 
@@ -100,7 +100,7 @@ def switch(run: Invocation, wishes: Wishes) -> None:
         run.out.note("all is prepared, and nothing was switched")
         return
 
-    async def run_commit(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
+    async def run_commit(switcher: ModelSwitcher, old: Runtime) -> BackfillReport:
         return await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
 
     _run_with_switcher(run, settings, run_commit)
@@ -133,17 +133,18 @@ def _run_with_switcher(run: Invocation, settings: Settings, work: Any) -> Any:
     from edenmem.engine.embeddings.switch import ModelSwitcher
     from edenmem.engine.factory import EMBEDDER_HINT, open_budget, open_embedder
 
-    async def main(model: LLM | None, configured: Embedder | None) -> Any:
+    async def main(runtime: Runtime) -> Any:
         new = open_embedder(settings, budget=open_budget(settings))
         if new is None:
             raise ConfigError("there is no embedding model to switch to", hint=EMBEDDER_HINT)
         try:
             _check_name(settings, new)
-            return await work(ModelSwitcher(run.store, settings, embedder=new), configured)
+            after = msgspec.structs.replace(runtime, settings=settings, embedder=new)
+            return await work(ModelSwitcher(after), runtime)
         finally:
             await new.close()
 
-    return run.with_models(main)
+    return run.with_runtime(main)
 
 
 def _check_name(settings: Settings, new: Embedder) -> None:
@@ -174,7 +175,7 @@ def _fill_vectors(
 ) -> BackfillReport:
     from edenmem.engine.embeddings.switch import lacking
 
-    async def fill(switcher: ModelSwitcher, old: Embedder | None) -> BackfillReport:
+    async def fill(switcher: ModelSwitcher, old: Runtime) -> BackfillReport:
         with progress_of(run, plan.backfill.facts) as show:
             return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
 
@@ -191,15 +192,9 @@ def _compare_models(
 ) -> Comparison:
     from edenmem.engine.evaluation.tuning import compare_models
 
-    async def compare(switcher: ModelSwitcher, old: Embedder | None) -> Comparison:
+    async def compare(switcher: ModelSwitcher, old: Runtime) -> Comparison:
         await switcher.wait(patience=wishes.patience, tell=run.out.progress)
-        return await compare_models(
-            run.store,
-            plan.switch,
-            labelled.queries,
-            old=(run.settings, old),
-            new=(settings, switcher.embedder),
-        )
+        return await compare_models(plan.switch, labelled.queries, old=old, new=switcher.runtime)
 
     comparison: Comparison = _run_with_switcher(run, settings, compare)
     if not run.out.is_data:

@@ -24,9 +24,8 @@ from edenmem.errors import ExitCode, UsageError
 from edenmem.models.indexes import IndexState
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
 
 app = group("Indexes: create, list, status, conflicts, update, drop.")
 
@@ -49,10 +48,10 @@ def _keeper(run: Invocation) -> IndexKeeper:
     """The keeper of the store's indexes; the embedding model only tells its dimensions."""
     from edenmem.engine.indexes.manager import IndexKeeper
 
-    async def make(model: LLM | None, embedder: Embedder | None) -> IndexKeeper:
-        return IndexKeeper(run.store, run.settings, embedder=embedder)
+    async def make(runtime: Runtime) -> IndexKeeper:
+        return IndexKeeper(runtime)
 
-    keeper = run.with_models(make)
+    keeper = run.with_runtime(make)
     for notice in keeper.notices:
         run.out.note(notice)
     return keeper

@@ -30,7 +30,6 @@ from edenmem.text import one_line
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.edits.near_duplicates import (
         FactGroup,
         FactMerger,
@@ -165,13 +164,9 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
 def _with_merger(
     run: Invocation, work: Callable[[FactMerger, LLM | None], Awaitable[T]], *, llm: bool = False
 ) -> T:
-    async def main(model: LLM | None, embedder: Embedder | None) -> T:
-        from edenmem.engine.edits.near_duplicates import FactMerger
+    from edenmem.engine.edits.near_duplicates import FactMerger
 
-        merger = FactMerger(run.store, run.settings, embedder=embedder, actor=run.actor)
-        return await work(merger, model)
-
-    return run.with_models(main, llm=llm)
+    return run.with_runtime(lambda runtime: work(FactMerger(runtime), runtime.llm), llm=llm)
 
 
 _LEAVE, _WRITE = "leave", "write"

@@ -144,9 +144,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
     def take_back(*, dry_run: bool = False) -> Iterator[UndoStep]:
         from edenmem.engine.migration.rollback import undo_run
 
-        return undo_run(
-            run.store, run_id, actor=run.actor, force=force, dry_run=dry_run, reason=reason
-        )
+        return undo_run(run.runtime, run_id, force=force, dry_run=dry_run, reason=reason)
 
     planned, done = _Tally(), _Tally()
     if dry_run:
@@ -273,7 +271,7 @@ def _describe_step(run: Invocation, step: UndoStep) -> str:
 def _undoer(run: Invocation) -> Any:
     from edenmem.engine.history.undo import Undoer
 
-    return Undoer(run.store, actor=run.actor)
+    return Undoer(run.runtime)
 
 
 def _data(run: Invocation, step: UndoStep) -> None:
@@ -307,8 +305,6 @@ def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoSt
         missing.note(step)
         yield step
     if missing:
-        notice = run.with_models(
-            lambda _, embedder: missing.make(run.store, run.settings, embedder)
-        )
+        notice = run.with_runtime(missing.make)
         if notice:
             run.out.note(notice)

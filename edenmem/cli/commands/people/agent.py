@@ -109,7 +109,7 @@ def add(
         agent_memory_enabled=agent_memory,
         created_at=utc_now(),
     )
-    if not add_account(run.store, agent, actor=run.actor, at=utc_now()):
+    if not add_account(run.runtime, agent):
         raise ConflictError(
             f"the username {username!r} or the id is taken",
             hint="'edenmem agent list' shows those there are",

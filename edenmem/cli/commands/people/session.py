@@ -148,13 +148,12 @@ def import_(
     run = invocation(ctx)
     with lines_of(file) as lines:
         report = import_sessions(
-            run.store,
+            run.runtime,
             lines,
             skip_bad=skip_bad,
             add_missing=add_missing,
             dry_run=dry_run,
             owner=owner,
-            actor=run.actor,
         )
     print_import(run, report, dry_run=dry_run)
     if report.problems:

@@ -97,7 +97,7 @@ def add(
         username=options.parse_username(username),
         created_at=utc_now(),
     )
-    if not add_account(run.store, user, actor=run.actor, at=utc_now()):
+    if not add_account(run.runtime, user):
         raise ConflictError(f"the username {username!r} or the id is taken")
     run.out.record(user, [("added user", user.username), ("id", user.id)])
 
@@ -133,7 +133,7 @@ def merge(
     agent_id = agent_id_of(run, agent)
     source_id = run.resolver.account_id(source, agent_id=agent_id)
     target_id = run.resolver.account_id(target, agent_id=agent_id)
-    merger = UserMerger(run.store, run.settings, actor=run.actor)
+    merger = UserMerger(run.runtime)
     planned = list(merger.merge(source_id, target_id, agent_id=agent_id, dry_run=True))
     if target_id not in run.service.host.person(source_id).ids:
         run.out.note("the accounts are not linked: the memory becomes that of another user")

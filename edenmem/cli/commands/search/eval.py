@@ -15,11 +15,10 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
     from edenmem.engine.evaluation.queries import LabelledSet
     from edenmem.engine.evaluation.tuning import Tuning
-    from edenmem.rerank.protocol import Reranker
+    from edenmem.engine.runtime.runtime import Runtime
 
 app = single()
 
@@ -86,11 +85,10 @@ def _evaluate(
 ) -> Evaluation:
     from edenmem.engine.evaluation.evaluator import Evaluator
 
-    async def work(_: object, embedder: Embedder | None, reranker: Reranker | None) -> Evaluation:
-        evaluator = Evaluator(run.store, run.settings, embedder=embedder, reranker=reranker)
-        return await evaluator.evaluate(labelled.queries, recipes=recipes, top_k=top_k)
+    async def work(runtime: Runtime) -> Evaluation:
+        return await Evaluator(runtime).evaluate(labelled.queries, recipes=recipes, top_k=top_k)
 
-    return run.with_providers(work)
+    return run.with_runtime(work)
 
 
 def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
@@ -99,11 +97,12 @@ def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
 
     run.out.progress("trying settings …")
 
-    async def work(_: object, embedder: Embedder | None) -> Tuning:
-        evaluator = Evaluator(run.store, run.settings, embedder=embedder)
-        return await tune(evaluator, labelled.queries, run.settings.search, recipes=recipes)
+    async def work(runtime: Runtime) -> Tuning:
+        return await tune(
+            Evaluator(runtime), labelled.queries, run.settings.search, recipes=recipes
+        )
 
-    return run.with_models(work)
+    return run.with_runtime(work)
 
 
 def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:

@@ -21,10 +21,8 @@ from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
+    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.engine.search.why_not import ListPlace, WhyNot
-    from edenmem.llm.protocol import LLM
-    from edenmem.rerank.protocol import Reranker
 
 
 def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
@@ -86,11 +84,10 @@ def look(
 
     scopes = run.service.scopes.readable(agent, **reader)
 
-    async def main(_: LLM | None, embedder: Embedder | None, reranker: Reranker | None) -> WhyNot:
-        detective = Detective(run.store, run.settings, embedder=embedder, reranker=reranker)
-        return await detective.why_not(fact_id, query, scopes, **wanted)
+    async def main(runtime: Runtime) -> WhyNot:
+        return await Detective(runtime).why_not(fact_id, query, scopes, **wanted)
 
-    return run.with_providers(main)
+    return run.with_runtime(main)
 
 
 #: What the table of lists says already.

@@ -74,7 +74,7 @@ def demo(
         from edenmem.engine.sessions.importer import import_sessions
 
         with (example / "sessions.jsonl").open("rb") as lines:
-            print_import(run, import_sessions(run.store, lines, add_missing=True, actor=run.actor))
+            print_import(run, import_sessions(run.runtime, lines, add_missing=True))
     failed = run.serve(lambda service: _work(run, service), llm=True)
     _farewell(run, file)
     if failed:

@@ -107,10 +107,8 @@ def _examine(
     with (
         show_progress(run.out) as progress,
         open_session(
-            run.store,
-            run.settings,
+            run.runtime,
             checks,
-            actor=run.actor,
             agent_id=agent_id,
             files=run.loaded.files,
             tell=progress.say,

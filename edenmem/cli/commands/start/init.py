@@ -19,8 +19,7 @@ from edenmem.errors import ConfigError, ConflictError
 from edenmem.models.indexes import INDEX_STEP, Preparation
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
 
 app = single()
 
@@ -124,12 +123,13 @@ def _print_vectors(run: Invocation) -> None:
     """Warn if the configured embedding model is not the one that the platform searches by."""
     from edenmem.engine.embeddings.status import vector_advice
 
-    async def main(model: LLM | None, embedder: Embedder | None) -> None:
+    async def main(runtime: Runtime) -> None:
+        embedder = runtime.embedder
         if embedder is not None and run.store.switches.platform_model(embedder.model):
             run.out.note(vector_advice(run.store, run.settings, embedder.model))
 
     with suppress(ConfigError):  # whatever needs the model says so
-        run.with_models(main)
+        run.with_runtime(main)
 
 
 def _ask_where(run: Invocation) -> None:

@@ -18,10 +18,9 @@ from edenmem.cli.terminal.times import ago
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
     from edenmem.engine.cold.runner import ColdOptions
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.runtime.runtime import Runtime
 
 
 _RULES: dict[str, str] = {
@@ -164,18 +163,13 @@ def one_round(
     """One run, and with ``watch`` the pause after it: then None if there is to be another."""
     from edenmem.engine.cold.runner import ColdRunner
 
-    async def work(llm: LLM | None, embedder: Embedder | None) -> ExitCode | None:
+    async def work(runtime: Runtime) -> ExitCode | None:
         stop = asyncio.Event()
         with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
             with show_progress(run.out) as progress:
                 progress.say("looking for quiet sessions")
                 runner = ColdRunner(
-                    run.store,
-                    run.settings,
-                    llm=llm,
-                    embedder=embedder,
-                    actor=run.actor,
-                    progress=lambda tally: progress.say(describe_tally(tally)),
+                    runtime, progress=lambda tally: progress.say(describe_tally(tally))
                 )
                 report = await runner.run(chosen, stop=stop)
             print_report(run, report, one_line=watch)
@@ -187,7 +181,7 @@ def one_round(
                 return None
         return ExitCode.OK  # told to stop while there was nothing in work
 
-    return run.with_models(work, llm=not chosen.dry_run)
+    return run.with_runtime(work, llm=not chosen.dry_run)
 
 
 class _Signals:
