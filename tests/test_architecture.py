@@ -151,10 +151,24 @@ def test_parts_import_only_what_they_may_know() -> None:
             if names[0] != "edenmem" or names[1:2] == ["__version__"] or part == "__init__":
                 continue
             other = names[1]
-            if part == "cli" and names[2:3] == ["protocol"]:
-                continue  # the shape of what the engine hands on
             if other != part and other not in ARROWS.get(part, set()):
                 wrong.append(shown(path, line, f"{part} may not import {module}"))
+    assert not wrong, "\n".join(wrong)
+
+
+#: Values that have a ``store`` which is not one: settings, and what `store_overview` tells.
+NO_STORES = {"settings", "overview"}
+
+
+def test_commands_ask_the_engine_and_never_the_store() -> None:
+    wrong = []
+    for path in (PACKAGE / "cli").rglob("*.py"):
+        for node in nodes(path):
+            if not isinstance(node, ast.Attribute) or node.attr not in ("store", "_store"):
+                continue
+            owner = ast.unparse(node.value).split(".")[-1]
+            if owner not in NO_STORES:
+                wrong.append(shown(path, node.lineno, ast.unparse(node)))
     assert not wrong, "\n".join(wrong)
 
 

@@ -13,7 +13,8 @@ guarded in the database, not here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from edenmem.engine import parts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.engine.runtime.runtime import Runtime
@@ -32,11 +34,18 @@ from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
+    from edenmem.engine.cold.sessions import ColdSessions
     from edenmem.engine.consolidation.consolidator import Consolidator
     from edenmem.engine.context.builder import ContextBuilder
     from edenmem.engine.context.recall import RecallMode
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.edits.near_duplicates import FactMerger
+    from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
+    from edenmem.engine.indexes.manager import IndexKeeper
+    from edenmem.engine.indexes.setup import Setup
+    from edenmem.engine.migration.migrations import Migrations
     from edenmem.engine.reports import (
         ConsolidationReport,
         ContextReport,
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
     from edenmem.engine.scopes.readers import HostReader, MemoryReader, ScopeReader
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.search.searcher import Searcher
+    from edenmem.engine.search.why_not import Detective
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
     from edenmem.models.host import Agent, Message, Session
@@ -134,6 +144,46 @@ class MemoryService:
         return service
 
     @classmethod
+    def without_models(
+        cls, settings: Settings, *, find_actor: Callable[[], Actor] = current_actor
+    ) -> MemoryService:
+        """Return a service for the configured store alone; see `with_models`.
+
+        Args:
+            settings: The configuration.
+            find_actor: Tells who is written into history and audit, when something is.
+        """
+        from edenmem.engine.factory import open_store
+
+        return cls.from_runtime(Runtime(open_store(settings), settings, find_actor=find_actor))
+
+    @asynccontextmanager
+    async def with_models(
+        self, *, llm: bool = True, embedder: bool = True, reranker: bool = True
+    ) -> AsyncIterator[MemoryService]:
+        """Yield a service on the same store with the configured models, closed afterwards.
+
+        Raises:
+            ConfigError: a provider is configured that cannot be had.
+        """
+        from edenmem.engine import factory
+
+        settings = self._settings
+        budget = factory.open_budget(settings)
+        runtime = msgspec.structs.replace(
+            self._runtime,
+            llm=factory.open_llm(settings, budget=budget) if llm else None,
+            embedder=factory.open_embedder(settings, budget=budget) if embedder else None,
+            reranker=factory.open_reranker(settings, budget=budget) if reranker else None,
+            query_shelf=factory.open_query_shelf(settings),
+        )
+        service = self.from_runtime(runtime)
+        try:
+            yield service
+        finally:
+            await service.close_models()
+
+    @classmethod
     def from_settings(
         cls, settings: Settings | None = None, *, actor: Actor | None = None
     ) -> MemoryService:
@@ -177,12 +227,26 @@ class MemoryService:
     async def close(self) -> None:
         """Let go of files, sockets and connections."""
         try:
-            runtime = self._runtime
-            for provider in (runtime.llm, runtime.embedder, runtime.reranker):
-                if provider is not None:
-                    await provider.close()
+            await self.close_models()
         finally:
-            await in_thread(self._store.database.close)
+            await in_thread(self.close_store)
+
+    async def close_models(self) -> None:
+        """Let go of the models; the store stays open."""
+        runtime = self._runtime
+        for provider in (runtime.llm, runtime.embedder, runtime.reranker):
+            if provider is not None:
+                await provider.close()
+
+    def close_store(self) -> None:
+        """Let go of the store; blocks."""
+        self._store.database.close()
+
+    @property
+    def script(self) -> str:
+        """What answers in place of a language model, in words; "" if a model does."""
+        llm = self._runtime.llm
+        return llm.description if llm is not None and llm.is_scripted else ""
 
     @property
     def store(self) -> Store:
@@ -615,6 +679,102 @@ class MemoryService:
         from edenmem.engine.history.reader import HistoryReader
 
         return HistoryReader(self._store)
+
+    @cached_property
+    def setup(self) -> Setup:
+        """Making the store, or what is missing in it."""
+        from edenmem.engine.indexes.setup import Setup
+
+        return Setup(self._store, self._settings)
+
+    @cached_property
+    def accounts(self) -> parts.Accounts:
+        """Adding agents and people, and merging accounts."""
+        return parts.Accounts(self._runtime)
+
+    @cached_property
+    def sessions(self) -> parts.Sessions:
+        """Importing conversations."""
+        return parts.Sessions(self._runtime)
+
+    @cached_property
+    def edits(self) -> Editor:
+        """Changing memory by hand."""
+        from edenmem.engine.edits.editor import Editor
+
+        return Editor(self._runtime)
+
+    @cached_property
+    def duplicates(self) -> FactMerger:
+        """Finding and merging facts that say nearly the same."""
+        from edenmem.engine.edits.near_duplicates import FactMerger
+
+        return FactMerger(self._runtime)
+
+    @cached_property
+    def undo(self) -> parts.Undo:
+        """Taking changes back."""
+        return parts.Undo(self._runtime)
+
+    @cached_property
+    def detective(self) -> Detective:
+        """Why a search does not bring a fact."""
+        from edenmem.engine.search.why_not import Detective
+
+        return Detective(self._runtime)
+
+    @cached_property
+    def evaluation(self) -> parts.Evaluations:
+        """How well search finds what it should."""
+        return parts.Evaluations(self._runtime)
+
+    @cached_property
+    def stats(self) -> parts.Stats:
+        """Memory in numbers."""
+        return parts.Stats(self._runtime)
+
+    @cached_property
+    def indexes(self) -> IndexKeeper:
+        """The indexes of the store."""
+        from edenmem.engine.indexes.manager import IndexKeeper
+
+        return IndexKeeper(self._runtime)
+
+    @cached_property
+    def embeddings(self) -> parts.Embeddings:
+        """The vectors of facts, and the switch to another model."""
+        return parts.Embeddings(self._runtime)
+
+    @cached_property
+    def cold(self) -> ColdSessions:
+        """Sessions that went quiet."""
+        from edenmem.engine.cold.sessions import ColdSessions
+
+        return ColdSessions(self._runtime)
+
+    @cached_property
+    def erasure(self) -> Forgetter:
+        """Forgetting a user, a session, a group or an agent."""
+        from edenmem.engine.erasure.forgetting import Forgetter
+
+        return Forgetter(self._runtime)
+
+    @cached_property
+    def doctor(self) -> parts.Checkups:
+        """The health of the store."""
+        return parts.Checkups(self._runtime)
+
+    @cached_property
+    def exchange(self) -> parts.Exchange:
+        """Memory as files."""
+        return parts.Exchange(self._runtime)
+
+    @cached_property
+    def migrations(self) -> Migrations:
+        """The steps of the schema, and memory of v1."""
+        from edenmem.engine.migration.migrations import Migrations
+
+        return Migrations(self._runtime)
 
     # -- the parts, each made when it is first needed -------------------------------------------
 

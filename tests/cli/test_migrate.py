@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.cli.commands.data.migrate_ledger import _source_of
+from edenmem.engine.migration.migrations import source_of
 from edenmem.models.migration import RunState
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump
@@ -252,10 +252,9 @@ def test_a_run_is_verified_against_the_database_that_it_read(
     source: str, again: str | None
 ) -> None:
     info = SimpleNamespace(location="mongodb://db:27017/eden (eden)")
-    store = SimpleNamespace(database=SimpleNamespace(info=lambda: info))
-    run: Any = SimpleNamespace(store=store)
+    store: Any = SimpleNamespace(database=SimpleNamespace(info=lambda: info))
     found: Any = SimpleNamespace(source=source)
-    assert _source_of(run, found) == again
+    assert source_of(store, found) == again
 
 
 @pytest.mark.slow

@@ -64,10 +64,14 @@ def contents(store: Store, scope: Scope) -> list[str]:
     return sorted(fact.content for fact in store.memory.facts(FactFilter(scopes=(scope,))))
 
 
-def merger(cast: Cast, embedder: FakeEmbedder | None) -> FactMerger:
+def merger(cast: Cast, embedder: FakeEmbedder | None, *, llm: FakeLLM | None = None) -> FactMerger:
     return FactMerger(
         make_runtime(
-            cast.store, embedder=embedder, actor=make_actor("fact dedup"), clock=lambda: NOW
+            cast.store,
+            llm=llm,
+            embedder=embedder,
+            actor=make_actor("fact dedup"),
+            clock=lambda: NOW,
         )
     )
 
@@ -284,7 +288,8 @@ class TestProposing:
         facts = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         merged = {"facts": [1, 2], "reason": "same", "content": "Lena drinks green tea."}
         llm = FakeLLM({"merge": {"merges": [merged]}})
-        (proposal,) = await merger(cast, embedder).propose(llm, groups(cast.store, cast.anna_scope))
+        found = groups(cast.store, cast.anna_scope)
+        (proposal,) = await merger(cast, embedder, llm=llm).propose(found)
         (merge,) = proposal.merges
         assert isinstance(merge, Merge)
         assert merge.content == "Lena drinks green tea."
@@ -299,6 +304,7 @@ class TestProposing:
     ) -> None:
         put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         llm = FakeLLM({"merge": behaviour})
-        (proposal,) = await merger(cast, embedder).propose(llm, groups(cast.store, cast.anna_scope))
+        found = groups(cast.store, cast.anna_scope)
+        (proposal,) = await merger(cast, embedder, llm=llm).propose(found)
         assert proposal.merges == ()
         assert proposal.refused

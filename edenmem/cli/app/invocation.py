@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     import typer
 
     from edenmem.engine.edits.editor import Editor
-    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.service import MemoryService
     from edenmem.settings.load import LoadedSettings
     from edenmem.settings.schema import Settings
-    from edenmem.store.protocol.store import Store
 
 T = TypeVar("T")
 
@@ -57,22 +55,24 @@ class Invocation:
 
     def move_to(self, uri: str) -> None:
         """Use another store from now on."""
-        self.close()
         self.uri = uri
-        for name in ("loaded", "store", "service"):
-            self.__dict__.pop(name, None)
+        self._reload()
 
     def override(self, settings: dict[str, str]) -> None:
-        """Set settings for the rest of the run; the store stays as it is."""
+        """Set settings for the rest of the run."""
         self.overrides |= settings
+        self._reload()
+
+    def _reload(self) -> None:
+        self.close()
         for name in ("loaded", "service"):
             self.__dict__.pop(name, None)
 
     def close(self) -> None:
         """Let go of the store, if a command opened it."""
-        opened = self.__dict__.get("store")
+        opened = self.__dict__.get("service")
         if opened is not None:
-            opened.database.close()
+            opened.close_store()
 
     # -- what commands use -------------------------------------------------------------------
 
@@ -122,18 +122,11 @@ class Invocation:
             raise WriteRefused(f"'{words}' writes to the store, and {by} forbids it")
 
     @cached_property
-    def store(self) -> Store:
-        """The store, opened lazily and closed at the end."""
-        from edenmem.engine.factory import open_store
-
-        return open_store(self.settings)
-
-    @cached_property
     def service(self) -> MemoryService:
         """The engine on the store, without models; see `serve` for what needs them."""
         from edenmem.engine.service import MemoryService
 
-        return MemoryService.from_runtime(self.runtime)
+        return MemoryService.without_models(self.settings, find_actor=lambda: self.actor)
 
     @property
     def resolver(self) -> Resolver:
@@ -155,61 +148,28 @@ class Invocation:
             name = f"uid {os.getuid()}"
         return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
 
-    @property
-    def runtime(self) -> Runtime:
-        """What the parts of the engine work with that need no model."""
-        return self._runtime()
-
-    def _runtime(self, **models: Any) -> Runtime:
-        from edenmem.engine.runtime.runtime import Runtime
-
-        return Runtime(self.store, self.settings, find_actor=lambda: self.actor, **models)
-
     def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
-        """Run async work on the service; with ``llm`` it may ask a language model.
+        """Run async work on the service with the configured models, which are closed afterwards;
+        with ``llm`` it may ask a language model.
 
         The store stays open, for what is printed afterwards.
         """
-        from edenmem.engine.service import MemoryService
-
-        return self.with_runtime(lambda runtime: work(MemoryService.from_runtime(runtime)), llm=llm)
-
-    def with_runtime(self, work: Callable[[Runtime], Awaitable[T]], *, llm: bool = False) -> T:
-        """Run async work with the configured models, which are closed afterwards."""
-        from edenmem.engine import factory
 
         async def main() -> T:
-            budget = factory.open_budget(self.settings)
-            model = factory.open_llm(self.settings, budget=budget) if llm else None
-            if model is not None and model.is_scripted:
-                self.out.note(model.description)
-            runtime = self._runtime(
-                llm=model,
-                embedder=factory.open_embedder(self.settings, budget=budget),
-                reranker=factory.open_reranker(self.settings, budget=budget),
-                query_shelf=factory.open_query_shelf(self.settings),
-            )
-            try:
-                return await work(runtime)
-            finally:
-                for provider in (runtime.llm, runtime.embedder, runtime.reranker):
-                    if provider is not None:
-                        await provider.close()
+            async with self.service.with_models(llm=llm) as service:
+                if service.script:
+                    self.out.note(service.script)
+                return await work(service)
 
         return _run(main())
 
     def edit(self, work: Callable[[Editor], Awaitable[T]], *, embed: bool = False) -> T:
         """Run async work on the editor; with ``embed`` texts that are written get vectors."""
-        from edenmem.engine.edits.editor import Editor
-        from edenmem.engine.factory import open_embedder
 
         async def main() -> T:
-            embedder = open_embedder(self.settings) if embed else None
-            try:
-                return await work(Editor(self._runtime(embedder=embedder)))
-            finally:
-                if embedder is not None:
-                    await embedder.close()
+            models = self.service.with_models(llm=False, embedder=embed, reranker=False)
+            async with models as service:
+                return await work(service.edits)
 
         return _run(main())
 

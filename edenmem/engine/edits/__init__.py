@@ -1,4 +1,4 @@
 """Changes that a person makes.
 
-May import: consolidation, embeddings, formation, reports, runtime, scopes.
+May import: consolidation, embeddings, factory, formation, reports, runtime, scopes.
 """

@@ -20,10 +20,10 @@ from edenmem.engine.formation.screening import flat, normal, rejection_reason, t
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.labels import load_labels
-from edenmem.errors import ConflictError, ProviderAnswerInvalid
-from edenmem.llm.protocol import LLM
+from edenmem.errors import ConfigError, ConflictError, ProviderAnswerInvalid
 from edenmem.models.changes import (
     Change,
     ChangeResult,
@@ -249,6 +249,10 @@ def read_merges(
 class FactMerger(FactEdits):
     """Proposes merges and makes them; see `edenmem.engine.edits.editor.EditRoad` for its parts."""
 
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._llm = runtime.llm
+
     def groups(
         self,
         agent_id: str,
@@ -278,12 +282,18 @@ class FactMerger(FactEdits):
                 tell=partial(tell, scope),
             )
 
-    async def propose(self, llm: LLM, groups: Sequence[FactGroup]) -> list[Proposal]:
+    async def propose(self, groups: Sequence[FactGroup]) -> list[Proposal]:
         """What a model would merge of each group; an answer that is no good is refused, and told.
 
         Raises:
+            ConfigError: there is no model.
             ProviderError: the model cannot be asked.
         """
+        llm = self._llm
+        if llm is None:
+            from edenmem.engine.factory import LLM_HINT
+
+            raise ConfigError("--llm needs a language model and none is configured", hint=LLM_HINT)
         proposals: list[Proposal] = []
         for group in groups:
             asker = Asker(llm, await in_thread(self._key, group))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.scope import Scope
 from edenmem.models.switch import check_in_force
@@ -115,6 +116,19 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     if platform:
         return f"the platform searches by vectors of {platform}: set embedding.model = {platform!r}"
     return BACKFILL
+
+
+def platform_advice(runtime: Runtime) -> str:
+    """What to do if the platform searches by vectors of another model than the configured one; ""
+    if it does not.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    embedder = runtime.embedder
+    if embedder is None or not runtime.store.switches.platform_model(embedder.model):
+        return ""
+    return vector_advice(runtime.store, runtime.settings, embedder.model)
 
 
 def explain_mismatch(store: Store, settings: Settings, error: EmbeddingModelMismatch) -> None:

@@ -25,6 +25,7 @@ from edenmem.engine.runtime.usage import sum_totals
 from edenmem.errors import ConfigError, ConflictError, NotFoundError, StoreError, UsageError
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 #: Passes that may follow the first: each takes what was learned or changed during the one before.
@@ -262,6 +263,36 @@ def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
     if switch is None:
         return None
     return switch, vector_status(store, switch.model, dimensions=switch.dimensions)
+
+
+def check_not_staged(store: Store, model: str) -> None:
+    """Refuse to backfill with the model of a switch that is being prepared: it would only prepare
+    the switch.
+
+    Raises:
+        ConflictError: such a switch is under way.
+    """
+    under_way = store.switches.vector_switch()
+    if under_way is not None and under_way.phase == "filling" and under_way.model == model:
+        raise ConflictError(
+            f"a switch to {model!r} is being prepared, and {under_way.previous!r} is in force",
+            hint="'edenmem embed backfill --switch' goes on with it",
+        )
+
+
+def check_model_name(settings: Settings, model: str) -> None:
+    """See that the model which was named is the one that was opened.
+
+    Raises:
+        UsageError: it is another.
+    """
+    wanted = settings.embedding.model
+    default = type(settings.embedding)().model
+    if wanted != default and model.partition("@")[0] != wanted:
+        raise UsageError(
+            f"--model {wanted!r}: the configured provider gives {model!r}",
+            hint="name the provider too: --to provider=openai, or --to provider=local",
+        )
 
 
 class SwitchEnder:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -33,6 +34,7 @@ from edenmem.engine.erasure.reports import (
     RewritingRefused,
     Treatment,
 )
+from edenmem.engine.erasure.subjects import check_conversations, find_subject
 from edenmem.engine.erasure.survey import Survey
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
@@ -199,6 +201,8 @@ class Forgetter:
         self._shelf = runtime.query_shelf
         self._rewriter = Rewriter(runtime)
         self._prober = Prober(runtime)
+        self.find_subject = partial(find_subject, runtime.store)
+        self.check_conversations = partial(check_conversations, runtime.store)
 
     async def plan(self, subject: Subject) -> ForgetPlan:
         """What there is of a subject; nothing is changed."""

@@ -69,6 +69,20 @@ def find_subject(
     return Subject(kind="agent", agent_id=of.id, names=_once(names))
 
 
+def check_conversations(store: Store, subject: Subject) -> None:
+    """See that the conversations of a subject are ours to remove.
+
+    Raises:
+        UsageError: they are another program's, or the subject has none of its own.
+    """
+    if store.database.info().kind != "sqlite" or subject.kind not in ("user", "session"):
+        raise UsageError(
+            "--messages goes with --user or --session on SQLite; elsewhere conversations are the"
+            " platform's",
+            hint="leave out --messages",
+        )
+
+
 def _pair_kinds(
     user: str | None, session: str | None, group: str | None
 ) -> Iterable[tuple[SubjectKind, str | None]]:

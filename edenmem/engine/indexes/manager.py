@@ -105,6 +105,7 @@ class IndexKeeper:
         sleep: Sleep = time.sleep,
     ) -> None:
         self._store = runtime.store
+        self.conflicts = runtime.store.indexes.platform_conflicts
         self._clock = clock
         self._sleep = sleep
         self.notices: list[str] = []
@@ -123,6 +124,20 @@ class IndexKeeper:
             return None
 
     # -- looking -----------------------------------------------------------------------------
+
+    @property
+    def follow_later(self) -> bool:
+        """Whether search finds a fact only some time after it was written."""
+        return self._store.search.search_ability().kind == "atlas"
+
+    def await_fact(self, fact_id: str, *, timeout: float) -> bool:
+        """Wait until search finds a fact, for ``timeout`` seconds; whether it does."""
+        return poll(
+            lambda: self._store.search.is_searchable(fact_id),
+            timeout=timeout,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
 
     def states(self, named: Sequence[str] = ()) -> list[IndexState]:
         """How indexes are: all, or those that are named, by name or by kind ("search": vector and

@@ -88,7 +88,6 @@ def export(
 
         export_folder(run, request, target, force=force)
         return
-    from edenmem.engine.exchange.exporter import Exporter
     from edenmem.engine.exchange.files import open_compressor, open_for_writing
 
     compress = compress or target.endswith(".gz")
@@ -97,7 +96,7 @@ def export(
     else:
         sink = open_for_writing(target, compress=compress, force=force)
     with show_progress(run.out) as progress, sink as file:
-        report = Exporter(run.store).write(
+        report = run.service.exchange.write(
             file, request, tell=lambda done: progress.step("writing", done, 0)
         )
     print_export(run, report, target)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
-    from edenmem.engine.runtime.runtime import Runtime
 
 app = single()
 
@@ -96,9 +95,6 @@ def forget(
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
     """
-    from edenmem.engine.erasure.forgetting import Forgetter
-    from edenmem.engine.erasure.subjects import find_subject
-
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # tells what to add
@@ -111,22 +107,12 @@ def forget(
     asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
     modes = (mentions or asking, learned or asking)
     file = ReceiptFile(receipt) if receipt else None
-    subject = find_subject(
-        run.store, user=user, session=session, group=group, agent=agent, names=name or ()
+    subject = run.service.erasure.find_subject(
+        user=user, session=session, group=group, agent=agent, names=name or ()
     )
-    if messages and (
-        run.store.database.info().kind != "sqlite" or subject.kind not in ("user", "session")
-    ):
-        raise UsageError(
-            "--messages goes with --user or --session on SQLite; elsewhere conversations are the"
-            " platform's",
-            hint="leave out --messages",
-        )
-
-    async def make_plan(runtime: Runtime) -> ForgetPlan:
-        return await Forgetter(runtime).plan(subject)
-
-    plan = run.with_runtime(make_plan)
+    if messages:
+        run.service.erasure.check_conversations(subject)
+    plan = run.serve(lambda service: service.erasure.plan(subject))
     show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:
         run.out.note("an earlier run did not come to its end; this one goes on")
@@ -169,10 +155,7 @@ def _carry_out(
     messages: bool,
     failed: Sequence[str],
 ) -> ForgetReport:
-    from edenmem.engine.erasure.forgetting import Forgetter
-
-    async def work(runtime: Runtime) -> ForgetReport:
-        return await Forgetter(runtime).forget(plan, decisions, messages=messages, failed=failed)
-
     run.out.progress("forgetting; if this is interrupted, the same command goes on")
-    return run.with_runtime(work)
+    return run.serve(
+        lambda service: service.erasure.forget(plan, decisions, messages=messages, failed=failed)
+    )

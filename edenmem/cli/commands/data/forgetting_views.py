@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
@@ -26,10 +26,6 @@ from edenmem.engine.erasure.reports import (
 from edenmem.engine.factory import LLM_HINT
 from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
-
-if TYPE_CHECKING:
-    from edenmem.engine.runtime.runtime import Runtime
-
 
 Row = tuple[str, int]
 
@@ -258,14 +254,11 @@ class MentionReview:
     # -- by the model --------------------------------------------------------------------------
 
     def _draft(self, mention: Mention) -> MentionDecision | None:
-        from edenmem.engine.erasure.forgetting import Forgetter
-
-        async def work(runtime: Runtime) -> MentionDecision:
-            return await Forgetter(runtime).draft(self._plan, mention)
-
         self._run.out.progress(f"asking the model about {mention.target_type} {mention.target_id}")
         try:
-            return self._run.with_runtime(work, llm=True)
+            return self._run.serve(
+                lambda service: service.erasure.draft(self._plan, mention), llm=True
+            )
         except (RewritingRefused, ProviderError) as error:
             self._fail(mention, error.message)
             return None

@@ -93,12 +93,11 @@ def import_(
     if delete:
         raise UsageError("--delete is for a folder of Markdown")
     from edenmem.engine.exchange.files import Source
-    from edenmem.engine.exchange.importer import Importer
 
     from_pipe = source == "-"
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
     with opened as lines, show_progress(run.out) as progress:
-        report = Importer(run.runtime).take(
+        report = run.service.exchange.importer.take(
             lines,
             on_conflict=word,  # type: ignore[arg-type]
             skip_bad=skip_bad,

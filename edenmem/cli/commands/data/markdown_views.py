@@ -18,7 +18,6 @@ from edenmem.errors import ExitCode, UsageError
 from edenmem.text import one_line, printable
 
 if TYPE_CHECKING:
-    from edenmem.engine.edits.editor import Editor
     from edenmem.engine.exchange.edits import ApplyReport, Edit, Plan
     from edenmem.engine.exchange.exporter import ExportRequest
     from edenmem.engine.exchange.folders import FileProblem
@@ -33,11 +32,9 @@ def many(count: int, word: str) -> str:
 
 def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
     """Write a folder, and tell what is in it."""
-    from edenmem.engine.exchange.folders import FolderExporter
-
     if target == "-":
         raise UsageError("Markdown is a folder", hint="name one")
-    report = FolderExporter(run.store).write(Path(target), request, force=force)
+    report = run.service.exchange.write_folder(Path(target), request, force=force)
     run.out.safe(
         f"wrote {many(report.files, 'file')} to {target}: {many(report.texts, 'text')},"
         f" {many(report.facts, 'fact')} and {many(report.reflections, 'pending reflection')}"
@@ -51,9 +48,7 @@ def import_folder(
     run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
 ) -> None:
     """Show what the edits in a folder mean, ask, and make them."""
-    from edenmem.engine.exchange.edits import apply_edits, plan_edits
-
-    plan = plan_edits(Path(source), run.store, delete=delete)
+    plan = run.service.exchange.plan_folder(Path(source), delete=delete)
     _show(run, plan)
     if not plan.files and not plan.problems:
         raise UsageError(f"{source} has no file of an export", hint="see 'edenmem export --help'")
@@ -65,11 +60,9 @@ def import_folder(
         if not confirm(f"Make {many(len(plan.edits), 'change')}?", yes=yes):
             run.out.note("nothing was changed")
             return
-
-        async def work(editor: Editor) -> ApplyReport:
-            return await apply_edits(plan.edits, editor, allow_long=allow_long)
-
-        report = run.edit(work, embed=True)
+        report = run.serve(
+            lambda service: service.exchange.take_folder(plan.edits, allow_long=allow_long)
+        )
     _report(run, plan, report, run_id)
     failed = len(plan.problems) + len(plan.conflicts) + len(report.refused if report else ())
     if failed:

@@ -28,8 +28,8 @@ from edenmem.models.ids import is_id
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.plan import V1Plan
-    from edenmem.engine.migration.reports import MigrationReport, RunOptions
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.migration.reports import MigrationPlan, MigrationReport, RunOptions
+    from edenmem.engine.service import MemoryService
     from edenmem.models.v1 import V1Options
 
 app = group("Memory of v1 into this store, and the store's own schema.")
@@ -140,14 +140,14 @@ def v1(
     )
     if report is not None:
         _check_report(Path(report))
-    if not dry_run and not run.store.database.info().initialised:
+    if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
     with open_plan(run, source, chosen.v1) as plan:
         if dry_run or not yes:
             _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
             return
-        target = run.store.database.info().location
+        target = run.service.setup.location
         if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
             run.out.note("nothing was changed")
             return
@@ -162,28 +162,21 @@ def v1(
 
 
 def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
-    from edenmem.engine.migration.run import V1Runner
-
-    async def work(runtime: Runtime) -> MigrationReport:
-        with show_progress(run.out) as progress:
-            return await V1Runner(runtime, plan, chosen).run(tell=progress.step)
-
-    return run.with_runtime(work, llm=chosen.condense)
+    with show_progress(run.out) as progress:
+        return run.serve(
+            lambda service: service.migrations.run(plan, chosen, tell=progress.step),
+            llm=chosen.condense,
+        )
 
 
 def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
-    from edenmem.engine.migration.planning import make_plan
-
-    async def work(runtime: Runtime) -> Any:
+    async def make_plan(service: MemoryService) -> MigrationPlan:
         with show_progress(run.out) as progress:
-            return make_plan(
-                runtime,
-                plan,
-                chosen,
-                tell=lambda done, total: progress.step("planning", done, total),
+            return service.migrations.plan(
+                plan, chosen, tell=lambda done, total: progress.step("planning", done, total)
             )
 
-    views.print_plan(run, run.with_runtime(work), whole=whole)
+    views.print_plan(run, run.serve(make_plan), whole=whole)
 
 
 def _v1_options(run: Invocation, **given: Any) -> V1Options:

@@ -14,8 +14,7 @@ from edenmem.cli.commands.data.v1_source import From, open_plan
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.errors import AmbiguousReference, ConflictError, ExitCode, NotFoundError
-from edenmem.models.migration import MigrationRun
+from edenmem.errors import ExitCode
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning.")]
 
@@ -31,12 +30,10 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     """
     run = invocation(ctx)
     if dry_run:
-        pending = [step for step in run.store.migrations.schema() if step.applied_at is None]
-        run.out.listing(pending, views.STEPS, empty="nothing is pending")
+        run.out.listing(run.service.migrations.pending(), views.STEPS, empty="nothing is pending")
         return
     run.must_write("migrate up")
-    taken = run.store.migrations.migrate_up()
-    made = run.store.database.initialise()  # indexes that came with the steps
+    taken, made = run.service.migrations.step_up()
     _print_steps(run, taken, "took", "the schema is up to date already", also=made)
 
 
@@ -52,12 +49,7 @@ def down(
     edenmem migrate down 9 --dry-run
     """
     run = invocation(ctx)
-    steps_back = [
-        s for s in reversed(run.store.migrations.schema()) if s.applied_at and s.number > to
-    ]
-    stuck = next((step for step in steps_back if step.no_way_back), None)
-    if stuck is not None:
-        raise ConflictError(f"step {stuck.name} has no way back: {stuck.no_way_back}")
+    steps_back = run.service.migrations.steps_down(to)
     if dry_run:
         run.out.listing(steps_back, views.STEPS, empty="there is nothing to take back")
         return
@@ -65,9 +57,8 @@ def down(
     if not confirm(f"Take {len(steps_back)} steps of the schema back?", yes=yes):
         run.out.note("nothing was changed")
         return
-    _print_steps(
-        run, run.store.migrations.migrate_down(to), "took back", "there was nothing to take back"
-    )
+    taken = run.service.migrations.step_down(to)
+    _print_steps(run, taken, "took back", "there was nothing to take back")
 
 
 def _print_steps(
@@ -97,11 +88,11 @@ def status(
     """
     run = invocation(ctx)
     if run_id is not None:
-        views.print_run(run, _run_of(run, run_id))
+        views.print_run(run, run.service.migrations.find_run(run_id))
         return
-    schema = run.store.migrations.schema()
+    schema = run.service.migrations.schema()
     pending = [step for step in schema if step.applied_at is None]
-    runs = [] if pending else run.store.migrations.migration_runs()
+    runs = [] if pending else run.service.migrations.runs()
 
     def show() -> None:
         run.out.listing(schema, views.STEPS)
@@ -122,19 +113,17 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
     edenmem migrate verify 69218c1f --from dump/eden
     """
     run = invocation(ctx)
-    found = _run_of(run, run_id)
+    found = run.service.migrations.find_run(run_id)
     import msgspec
 
-    from edenmem.engine.migration.verification import verify as verified
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)
     with (
-        open_plan(run, source or _source_of(run, found), v1_options) as plan,
+        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,
         show_progress(run.out) as progress,
     ):
-        check = verified(
-            run.store,
+        check = run.service.migrations.verify(
             plan,
             found,
             tell=lambda items: progress.step("verifying", items, max(found.total, items)),
@@ -160,17 +149,14 @@ def rollback(
     edenmem migrate rollback 69218c1f --dry-run
     """
     run = invocation(ctx)
-    found = _run_of(run, run_id)
-    from edenmem.engine.migration.rollback import roll_back
-
+    found = run.service.migrations.find_run(run_id)
     if not dry_run:
         run.must_write("migrate rollback")
         if not confirm(f"Take back what the run {found.id} made ({found.done:,} items)?", yes=yes):
             run.out.note("nothing was changed")
             return
     with show_progress(run.out) as progress:
-        report = roll_back(
-            run.runtime,
+        report = run.service.migrations.roll_back(
             found.id,
             force=force,
             dry_run=dry_run,
@@ -179,25 +165,3 @@ def rollback(
     views.print_rollback(run, report, forced=force)
     if report.kept_total:
         raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _run_of(run: Invocation, text: str) -> MigrationRun:
-    """The run with this id or beginning of an id."""
-    found = [
-        each for each in run.store.migrations.migration_runs() if each.id.startswith(text.lower())
-    ]
-    if not found:
-        raise NotFoundError(
-            f"there is no run {text!r}", hint="'edenmem migrate status' lists those there are"
-        )
-    if len(found) > 1:
-        raise AmbiguousReference("run", text, [f"{each.id}  {each.source}" for each in found])
-    return found[0]
-
-
-def _source_of(run: Invocation, found: MigrationRun) -> str | None:
-    """Where the run read from; None if that is the configured store, whose URI has credentials
-    that the ledger has not. Another database of the same server is another source."""
-    location = run.store.database.info().location
-    configured = location == found.source or location.startswith(f"{found.source} (")
-    return None if configured else found.source

@@ -31,17 +31,12 @@ From = Annotated[
 @contextmanager
 def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
     """The source, read and laid out."""
-    from edenmem.engine.factory import open_v1_plan
-
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # the same from wherever it is named
-    users = run.service.host.users() if run.store.database.info().initialised else ()
     with show_progress(run.out) as progress:
-        plan = open_v1_plan(
-            run.settings,
+        plan = run.service.migrations.open_source(
             source,
             v1_options,
-            users=users,
             progress=lambda done, total: progress.step("reading", done, total),
         )
     with plan:

@@ -27,13 +27,13 @@ from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_duration
-from edenmem.errors import ConflictError, ExitCode, UsageError
+from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from edenmem.engine.embeddings.backfill import Backfiller, BackfillPlan, BackfillReport
-    from edenmem.engine.embeddings.status import VectorState
+    from edenmem.engine.embeddings.backfill import BackfillPlan
+    from edenmem.engine.embeddings.status import VectorState, VectorStatus
     from edenmem.engine.embeddings.switch import SwitchEnder, SwitchEnding, Tell
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.service import MemoryService
     from edenmem.models.switch import SwitchPhase
 
 
@@ -72,12 +72,10 @@ def end_switch(
     run: Invocation, action: SwitchAction, *, patience: float, yes: bool, dry_run: bool
 ) -> None:
     """Ask, and do it; ``patience`` is how many seconds a search index may take."""
-    from edenmem.engine.embeddings.switch import SwitchEnder, switch_status
-
-    ender = SwitchEnder(run.runtime, timeout=patience)
+    ender = run.service.embeddings.ender(timeout=patience)
     way = _WAYS[action]
     under_way = ender.expect(*way.phases)
-    found = switch_status(run.store) if dry_run else None
+    found = run.service.embeddings.switch_status() if dry_run else None
     if found is not None:
         data = {"dry_run": True, "action": action, **standing_data(*found)}
         run.out.report([data], partial(print_standing, run, *found), data=dict)
@@ -94,12 +92,6 @@ def end_switch(
 app = group("Vectors of facts: status, backfill, switch.")
 
 
-def _backfiller(runtime: Runtime) -> Backfiller:
-    from edenmem.engine.embeddings.backfill import Backfiller
-
-    return Backfiller(runtime)
-
-
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     """How many facts have a vector of the configured model, none, or one of another model; and
@@ -113,30 +105,27 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     run = invocation(ctx)
     chosen = agent_id_of(run, agent)
 
-    async def main(runtime: Runtime) -> None:
-        from edenmem.engine.embeddings.status import vector_advice
-        from edenmem.engine.embeddings.switch import switch_status
+    async def look(service: MemoryService) -> VectorStatus:
+        return service.embeddings.backfiller.status(chosen)
 
-        found = _backfiller(runtime).status(chosen)
-        under_way = switch_status(run.store)
+    found = run.serve(look)
+    under_way = run.service.embeddings.switch_status()
 
-        def show() -> None:
-            if under_way:
-                print_standing(run, *under_way)
-            length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
-            run.out.fields([("model", f"{found.model}{length}")])
-            run.out.listing([*found.agents, found.total], _columns(run, found.agents))
-            if found.total.stale and not (under_way and under_way[0].model == found.model):
-                run.out.note(
-                    f"{found.total.stale:,} facts are not found by meaning; "
-                    + vector_advice(run.store, run.settings, found.model, found.total.others)
-                )
+    def show() -> None:
+        if under_way:
+            print_standing(run, *under_way)
+        length = f" ({found.dimensions:,} dimensions)" if found.dimensions else ""
+        run.out.fields([("model", f"{found.model}{length}")])
+        run.out.listing([*found.agents, found.total], _columns(run, found.agents))
+        if found.total.stale and not (under_way and under_way[0].model == found.model):
+            run.out.note(
+                f"{found.total.stale:,} facts are not found by meaning; "
+                + run.service.embeddings.advise(found.model, found.total.others)
+            )
 
-        switch = standing_data(*under_way) if under_way else None
-        data = to_data(found) | {"stale": found.total.stale, "switch": switch}
-        run.out.report([data], show, data=dict)
-
-    run.with_runtime(main)
+    switch = standing_data(*under_way) if under_way else None
+    data = to_data(found) | {"stale": found.total.stale, "switch": switch}
+    run.out.report([data], show, data=dict)
 
 
 def _columns(run: Invocation, agents: tuple[VectorState, ...]) -> list[Column[VectorState]]:
@@ -254,11 +243,11 @@ def backfill(
         raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
     chosen = agent_id_of(run, agent)
 
-    async def make_plan(runtime: Runtime) -> BackfillPlan:
-        return _backfiller(runtime).plan(agent_id=chosen, limit=limit)
+    async def make_plan(service: MemoryService) -> BackfillPlan:
+        return service.embeddings.backfiller.plan(agent_id=chosen, limit=limit)
 
-    plan = run.with_runtime(make_plan)
-    _refuse_half_switch(run, plan)
+    plan = run.serve(make_plan)
+    run.service.embeddings.check_not_staged(plan.model)
     if dry_run:
         print_plan(run, plan)
         return
@@ -267,13 +256,12 @@ def backfill(
         run.out.note("nothing was changed")
         return
 
-    async def run_backfill(runtime: Runtime) -> BackfillReport:
-        with progress_of(run, plan.facts) as show:
-            return await _backfiller(runtime).run(
+    with progress_of(run, plan.facts) as show:
+        report = run.serve(
+            lambda service: service.embeddings.backfiller.run(
                 agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
             )
-
-    report = run.with_runtime(run_backfill)
+        )
     print_report(run, report)
     if report.stopped_early:
         raise typer.Exit(ExitCode.UNAVAILABLE)
@@ -290,16 +278,6 @@ def _announce(run: Invocation, plan: BackfillPlan) -> None:
     others = plan.status.total.others
     if plan.replaced and others:
         run.out.note(f"they have vectors of {', '.join(sorted(others))} until then")
-
-
-def _refuse_half_switch(run: Invocation, plan: BackfillPlan) -> None:
-    """A backfill with the model of a switch that is being prepared would only prepare it."""
-    under_way = run.store.switches.vector_switch()
-    if under_way is not None and under_way.phase == "filling" and under_way.model == plan.model:
-        raise ConflictError(
-            f"a switch to {plan.model!r} is being prepared, and {under_way.previous!r} is in force",
-            hint="'edenmem embed backfill --switch' goes on with it",
-        )
 
 
 @app.command("switch", cls=Command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -21,15 +21,14 @@ from edenmem.cli.commands.indexes.switch_views import comparison_data, print_com
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.errors import ConfigError, EdenmemError, ExitCode, UsageError
+from edenmem.errors import EdenmemError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder
     from edenmem.engine.embeddings.backfill import BackfillReport
-    from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
+    from edenmem.engine.embeddings.switch import SwitchPlan
     from edenmem.engine.evaluation.queries import LabelledSet
     from edenmem.engine.evaluation.tuning import Comparison
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.service import MemoryService
     from edenmem.settings.schema import Settings
 
 
@@ -76,7 +75,7 @@ def switch(run: Invocation, wishes: Wishes) -> None:
     """Prepare the switch, compare, and make it; each step as far as it is wanted."""
     settings = _settings_after(run, wishes)
     labelled = _read_labelled_set(run, wishes.compare)
-    plan = _run_with_switcher(run, settings, lambda switcher, old: switcher.plan())
+    plan = _make_plan(run, settings)
     if wishes.dry_run:
         _print_plan(run, plan)
         return
@@ -100,11 +99,12 @@ def switch(run: Invocation, wishes: Wishes) -> None:
         run.out.note("all is prepared, and nothing was switched")
         return
 
-    async def run_commit(switcher: ModelSwitcher, old: Runtime) -> BackfillReport:
-        return await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
+    async def commit(service: MemoryService) -> None:
+        async with service.embeddings.switching(settings) as switcher:
+            await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
 
-    _run_with_switcher(run, settings, run_commit)
-    after = _run_with_switcher(run, settings, lambda switcher, old: switcher.plan())
+    run.serve(commit)
+    after = _make_plan(run, settings)
     _print_outcome(run, after, filled, comparison)
     _print_configuration(run, after, wishes)
 
@@ -128,43 +128,19 @@ def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
     return loaded.settings
 
 
-def _run_with_switcher(run: Invocation, settings: Settings, work: Any) -> Any:
-    """The result of async work with the switcher of the new model and with the configured one."""
-    from edenmem.engine.embeddings.switch import ModelSwitcher
-    from edenmem.engine.factory import EMBEDDER_HINT, open_budget, open_embedder
+def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
+    async def work(service: MemoryService) -> SwitchPlan:
+        async with service.embeddings.switching(settings) as switcher:
+            return await switcher.plan()
 
-    async def main(runtime: Runtime) -> Any:
-        new = open_embedder(settings, budget=open_budget(settings))
-        if new is None:
-            raise ConfigError("there is no embedding model to switch to", hint=EMBEDDER_HINT)
-        try:
-            _check_name(settings, new)
-            after = msgspec.structs.replace(runtime, settings=settings, embedder=new)
-            return await work(ModelSwitcher(after), runtime)
-        finally:
-            await new.close()
-
-    return run.with_runtime(main)
-
-
-def _check_name(settings: Settings, new: Embedder) -> None:
-    """See that the model which was named is the one that was opened."""
-    wanted = settings.embedding.model
-    default = type(settings.embedding)().model
-    if wanted != default and new.model.partition("@")[0] != wanted:
-        raise UsageError(
-            f"--model {wanted!r}: the configured provider gives {new.model!r}",
-            hint="name the provider too: --to provider=openai, or --to provider=local",
-        )
+    return run.serve(work)
 
 
 def _read_labelled_set(run: Invocation, file: str | None) -> LabelledSet | None:
     if file is None:
         return None
-    from edenmem.engine.evaluation.queries import read_queries
-
     with lines_of(file) as lines:
-        labelled = read_queries(run.store, lines)
+        labelled = run.service.evaluation.read(lines)
     for unknown in labelled.unknown:
         run.out.note(f"line {unknown.line}: {unknown.why}")
     return labelled
@@ -175,11 +151,12 @@ def _fill_vectors(
 ) -> BackfillReport:
     from edenmem.engine.embeddings.switch import lacking
 
-    async def fill(switcher: ModelSwitcher, old: Runtime) -> BackfillReport:
-        with progress_of(run, plan.backfill.facts) as show:
-            return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
+    async def fill(service: MemoryService) -> BackfillReport:
+        async with service.embeddings.switching(settings) as switcher:
+            with progress_of(run, plan.backfill.facts) as show:
+                return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
 
-    report: BackfillReport = _run_with_switcher(run, settings, fill)
+    report = run.serve(fill)
     if report.stopped_early or lacking(report):
         print_report(run, report)
         run.out.note(f"{plan.switch.in_force} is in force as before; run the same command to go on")
@@ -190,13 +167,12 @@ def _fill_vectors(
 def _compare_models(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
 ) -> Comparison:
-    from edenmem.engine.evaluation.tuning import compare_models
+    async def compare(service: MemoryService) -> Comparison:
+        async with service.embeddings.switching(settings) as switcher:
+            await switcher.wait(patience=wishes.patience, tell=run.out.progress)
+            return await service.embeddings.compare(switcher, plan, labelled.queries)
 
-    async def compare(switcher: ModelSwitcher, old: Runtime) -> Comparison:
-        await switcher.wait(patience=wishes.patience, tell=run.out.progress)
-        return await compare_models(plan.switch, labelled.queries, old=old, new=switcher.runtime)
-
-    comparison: Comparison = _run_with_switcher(run, settings, compare)
+    comparison = run.serve(compare)
     if not run.out.is_data:
         print_comparison(run, comparison)
     return comparison

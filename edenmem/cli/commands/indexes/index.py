@@ -25,7 +25,7 @@ from edenmem.models.indexes import IndexState
 
 if TYPE_CHECKING:
     from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.service import MemoryService
 
 app = group("Indexes: create, list, status, conflicts, update, drop.")
 
@@ -46,12 +46,11 @@ _Timeout = Annotated[
 
 def _keeper(run: Invocation) -> IndexKeeper:
     """The keeper of the store's indexes; the embedding model only tells its dimensions."""
-    from edenmem.engine.indexes.manager import IndexKeeper
 
-    async def make(runtime: Runtime) -> IndexKeeper:
-        return IndexKeeper(runtime)
+    async def keep(service: MemoryService) -> IndexKeeper:
+        return service.indexes
 
-    keeper = run.with_runtime(make)
+    keeper = run.serve(keep)
     for notice in keeper.notices:
         run.out.note(notice)
     return keeper
@@ -162,7 +161,7 @@ def conflicts(ctx: typer.Context) -> None:
     edenmem index conflicts --format csv > lost.csv
     """
     run = invocation(ctx)
-    found = run.store.indexes.platform_conflicts()
+    found = run.service.indexes.conflicts()
     run.out.listing(
         found, conflict_columns(run), data=conflict_data, empty="no fact would be deleted"
     )

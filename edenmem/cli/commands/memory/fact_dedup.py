@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
@@ -17,7 +17,6 @@ from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import (
-    ConfigError,
     ConflictError,
     EdenmemError,
     ExitCode,
@@ -29,15 +28,8 @@ from edenmem.models.memory import Fact
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
-    from edenmem.cli.app.invocation import Invocation
-    from edenmem.engine.edits.near_duplicates import (
-        FactGroup,
-        FactMerger,
-        Merge,
-        MergeReport,
-        Proposal,
-    )
-    from edenmem.llm.protocol import LLM
+    from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport, Proposal
+    from edenmem.engine.service import MemoryService
 
 
 T = TypeVar("T")
@@ -88,13 +80,13 @@ def dedup(
     chosen = choose_agent(run, named.agent)
     owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
 
-    async def find(merger: FactMerger, model: LLM | None) -> list[FactGroup]:
-        found = merger.groups(
+    async def find(service: MemoryService) -> list[FactGroup]:
+        found = service.duplicates.groups(
             chosen.id, kinds=named.kinds or (), user_ids=owners, floor=floor / 100
         )
         return list(itertools.islice(found, options.fetch(limit)))
 
-    groups = _with_merger(run, find)
+    groups = run.serve(find)
     if limit and len(groups) > limit:
         groups.pop()
         run.out.note(f"only the first {limit} groups; --limit 0 takes all")
@@ -107,16 +99,9 @@ def dedup(
 
 
 def _by_model(run: Invocation, groups: Sequence[FactGroup], *, yes: bool, dry_run: bool) -> None:
-    async def propose(merger: FactMerger, model: LLM | None) -> list[Proposal]:
-        if model is None:
-            from edenmem.engine.factory import LLM_HINT
-
-            raise ConfigError("--llm needs a language model and none is configured", hint=LLM_HINT)
-        return await merger.propose(model, groups)
-
     if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # tells what to add, before a model is paid
-    proposals = _with_merger(run, propose, llm=True)
+    proposals = run.serve(lambda service: service.duplicates.propose(groups), llm=True)
     if dry_run:
         print_proposals(run, proposals)
         return
@@ -144,29 +129,21 @@ def _by_hand(run: Invocation, groups: Sequence[FactGroup]) -> None:
 def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) -> None:
     missed: list[EdenmemError] = []
 
-    async def make(merger: FactMerger, model: LLM | None) -> list[MergeReport]:
+    async def make(service: MemoryService) -> list[MergeReport]:
         made = []
         for merge in merges:
             try:
-                made.append(await merger.merge(merge))
+                made.append(await service.duplicates.merge(merge))
             except (ConflictError, NotFoundError, InputError) as error:
                 missed.append(error)  # of this group alone: the others were agreed to as well
         return made
 
-    reports = _with_merger(run, make)
+    reports = run.serve(make)
     print_merges(run, reports)
     for error in missed:
         run.out.note(f"not merged: {error.message}")
     if partly or missed or any(report.stayed for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _with_merger(
-    run: Invocation, work: Callable[[FactMerger, LLM | None], Awaitable[T]], *, llm: bool = False
-) -> T:
-    from edenmem.engine.edits.near_duplicates import FactMerger
-
-    return run.with_runtime(lambda runtime: work(FactMerger(runtime), runtime.llm), llm=llm)
 
 
 _LEAVE, _WRITE = "leave", "write"

@@ -72,8 +72,7 @@ def undo(
 def _one(
     run: Invocation, entry_id: str, force: bool, yes: bool, dry_run: bool, reason: str
 ) -> None:
-    undoer = _undoer(run)
-    plan = undoer.plan(entry_id, force=force)
+    plan = run.service.undo.plan(entry_id, force=force)
     if plan.outcome is UndoOutcome.REFUSED:
         _refuse(run, plan)
     if plan.outcome is UndoOutcome.ALREADY:
@@ -88,14 +87,15 @@ def _one(
     if not confirm("Undo it?", yes=yes):
         run.out.note("nothing was changed")
         return
-    step = undoer.undo(entry_id, force=force, reason=reason)
+    step = run.service.undo.entry(entry_id, force=force, reason=reason)
     if step.outcome is UndoOutcome.REFUSED:
         _refuse(run, step)
-    for _ in _with_vectors(run, iter([step])):
-        pass
-    _data(run, step)
-    if not run.out.is_data:
-        run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again")
+    _make_vectors(run)
+    run.out.report(
+        [step],
+        lambda: run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again"),
+        data=_step_data,
+    )
 
 
 def _print_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
@@ -142,9 +142,7 @@ def _line(run: Invocation, entry: AuditEntry) -> str:
 
 def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, reason: str) -> None:
     def take_back(*, dry_run: bool = False) -> Iterator[UndoStep]:
-        from edenmem.engine.migration.rollback import undo_run
-
-        return undo_run(run.runtime, run_id, force=force, dry_run=dry_run, reason=reason)
+        return run.service.undo.run(run_id, force=force, dry_run=dry_run, reason=reason)
 
     planned, done = _Tally(), _Tally()
     if dry_run:
@@ -252,9 +250,7 @@ def _print_force(run: Invocation, run_id: str, counts: _Tally, force: bool) -> N
 
 
 def _print_migration(run: Invocation, run_id: str) -> None:
-    from edenmem.engine.migration.rollback import migration_of
-
-    found = migration_of(run.store, run_id)
+    found = run.service.undo.migration_of(run_id)
     if found is not None:
         state = found.state.value.replace("_", " ")
         run.out.note(f"the state of the migration {found.id} is now: {state}")
@@ -266,12 +262,6 @@ def _describe_step(run: Invocation, step: UndoStep) -> str:
 
 
 # -- shared --------------------------------------------------------------------------------------
-
-
-def _undoer(run: Invocation) -> Any:
-    from edenmem.engine.history.undo import Undoer
-
-    return Undoer(run.runtime)
 
 
 def _data(run: Invocation, step: UndoStep) -> None:
@@ -298,13 +288,12 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
 
 def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
     """The steps as they come; in the end, facts whose old text has no vector get one."""
-    from edenmem.engine.history.undo import MissingVectors
+    yield from found
+    _make_vectors(run)
 
-    missing = MissingVectors()
-    for step in found:
-        missing.note(step)
-        yield step
-    if missing:
-        notice = run.with_runtime(missing.make)
+
+def _make_vectors(run: Invocation) -> None:
+    if missing := run.service.undo.missing:
+        notice = run.serve(lambda service: service.undo.make_vectors(missing))
         if notice:
             run.out.note(notice)

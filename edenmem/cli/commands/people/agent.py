@@ -96,8 +96,6 @@ def add(
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
     edenmem agent add mira --owner lena --no-user-memory
     """
-    from edenmem.engine.edits.checks import add_account
-
     run = invocation(ctx)
     agent = Agent(
         id=options.parse_id(hex_id),
@@ -109,7 +107,7 @@ def add(
         agent_memory_enabled=agent_memory,
         created_at=utc_now(),
     )
-    if not add_account(run.runtime, agent):
+    if not run.service.accounts.add(agent):
         raise ConflictError(
             f"the username {username!r} or the id is taken",
             hint="'edenmem agent list' shows those there are",

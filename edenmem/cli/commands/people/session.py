@@ -143,12 +143,9 @@ def import_(
     \b
     edenmem session import sessions.jsonl --add-missing
     """
-    from edenmem.engine.sessions.importer import import_sessions
-
     run = invocation(ctx)
     with lines_of(file) as lines:
-        report = import_sessions(
-            run.runtime,
+        report = run.service.sessions.import_lines(
             lines,
             skip_bad=skip_bad,
             add_missing=add_missing,

@@ -89,15 +89,13 @@ def add(
     \b
     edenmem user add lena
     """
-    from edenmem.engine.edits.checks import add_account
-
     run = invocation(ctx)
     user = User(
         id=options.parse_id(hex_id),
         username=options.parse_username(username),
         created_at=utc_now(),
     )
-    if not add_account(run.runtime, user):
+    if not run.service.accounts.add(user):
         raise ConflictError(f"the username {username!r} or the id is taken")
     run.out.record(user, [("added user", user.username), ("id", user.id)])
 
@@ -127,14 +125,12 @@ def merge(
     edenmem user merge lena-discord lena --dry-run
     edenmem user merge lena-discord lena --agent mira --yes
     """
-    from edenmem.engine.edits.user_merging import UserMerger
-
     run = invocation(ctx)
     agent_id = agent_id_of(run, agent)
     source_id = run.resolver.account_id(source, agent_id=agent_id)
     target_id = run.resolver.account_id(target, agent_id=agent_id)
-    merger = UserMerger(run.runtime)
-    planned = list(merger.merge(source_id, target_id, agent_id=agent_id, dry_run=True))
+    merge_accounts = run.service.accounts.merge
+    planned = list(merge_accounts(source_id, target_id, agent_id=agent_id, dry_run=True))
     if target_id not in run.service.host.person(source_id).ids:
         run.out.note("the accounts are not linked: the memory becomes that of another user")
     if dry_run or not planned:
@@ -145,7 +141,7 @@ def merge(
     if not confirm("Move this memory?", yes=yes):
         run.out.note("nothing was changed")
         return
-    done = list(merger.merge(source_id, target_id, agent_id=agent_id, reason=reason))
+    done = list(merge_accounts(source_id, target_id, agent_id=agent_id, reason=reason))
     if run.out.is_data:
         _print_merges(run, done)
     run.out.note(f"run {run.actor.run_id}: 'edenmem undo --run {run.actor.run_id}' takes it back")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
     from edenmem.engine.evaluation.queries import LabelledSet
     from edenmem.engine.evaluation.tuning import Tuning
-    from edenmem.engine.runtime.runtime import Runtime
 
 app = single()
 
@@ -60,49 +59,28 @@ def evaluate(
     edenmem eval queries.jsonl --recipe convex --recipe convex+rerank --top-k 5
     edenmem eval queries.jsonl --tune
     """
-    from edenmem.engine.evaluation.queries import read_queries
-
     run = invocation(ctx)
     if tune and (top_k is not None or by_kind):
         raise UsageError("--tune goes by nDCG@10 over all queries, without --top-k and --by-kind")
     with lines_of(file) as lines:
-        labelled = read_queries(run.store, lines)
+        labelled = run.service.evaluation.read(lines)
     for unknown in labelled.unknown:
         run.out.note(f"line {unknown.line}: {unknown.why}")
     if labelled.queries:
         names = list(recipes or ())
+        queries = labelled.queries
         if tune:
-            print_tuning(run, _tune(run, labelled, names))
+            run.out.progress("trying settings …")
+            tuning = run.serve(lambda service: service.evaluation.tune(queries, recipes=names))
+            print_tuning(run, tuning)
         else:
-            print_evaluation(run, _evaluate(run, labelled, names, top_k), by_kind=by_kind)
+            evaluation = run.serve(
+                lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
+            )
+            print_evaluation(run, evaluation, by_kind=by_kind)
     _print_counts(run, labelled)
     if labelled.unknown:
         raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-def _evaluate(
-    run: Invocation, labelled: LabelledSet, recipes: list[str], top_k: int | None
-) -> Evaluation:
-    from edenmem.engine.evaluation.evaluator import Evaluator
-
-    async def work(runtime: Runtime) -> Evaluation:
-        return await Evaluator(runtime).evaluate(labelled.queries, recipes=recipes, top_k=top_k)
-
-    return run.with_runtime(work)
-
-
-def _tune(run: Invocation, labelled: LabelledSet, recipes: list[str]) -> Tuning:
-    from edenmem.engine.evaluation.evaluator import Evaluator
-    from edenmem.engine.evaluation.tuning import tune
-
-    run.out.progress("trying settings …")
-
-    async def work(runtime: Runtime) -> Tuning:
-        return await tune(
-            Evaluator(runtime), labelled.queries, run.settings.search, recipes=recipes
-        )
-
-    return run.with_runtime(work)
 
 
 def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:

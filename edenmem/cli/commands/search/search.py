@@ -21,7 +21,6 @@ from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
 
 if TYPE_CHECKING:
-    from edenmem.engine.runtime.runtime import Runtime
     from edenmem.engine.search.why_not import ListPlace, WhyNot
 
 
@@ -80,14 +79,8 @@ def look(
     run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: SearchOptions
 ) -> WhyNot:
     """Ask why the search does not bring the fact."""
-    from edenmem.engine.search.why_not import Detective
-
     scopes = run.service.scopes.readable(agent, **reader)
-
-    async def main(runtime: Runtime) -> WhyNot:
-        return await Detective(runtime).why_not(fact_id, query, scopes, **wanted)
-
-    return run.with_runtime(main)
+    return run.serve(lambda service: service.detective.why_not(fact_id, query, scopes, **wanted))
 
 
 #: What the table of lists says already.

@@ -14,13 +14,11 @@ def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -
     Exits with 1 if it does not within the time; the fact is stored all the same.
     """
     if not wait:
-        if run.store.search.search_ability().kind == "atlas":
+        if run.service.indexes.follow_later:
             run.out.note("search finds it when the indexes have followed; --wait waits for them")
         return
-    from edenmem.engine.indexes.manager import poll
-
     run.out.progress("waiting until search finds it")
-    if not poll(lambda: run.store.search.is_searchable(fact_id), timeout=seconds):
+    if not run.service.indexes.await_fact(fact_id, timeout=seconds):
         run.out.note(
             f"the fact is stored, and search did not find it within {seconds:g} seconds; "
             "'edenmem index status' tells how the indexes are"

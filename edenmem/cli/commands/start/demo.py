@@ -69,12 +69,12 @@ def demo(
             {"llm.provider": "replay", "llm.replay": str(example / "answers.jsonl")},
         )
     with _chapter(run, f"1. A new store: {file}"):
-        run.store.database.initialise()
-    with _chapter(run, "2. Conversations of a small community"):
-        from edenmem.engine.sessions.importer import import_sessions
-
-        with (example / "sessions.jsonl").open("rb") as lines:
-            print_import(run, import_sessions(run.runtime, lines, add_missing=True))
+        run.service.setup.make()
+    with (
+        _chapter(run, "2. Conversations of a small community"),
+        (example / "sessions.jsonl").open("rb") as lines,
+    ):
+        print_import(run, run.service.sessions.import_lines(lines, add_missing=True))
     failed = run.serve(lambda service: _work(run, service), llm=True)
     _farewell(run, file)
     if failed:

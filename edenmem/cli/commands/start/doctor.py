@@ -100,18 +100,13 @@ def _examine(
         print_repairs,
     )
     from edenmem.engine.doctor.catalogue import select_checks
-    from edenmem.engine.doctor.session import open_session
 
     checks = select_checks(names)
     agent_id = agent_id_of(run, agent)
     with (
         show_progress(run.out) as progress,
-        open_session(
-            run.runtime,
-            checks,
-            agent_id=agent_id,
-            files=run.loaded.files,
-            tell=progress.say,
+        run.service.doctor.open(
+            checks, agent_id=agent_id, files=run.loaded.files, tell=progress.say
         ) as visit,
     ):
         report = visit.examine(online=online)
@@ -146,20 +141,15 @@ def _code(report: DoctorReport) -> ExitCode:
 def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     from edenmem.cli.commands.start.doctor_views import print_atlas
 
-    location = run.store.database.info().location
+    location = run.service.setup.location
     if not confirm(
         f"Make a scratch collection and two search indexes in {location}?", yes=yes, can_look=False
     ):
         run.out.note("nothing was tried")
         return
-    from edenmem.engine.indexes.atlas_trial import AtlasCheck
-
-    report = AtlasCheck(
-        run.store,
-        analyzer=run.settings.search.analyzer,
-        timeout=seconds,
-        tell=lambda name: run.out.progress(f"trying: {name}"),
-    ).run()
+    report = run.service.doctor.try_atlas(
+        timeout=seconds, tell=lambda name: run.out.progress(f"trying: {name}")
+    )
     print_atlas(run, report)
     if not report.passed:
         raise typer.Exit(ExitCode.SOME_FAILED)

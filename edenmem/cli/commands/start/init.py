@@ -19,7 +19,7 @@ from edenmem.errors import ConfigError, ConflictError
 from edenmem.models.indexes import INDEX_STEP, Preparation
 
 if TYPE_CHECKING:
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.service import MemoryService
 
 app = single()
 
@@ -49,8 +49,8 @@ def init(
     run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         _ask_where(run)
-    location = run.store.database.info().location
-    plan = run.store.database.preparation()
+    setup = run.service.setup
+    location, plan = setup.location, setup.plan()
     for note in plan.notes:
         run.out.note(note)
     _print_vectors(run)
@@ -63,12 +63,13 @@ def init(
     if not confirm(_question(plan, location), yes=yes, can_look=False):
         run.out.note("nothing was created")
         return
-    made = list(run.store.database.initialise())
+    made = setup.make()
     if write_config:
         _write(target, run.settings.store.uri or location)
         made.append(str(target.absolute()))
-    _print_search(run)
-    _print_preparation(run, location, run.store.database.preparation(), made=made)
+    if setup.lacks_search_indexes():
+        run.out.note("search needs its indexes: 'edenmem index create' makes them")
+    _print_preparation(run, location, setup.plan(), made=made)
 
 
 def _print_preparation(
@@ -105,35 +106,19 @@ def _question(plan: Preparation, location: str) -> str:
     )
 
 
-def _print_search(run: Invocation) -> None:
-    """On Atlas search needs indexes of its own, which take a while and are made when asked for."""
-    if run.store.search.search_ability().kind != "atlas":
-        return
-    from edenmem.models.indexes import IndexWish
-
-    wish = IndexWish(analyzer=run.settings.search.analyzer)
-    if any(
-        state.kind == "text" and not state.queryable
-        for state in run.store.indexes.list_indexes(wish)
-    ):
-        run.out.note("search needs its indexes: 'edenmem index create' makes them")
-
-
 def _print_vectors(run: Invocation) -> None:
     """Warn if the configured embedding model is not the one that the platform searches by."""
-    from edenmem.engine.embeddings.status import vector_advice
 
-    async def main(runtime: Runtime) -> None:
-        embedder = runtime.embedder
-        if embedder is not None and run.store.switches.platform_model(embedder.model):
-            run.out.note(vector_advice(run.store, run.settings, embedder.model))
+    async def advise(service: MemoryService) -> str:
+        return service.embeddings.platform_advice()
 
     with suppress(ConfigError):  # whatever needs the model says so
-        run.with_runtime(main)
+        if advice := run.serve(advise):
+            run.out.note(advice)
 
 
 def _ask_where(run: Invocation) -> None:
-    default = run.store.database.info().location
+    default = run.service.setup.location
     answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
     if answer != default:
         run.move_to(answer)

@@ -64,13 +64,9 @@ def stats(
     edenmem stats --agent mira --since 30d --format json
     edenmem stats --html memory.html
     """
-    from edenmem.engine.stats.statistics import gather
-
     run = invocation(ctx)
     now = utc_now()
-    statistics = gather(
-        run.store,
-        run.settings,
+    statistics = run.service.stats.gather(
         since=parse_when(since, "--since") or now - _PERIOD,
         now=now,
         agent_id=agent_id_of(run, agent),
@@ -83,10 +79,7 @@ def stats(
 
 
 def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, force: bool) -> None:
-    from edenmem.engine.stats.page import page
-
-    text = page(statistics, run.store, place=run.store.database.info().location)
-    write_whole(path, text, replace=force)
+    write_whole(path, run.service.stats.page(statistics), replace=force)
     run.out.note(f"written: {path}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from edenmem.cli.app import options
@@ -143,25 +142,13 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
     edenmem cold status --format json
     """
     run = invocation(ctx)
-    agent_id = agent_id_of(run, agent)
-    found = [
-        formation
-        for statuses in _STATES
-        for formation in run.store.formations.list_formations(agent_id=agent_id, statuses=statuses)
-    ]
+    found = run.service.cold.unfinished(agent_id_of(run, agent))
     run.out.listing(found, _columns(run), limit=limit, empty="nothing waits, and nothing failed")
     counts = dict.fromkeys(("in work", "abandoned", "waiting", "failed"), 0)
     for formation in found:
         counts[_state(formation)] += 1
     if found:
         run.out.note(", ".join(f"{count} {state}" for state, count in counts.items() if count))
-
-
-_STATES: tuple[tuple[FormationStatus, ...], ...] = (
-    (FormationStatus.CLAIMED, FormationStatus.RECORDED),
-    (FormationStatus.RELEASED,),
-    (FormationStatus.FAILED,),
-)
 
 
 def _state(formation: Formation) -> str:
@@ -206,16 +193,6 @@ def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[For
     return columns
 
 
-class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a formation that was to be retried."""
-
-    id: str
-    session_id: str
-    agent_id: str
-    retried: bool
-    why_not: str | None = None
-
-
 @app.command("retry", cls=Command)
 def retry(
     ctx: typer.Context,
@@ -238,12 +215,10 @@ def retry(
     if formations:
         chosen = [run.resolver.formation(text) for text in formations]
     else:
-        agent_id = agent_id_of(run, agent)
-        failed = run.store.formations.list_formations(
-            agent_id=agent_id, statuses=(FormationStatus.FAILED,)
-        )
-        chosen = list(failed)[::-1]  # of one session, the oldest first
-    results = [_retry(run, formation, dry_run) for formation in chosen]
+        chosen = run.service.cold.failed(agent_id_of(run, agent))
+    results = [run.service.cold.retry(formation, dry_run=dry_run) for formation in chosen]
+    from edenmem.engine.cold.sessions import RetryReport
+
     columns = [
         Column[RetryReport]("formation", lambda r: r.id, "id"),
         Column[RetryReport](
@@ -253,21 +228,6 @@ def retry(
     run.out.listing(results, columns, empty="nothing failed")
     if formations and not all(result.retried for result in results):
         raise ConflictError("not all of them can be retried now")
-
-
-def _retry(run: Invocation, formation: Formation, dry_run: bool) -> RetryReport:
-    why_not = None
-    if formation.status is not FormationStatus.FAILED:
-        why_not = f"it is {formation.status}, not failed"
-    elif not dry_run and not run.store.formations.retry(formation.id, now=utc_now()):
-        why_not = "another range of its session is unfinished"
-    return RetryReport(
-        id=formation.id,
-        session_id=formation.session_id,
-        agent_id=formation.agent_id,
-        retried=why_not is None,
-        why_not=why_not,
-    )
 
 
 @app.command("crontab", cls=Command)

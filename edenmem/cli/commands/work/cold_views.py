@@ -20,7 +20,7 @@ from edenmem.errors import ExitCode
 if TYPE_CHECKING:
     from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
     from edenmem.engine.cold.runner import ColdOptions
-    from edenmem.engine.runtime.runtime import Runtime
+    from edenmem.engine.service import MemoryService
 
 
 _RULES: dict[str, str] = {
@@ -161,17 +161,17 @@ def one_round(
     run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float
 ) -> ExitCode | None:
     """One run, and with ``watch`` the pause after it: then None if there is to be another."""
-    from edenmem.engine.cold.runner import ColdRunner
 
-    async def work(runtime: Runtime) -> ExitCode | None:
+    async def work(service: MemoryService) -> ExitCode | None:
         stop = asyncio.Event()
         with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
             with show_progress(run.out) as progress:
                 progress.say("looking for quiet sessions")
-                runner = ColdRunner(
-                    runtime, progress=lambda tally: progress.say(describe_tally(tally))
+                report = await service.cold.run(
+                    chosen,
+                    stop=stop,
+                    progress=lambda tally: progress.say(describe_tally(tally)),
                 )
-                report = await runner.run(chosen, stop=stop)
             print_report(run, report, one_line=watch)
             if not watch or report.stopped_early == "interrupted":
                 return exit_code(report)
@@ -181,7 +181,7 @@ def one_round(
                 return None
         return ExitCode.OK  # told to stop while there was nothing in work
 
-    return run.with_runtime(work, llm=not chosen.dry_run)
+    return run.serve(work, llm=not chosen.dry_run)
 
 
 class _Signals:

@@ -1,0 +1,73 @@
+"""Sessions that went quiet: the runs over them, and the ranges that wait or failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from edenmem.engine.cold.report import ColdReport, Tally
+from edenmem.engine.cold.runner import ColdOptions, ColdRunner
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.formation import Formation, FormationStatus
+
+_STATES: tuple[tuple[FormationStatus, ...], ...] = (
+    (FormationStatus.CLAIMED, FormationStatus.RECORDED),
+    (FormationStatus.RELEASED,),
+    (FormationStatus.FAILED,),
+)
+
+
+class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a formation that was to be retried."""
+
+    id: str
+    session_id: str
+    agent_id: str
+    retried: bool
+    why_not: str | None = None
+
+
+class ColdSessions:
+    """What an operator does about quiet sessions."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._formations = runtime.store.formations
+
+    async def run(
+        self, options: ColdOptions, *, stop: asyncio.Event, progress: Callable[[Tally], None]
+    ) -> ColdReport:
+        """Form what is left of them; see `ColdRunner.run`."""
+        return await ColdRunner(self._runtime, progress=progress).run(options, stop=stop)
+
+    def unfinished(self, agent_id: str | None = None) -> list[Formation]:
+        """Return the ranges that are in work, then those that wait, then those that failed."""
+        return [
+            formation
+            for statuses in _STATES
+            for formation in self._formations.list_formations(agent_id=agent_id, statuses=statuses)
+        ]
+
+    def failed(self, agent_id: str | None = None) -> list[Formation]:
+        """Return the ranges that failed; of one session, the oldest first."""
+        found = self._formations.list_formations(
+            agent_id=agent_id, statuses=(FormationStatus.FAILED,)
+        )
+        return list(found)[::-1]
+
+    def retry(self, formation: Formation, *, dry_run: bool = False) -> RetryReport:
+        """Have a range that failed tried again by the next run, with no failed try counted."""
+        why_not = None
+        if formation.status is not FormationStatus.FAILED:
+            why_not = f"it is {formation.status}, not failed"
+        elif not dry_run and not self._formations.retry(formation.id, now=self._runtime.clock()):
+            why_not = "another range of its session is unfinished"
+        return RetryReport(
+            id=formation.id,
+            session_id=formation.session_id,
+            agent_id=formation.agent_id,
+            retried=why_not is None,
+            why_not=why_not,
+        )
