@@ -12,9 +12,11 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+
+import msgspec
 
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.concurrency import in_thread
@@ -51,48 +53,42 @@ def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tu
     return tuple(chosen)
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """A formation that a worker may work at, and the key of its answers (`LLMRequest`)."""
+
+    formation: Formation
+    key: str
+
+
 class Claims:
     """Claims of one worker."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        worker: str | None = None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, worker: str | None = None) -> None:
         self.worker = worker or worker_id()
         self._store = runtime.store
         self._settings = runtime.settings.formation
         self._clock = runtime.clock
 
-    async def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
-        """The formation that stands in the way of a new one, without its changes."""
+    def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
+        """Find the formation that stands in the way of a new one, without its changes. Blocks."""
+        found = self._store.formations.list_formations(
+            session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
+        )
+        return next(iter(found), None)
 
-        def newest() -> Formation | None:
-            found = self._store.formations.list_formations(
-                session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
-            )
-            return next(iter(found), None)
-
-        return await in_thread(newest)
-
-    async def draft(
+    def draft(
         self, session_id: str, agent_id: str, trigger: Trigger, messages: Sequence[Message]
     ) -> Formation:
-        """A formation of these messages with the next number, as yet claimed by nobody."""
-
-        def last_seq() -> int:
-            found = self._store.formations.list_formations(
-                session_id=session_id, agent_id=agent_id, limit=1
-            )
-            return next((formation.seq for formation in found), 0)
-
+        """Return a formation of these messages with the next number, claimed by nobody. Blocks."""
         now = self._clock()
+        last = self._store.formations.list_formations(
+            session_id=session_id, agent_id=agent_id, limit=1
+        )
         return Formation(
             id=new_id(now),
             session_id=session_id,
             agent_id=agent_id,
-            seq=await in_thread(last_seq) + 1,
+            seq=next((formation.seq for formation in last), 0) + 1,
             status=FormationStatus.CLAIMED,
             trigger=trigger,
             message_ids=tuple(message.id for message in messages),
@@ -104,30 +100,29 @@ class Claims:
             cursor_moves=(),
         )
 
-    async def claim(self, formation: Formation) -> bool:
-        """Make a draft this worker's; False if another worker was first."""
-        try:
-            return await in_thread(self._store.formations.claim, formation)
-        except asyncio.CancelledError:
-            await self.give_back(formation)
-            raise
-
-    async def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
-        """Make an unfinished formation this worker's; None if it is not free. ``forced``: also one
-        that was released and is to wait for its next try."""
+    def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
+        """Make an unfinished formation this worker's; None if it is not free. Blocks. ``forced``:
+        also one that was released and is to wait for its next try."""
         now = self._clock()
+        return self._store.formations.reclaim(
+            formation.id,
+            worker=self.worker,
+            now=now,
+            lease_until=self._lease(now),
+            forced=forced,
+        )
+
+    async def take(self, work: Callable[[], Claim | None]) -> Claim | None:
+        """Run ``work``, which blocks and claims; its claim is given back if the task is cancelled
+        meanwhile."""
+        taken: list[Claim | None] = []
         try:
-            return await in_thread(
-                self._store.formations.reclaim,
-                formation.id,
-                worker=self.worker,
-                now=now,
-                lease_until=self._lease(now),
-                forced=forced,
-            )
+            await in_thread(lambda: taken.append(work()))
         except asyncio.CancelledError:
-            await self.give_back(formation)
+            for claim in filter(None, taken):
+                await self.give_back(claim.formation)
             raise
+        return taken[0]
 
     async def keep(self, formation: Formation, work: Coroutine[Any, Any, T]) -> T:
         """Do ``work`` while the lease is renewed, and stop it if the lease is lost.

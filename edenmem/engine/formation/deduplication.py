@@ -141,22 +141,21 @@ class Deduplicator:
         self._settings = runtime.settings.formation
         self._embedder = runtime.embedder
 
-    async def demand_store(self, scopes: Sequence[Scope]) -> None:
+    def demand_store(self, scopes: Sequence[Scope]) -> None:
         """Demand that facts can be added to these scopes and compared, before a model is paid.
+        Blocks.
 
         Raises:
             FactKeyConflict: an index of the database refuses facts.
             StoreError: a search index that is needed cannot be used.
         """
-        embedder = self._embedder if self._settings.dedup else None
         if not scopes:
             return
-
+        embedder = self._embedder if self._settings.dedup else None
         dimensions: int | None = None
         with suppress(ConfigError):  # no answer of the model has told them yet
             dimensions = embedder.dimensions if embedder else None
-        await in_thread(
-            self._store.search.demand_formable,
+        self._store.search.demand_formable(
             scopes,
             model=embedder.model if embedder else None,
             dimensions=dimensions,
@@ -170,7 +169,7 @@ class Deduplicator:
                 (any other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
-        known = await self._find_known(facts, material.quotas)
+        known = await in_thread(self._find_known, facts, material.quotas)
         fresh = [fact for fact in facts if fact not in known]
         vectors = await self._embed(asker, [fact.content for fact in fresh])
         compared = await self._compare(fresh, vectors, material.quotas)
@@ -189,15 +188,13 @@ class Deduplicator:
             changes.extend(self._changes(item, verdict, revised, material))
         return Plan(tuple(changes), tuple(decisions))
 
-    async def _find_known(
-        self, facts: Sequence[NewFact], quotas: ScopeQuotas
-    ) -> dict[NewFact, Fact]:
+    def _find_known(self, facts: Sequence[NewFact], quotas: ScopeQuotas) -> dict[NewFact, Fact]:
         """The facts whose very words are in their scope already, or under another account."""
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
             for place in (scope, *quotas.of(scope).others):
-                found = await in_thread(self._store.memory.facts_by_hashes, place, tuple(hashes))
+                found = self._store.memory.facts_by_hashes(place, tuple(hashes))
                 for digest, existing in found.items():
                     known[hashes.pop(digest)] = existing
         return known

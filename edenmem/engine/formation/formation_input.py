@@ -87,6 +87,11 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     quotas: ScopeQuotas
     origin: Origin
 
+    @property
+    def is_worth_asking(self) -> bool:
+        """Whether there is something to read, and a scope that takes something new."""
+        return bool(self.transcript.text and self.quotas.items)
+
     @cached_property
     def prompt_values(self) -> dict[str, object]:
         """The values that every prompt about the conversation takes."""

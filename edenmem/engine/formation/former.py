@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edenmem.engine.formation.claims import Claims, LeaseLost, choose_range
-from edenmem.engine.formation.pipeline import Pipeline
+from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range
+from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
@@ -52,7 +52,7 @@ from edenmem.models.changes import (
     ReviseFact,
 )
 from edenmem.models.forgetting import block
-from edenmem.models.formation import Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
@@ -129,12 +129,7 @@ _NOT_ITS_FAULT = (
 class Former:
     """Forms memories of sessions, as one worker."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        worker: str | None = None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, worker: str | None = None) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
         self._llm = runtime.llm
@@ -148,10 +143,10 @@ class Former:
         """Whether `form` would have something to do now."""
         if session.incognito:
             return False
-        unfinished = await self._claims.find_unfinished(session.id, agent.id)
+        unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING)
         if unfinished is not None:
             return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
-        return self._is_due(await self._backlog(session, agent), agent, trigger)
+        return self._is_due(backlog, agent, trigger)
 
     async def form(
         self,
@@ -182,18 +177,15 @@ class Former:
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages that were there when the first range was chosen
         while waiting is None or waiting > 0:
-            unfinished = await self._claims.find_unfinished(session.id, agent.id)
+            formed = None if dry_run else {report.formation_id for report in reports}
+            unfinished, backlog, reach = await in_thread(
+                self._look, session, agent, reach, supersede_but=formed
+            )
             if unfinished is not None:
                 report = await self._resume(unfinished, session, agent, trigger, dry_run)
-                left = await self._count_backlog(session, agent, reach)
+                left = await in_thread(self._count_backlog, session, agent, reach)
                 report = msgspec.structs.replace(report, left=left)
             else:
-                if reach.own and not dry_run:
-                    self._demand_llm()
-                    formed = {report.formation_id for report in reports}
-                    await in_thread(self._supersede, session, agent, formed)
-                    reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
-                backlog = await self._backlog(session, agent, reach)
                 begun = waiting is not None and trigger is not Trigger.THRESHOLD
                 if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
                     by_platform = 0 if reach.platform else backlog.by_platform
@@ -236,12 +228,31 @@ class Former:
     def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
         return is_backlog_due(backlog, agent, trigger, self._settings.formation)
 
-    async def _backlog(
-        self, session: Session, agent: Agent, reach: Reach = Reach.WAITING
-    ) -> Backlog:
+    def _look(
+        self,
+        session: Session,
+        agent: Agent,
+        reach: Reach,
+        *,
+        supersede_but: Set[str | None] | None = None,
+    ) -> tuple[Formation | None, Backlog, Reach]:
+        """Return what was left unfinished, or else what waits, and what to reach for from now on.
+
+        Formations that are to be formed again are superseded, but for those of this run; None: for
+        none. Blocks.
+        """
+        unfinished = self._claims.find_unfinished(session.id, agent.id)
+        if unfinished is not None:
+            return unfinished, Backlog(messages=(), total=0), reach
+        if reach.own and supersede_but is not None:
+            self._demand_llm()
+            self._supersede(session, agent, supersede_but)
+            reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
+        return None, self._backlog(session, agent, reach), reach
+
+    def _backlog(self, session: Session, agent: Agent, reach: Reach) -> Backlog:
         limit = self._settings.formation.max_messages
-        backlog = await in_thread(
-            self._store.formations.backlog,
+        backlog = self._store.formations.backlog(
             session.id,
             agent.id,
             limit=sys.maxsize if reach.own else limit,
@@ -250,18 +261,15 @@ class Former:
         if not reach.own:
             return backlog
         # Whole, since what was forgotten may be more than one range holds.
-        forgotten = await in_thread(_find_forgotten, self._store, agent.id, backlog.messages)
+        forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
         return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
 
-    async def _count_backlog(self, session: Session, agent: Agent, reach: Reach) -> int:
-        backlog = await in_thread(
-            self._store.formations.backlog, session.id, agent.id, limit=1, reach=reach
-        )
-        return backlog.total
+    def _count_backlog(self, session: Session, agent: Agent, reach: Reach) -> int:
+        return self._store.formations.backlog(session.id, agent.id, limit=1, reach=reach).total
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
-        """Free the messages of all finished formations but those of this run. Blocks."""
+        """Free the messages of all finished formations but those of this run."""
         finished = self._store.formations.list_formations(
             session_id=session.id,
             agent_id=agent.id,
@@ -284,7 +292,7 @@ class Former:
         dry_run: bool,
     ) -> FormationReport:
         if unfinished.status is FormationStatus.RECORDED:
-            return await self._complete(unfinished, session, agent, dry_run)
+            return await in_thread(self._complete, unfinished, session, agent, dry_run)
         forced = trigger is Trigger.FORCED
         if not is_free(unfinished, self._clock(), forced=forced):
             released = unfinished.status is FormationStatus.RELEASED
@@ -297,28 +305,29 @@ class Former:
                 error=unfinished.error,
             )
         self._demand_llm()
-        key = await self._answer_key(unfinished, session, agent, Reach.WAITING)
-        if not dry_run:
-            taken = await self._claims.take_over(unfinished, forced=forced)
-            if taken is None:
-                return self._report(session, agent, "taken", unfinished)
-            if taken.status is FormationStatus.RECORDED:
-                return await self._complete(taken, session, agent, dry_run)
-            unfinished = taken
-        return await self._perform(unfinished, session, agent, None, dry_run, key)
 
-    async def _complete(
+        def take_over() -> Claim | None:
+            key = self._answer_key(unfinished, session, agent, Reach.WAITING)
+            taken = unfinished if dry_run else self._claims.take_over(unfinished, forced=forced)
+            return None if taken is None else Claim(taken, key)
+
+        claim = await self._claims.take(take_over)
+        if claim is None:
+            return self._report(session, agent, "taken", unfinished)
+        if claim.formation.status is FormationStatus.RECORDED:
+            return await in_thread(self._complete, claim.formation, session, agent, dry_run)
+        return await self._perform(claim, session, agent, None, dry_run)
+
+    def _complete(
         self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
     ) -> FormationReport:
-        """Apply what was recorded. Safe beside the worker that recorded it."""
-        whole = await in_thread(self._store.formations.formation, recorded.id) or recorded
+        """Apply what was recorded. Safe beside the worker that recorded it. Blocks."""
+        whole = self._store.formations.formation(recorded.id) or recorded
         if dry_run:
             return self._report(
                 session, agent, "dry_run", whole, decisions=whole.decisions, changes=whole.changes
             )
-        results = await in_thread(
-            self._store.formations.apply_formation, recorded.id, now=self._clock()
-        )
+        results = self._store.formations.apply_formation(recorded.id, now=self._clock())
         changes = whole.changes.changes if whole.changes else ()
         report = self._report(
             session, agent, "resumed", whole, decisions=whole.decisions, usage=whole.usage
@@ -336,26 +345,31 @@ class Former:
     ) -> FormationReport:
         self._demand_llm()
         messages = choose_range(backlog.messages, self._settings.formation)
-        draft = await self._claims.draft(session.id, agent.id, trigger, messages)
-        key = await self._answer_key(draft, session, agent, reach)
         left = backlog.total - len(messages)
-        if not dry_run and not await self._claims.claim(draft):
+
+        def open_new() -> Claim | None:
+            draft = self._claims.draft(session.id, agent.id, trigger, messages)
+            claim = Claim(draft, self._answer_key(draft, session, agent, reach))
+            return claim if dry_run or self._store.formations.claim(draft) else None
+
+        claim = await self._claims.take(open_new)
+        if claim is None:
             return self._report(session, agent, "taken", left=left)
-        report = await self._perform(draft, session, agent, messages, dry_run, key)
+        report = await self._perform(claim, session, agent, messages, dry_run)
         return msgspec.structs.replace(report, left=left)
 
     async def _perform(
         self,
-        formation: Formation,
+        claim: Claim,
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
         dry_run: bool,
-        key: str,
     ) -> FormationReport:
         """Make the outcome of a formation that is this worker's, record it and apply it."""
         # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
-        asker = Asker(self._demand_llm(), key)
+        formation = claim.formation
+        asker = Asker(self._demand_llm(), claim.key)
         work = self._pipeline.run(formation, session, agent, messages, asker)
         if dry_run:
             outcome = await work
@@ -365,18 +379,9 @@ class Former:
             )
         try:
             outcome = await self._claims.keep(formation, work)
-            recorded = await in_thread(
-                self._store.formations.record,
-                formation.id,
-                worker=self._claims.worker,
-                changes=outcome.changes,
-                decisions=outcome.decisions,
-                usage=tuple(asker.spent),
-                counts=summary_of(outcome.changes.changes, outcome.decisions),
-                now=self._clock(),
-            )
+            results = await in_thread(self._settle, formation, outcome, tuple(asker.spent))
         except LeaseLost:
-            recorded = False
+            results = None
         except asyncio.CancelledError:
             await self._claims.give_back(formation, usage=tuple(asker.spent))
             raise
@@ -393,13 +398,10 @@ class Former:
                 formation, session, agent, f"{type(error).__name__}: {error}", asker
             )
             raise
-        if not recorded:
+        if results is None:
             # The record is another worker's by now, and what was paid here is not its cost.
             await keep_usage(self._store, agent.id, "formation", asker.spent, at=self._clock())
             return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
-        results = await in_thread(
-            self._store.formations.apply_formation, formation.id, now=self._clock()
-        )
         report = self._report(
             session,
             agent,
@@ -410,22 +412,36 @@ class Former:
         )
         return report_of_changes(report, outcome.changes.changes, results)
 
-    async def _answer_key(
+    def _settle(
+        self, formation: Formation, outcome: Outcome, usage: tuple[CallUsage, ...]
+    ) -> Sequence[ChangeResult] | None:
+        """Record an outcome and apply it; None if the claim is another worker's by now. Blocks."""
+        recorded = self._store.formations.record(
+            formation.id,
+            worker=self._claims.worker,
+            changes=outcome.changes,
+            decisions=outcome.decisions,
+            usage=usage,
+            counts=summary_of(outcome.changes.changes, outcome.decisions),
+            now=self._clock(),
+        )
+        if not recorded:
+            return None
+        return self._store.formations.apply_formation(formation.id, now=self._clock())
+
+    def _answer_key(
         self, formation: Formation, session: Session, agent: Agent, reach: Reach
     ) -> str:
         """Return the key of recorded answers: a range that is formed again has the number that it
-        had, so the formations that are superseded, or would be but for a dry run, do not count."""
+        had, so the formations that are superseded, or would be but for a dry run, do not count.
+        Blocks."""
         would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
-
-        def count_superseded() -> int:
-            found = self._store.formations.list_formations(
-                session_id=formation.session_id,
-                agent_id=formation.agent_id,
-                statuses=(FormationStatus.SUPERSEDED, *would_be),
-            )
-            return sum(each.seq < formation.seq for each in found)
-
-        number = formation.seq - await in_thread(count_superseded)
+        found = self._store.formations.list_formations(
+            session_id=formation.session_id,
+            agent_id=formation.agent_id,
+            statuses=(FormationStatus.SUPERSEDED, *would_be),
+        )
+        number = formation.seq - sum(each.seq < formation.seq for each in found)
         return f"{session.label}/{agent.username}/{number}"
 
     async def _report_failure(

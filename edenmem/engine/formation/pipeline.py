@@ -133,45 +133,54 @@ class Pipeline:
             FactKeyConflict: an index of the database refuses facts; no model was asked.
             StoreError: a search index cannot be used; no model was asked.
         """
-        material = await in_thread(self._material, formation, session, agent, messages)
-        changes: list[Change] = []
+        material = await in_thread(self._prepare, formation, session, agent, messages)
+        changes: tuple[Change, ...] = ()
         decisions: tuple[Decision, ...] = ()
-        if material.transcript.text and material.quotas.items:
-            homes = [quota.scope for quota in material.quotas.for_facts]
-            await self._deduplicator.demand_store(homes)
-            await self._demand_comparable(material)
+        if material.is_worth_asking:
             facts, plan, reflections = await self._extract(asker, material)
-            changes.extend(plan.changes)
-            changes.extend(_additions(material, reflections))
-            changes.extend(
-                await in_thread(
-                    retention_changes,
-                    self._store,
-                    material.quotas.for_facts,
-                    plan.changes,
-                    material.origin.at,
-                )
-            )
-            decisions = (*plan.decisions, *facts.rejected, *reflections.rejected)
-            # Models take their time: a scope may have been paused or switched off meanwhile.
-            open_ = await in_thread(still_open, self._store, agent.id, _list_changeable(material))
-            changes = [_still_possible(each, open_) for each in changes]
-            late = [each for each in changes if not _is_wanted(each, open_)]
-            changes = [each for each in changes if _is_wanted(each, open_)]
-            decisions = (*decisions, *map(_reject_late, late))
+            changes, late = await in_thread(self._sift, material, plan, reflections)
+            decisions = (*plan.decisions, *facts.rejected, *reflections.rejected, *late)
         change_set = ChangeSet(
-            actor=self._actor, at=material.origin.at, changes=tuple(changes), automatic=True
+            actor=self._actor, at=material.origin.at, changes=changes, automatic=True
         )
         return Outcome(change_set, decisions)
 
-    async def _demand_comparable(self, material: Material) -> None:
-        if self._embedder is None:
-            return
-        is_compared = self._settings.formation.dedup
-        places = [quota.changeable for quota in material.quotas.for_facts if is_compared]
-        await in_thread(
-            demand_comparable, self._store, self._settings, self._embedder.model, places
-        )
+    def _prepare(
+        self,
+        formation: Formation,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+    ) -> Material:
+        """Read what a formation needs, and see that its facts can be stored, before a model is
+        paid. Blocks."""
+        material = self._material(formation, session, agent, messages)
+        if material.is_worth_asking:
+            quotas = material.quotas.for_facts
+            self._deduplicator.demand_store([quota.scope for quota in quotas])
+            if self._embedder is not None:
+                is_compared = self._settings.formation.dedup
+                places = [quota.changeable for quota in quotas if is_compared]
+                demand_comparable(self._store, self._settings, self._embedder.model, places)
+        return material
+
+    def _sift(
+        self, material: Material, plan: Plan, reflections: Reflections
+    ) -> tuple[tuple[Change, ...], list[Decision]]:
+        """Return the changes that may still be made, and why the others are not. Blocks.
+
+        Models take their time: a scope may have been paused or switched off meanwhile.
+        """
+        quotas, origin = material.quotas, material.origin
+        changes = [
+            *plan.changes,
+            *_additions(material, reflections),
+            *retention_changes(self._store, quotas.for_facts, plan.changes, origin.at),
+        ]
+        open_ = still_open(self._store, material.agent.id, _list_changeable(material))
+        changes = [_still_possible(each, open_) for each in changes]
+        late = [_reject_late(each) for each in changes if not _is_wanted(each, open_)]
+        return tuple(each for each in changes if _is_wanted(each, open_)), late
 
     async def _extract(self, asker: Asker, material: Material) -> tuple[Facts, Plan, Reflections]:
         settings = self._settings.formation
@@ -201,7 +210,6 @@ class Pipeline:
         agent: Agent,
         messages: Sequence[Message] | None,
     ) -> Material:
-        """Read all that a formation needs. Blocks."""
         if messages is None:
             messages = list(self._store.host.messages(session.id, ids=formation.message_ids))
         senders = people_who_wrote(self._store, session)

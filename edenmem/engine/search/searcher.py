@@ -134,12 +134,12 @@ class Searcher:
             )
         ]
         if plan.semantic:  # asked with the lists: it takes no longer than they do
-            asked.append(self._not_yet_embedded(filter, model))
+            asked.append(in_thread(self._not_yet_embedded, filter, model))
         lists, *said = await gather_or_cancel(asked)
         if plan.semantic and any(lists["semantic"]):
             notices += said[0]
         elif plan.semantic:
-            notices += await self._why_no_vectors(filter, ability, model)
+            notices += await in_thread(self._why_no_vectors, filter, ability, model)
         with clock.stage("fusion"):
             pools = self._fuse(plan, lists, len(texts), ability, depth=depth)
         pools, facts = await self._stages.run(
@@ -239,28 +239,26 @@ class Searcher:
             for number in range(queries)
         ]
 
-    async def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
-        """A word on facts that only their words can find, as while a model is changed."""
-        count = await in_thread(self._store.vectors.unsearchable, filter.scopes, model=model)
+    def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
+        """Tell of facts that only their words can find, as while a model is changed. Blocks."""
+        count = self._store.vectors.unsearchable(filter.scopes, model=model)
         if not count:
             return []
-        switch = await in_thread(self._store.switches.vector_switch)
+        switch = self._store.switches.vector_switch()
         if switch is not None and switch.in_force != model == switch.previous:
             return [
                 f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
                 f"{switch.model!r}, and embedding.model should be set to it"
             ]
-        others = await in_thread(self._store.vectors.vector_model_names, filter.scopes)
+        others = self._store.vectors.vector_model_names(filter.scopes)
         return [
             f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
-            f"yet; {await self._advice(model, others)}"
+            f"yet; {vector_advice(self._store, self._all_settings, model, others)}"
         ]
 
-    async def _why_no_vectors(
-        self, filter: FactFilter, ability: SearchAbility, model: str
-    ) -> list[str]:
-        """A word on what there is, if semantic search found nothing at all."""
-        models = await in_thread(self._store.vectors.vector_models, filter.scopes)
+    def _why_no_vectors(self, filter: FactFilter, ability: SearchAbility, model: str) -> list[str]:
+        """Tell what there is, if semantic search found nothing at all. Blocks."""
+        models = self._store.vectors.vector_models(filter.scopes)
         without = models.get("", 0)
         narrowed = filter.since or filter.until or filter.session_id
         if ability.kind == "atlas" and models.get(model) and not narrowed:
@@ -272,11 +270,8 @@ class Searcher:
             return []
         return [
             f"none of the {without} facts has a vector, so meaning could not be searched; "
-            f"{await self._advice(model)}"
+            f"{vector_advice(self._store, self._all_settings, model)}"
         ]
-
-    async def _advice(self, model: str, others: Sequence[str] = ()) -> str:
-        return await in_thread(vector_advice, self._store, self._all_settings, model, others)
 
     async def _track(self, fact_ids: Sequence[str]) -> list[str]:
         """Count the accesses; a store that only reads is no reason to withhold what was found."""

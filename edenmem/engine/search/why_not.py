@@ -95,10 +95,7 @@ class Detective:
         """
         (text,) = validate_queries([query])
         count = validate_top_k(self._settings.top_k if top_k is None else top_k)
-        fact = await in_thread(self._store.memory.fact, fact_id, with_vector=True)
-        if fact is None:
-            raise NotFoundError(f"there is no fact {fact_id!r}")
-        fact = await self._with_current_vector(fact)
+        fact = await in_thread(self._load, fact_id)
         plan, notice = choose_recipe(
             recipe,
             self._settings.recipe,
@@ -116,7 +113,8 @@ class Detective:
         places: tuple[ListPlace, ...] = ()
         report: SearchReport | None = None
         if ruled_out is None:
-            places = await self._places(fact, text, plan, filter, count, asked if fits else None)
+            vector_asked = asked if fits else None
+            places = await in_thread(self._places, fact, text, plan, filter, count, vector_asked)
             try:
                 report = await self._searcher.search(
                     [text],
@@ -149,12 +147,16 @@ class Detective:
             notices=(*([notice] if notice else []), *(report.notices if report else ())),
         )
 
-    async def _with_current_vector(self, fact: Fact) -> Fact:
-        """The fact with its vector of the configured model, if it has one beside another."""
+    def _load(self, fact_id: str) -> Fact:
+        """Load the fact, with its vector of the configured model if it has one beside another.
+        Blocks."""
+        fact = self._store.memory.fact(fact_id, with_vector=True)
+        if fact is None:
+            raise NotFoundError(f"there is no fact {fact_id!r}")
         model = self._embedder.model if self._embedder is not None else fact.embedding_model
         if model is None or model == fact.embedding_model:
             return fact
-        found = await in_thread(self._store.switches.vectors_of, [fact.id], model=model)
+        found = self._store.switches.vectors_of([fact.id], model=model)
         if fact.id not in found:
             return fact
         return msgspec.structs.replace(fact, embedding=found[fact.id], embedding_model=model)
@@ -168,7 +170,7 @@ class Detective:
         is_current = self._embedder is not None and fact.embedding_model == self._embedder.model
         return said, is_current and asked is not None and len(asked) == len(fact.embedding)
 
-    async def _places(
+    def _places(
         self,
         fact: Fact,
         text: str,
@@ -177,6 +179,7 @@ class Detective:
         count: int,
         asked: bytes | None,
     ) -> tuple[ListPlace, ...]:
+        """Find the fact's place in each list. Blocks."""
         depth = plan.depth(self._settings, count)
         places: list[ListPlace] = []
         if "semantic" in plan.lists:
@@ -184,8 +187,7 @@ class Detective:
             rank, score = None, None
             if asked is not None and fact.embedding is not None:
                 score = _score(asked, fact.embedding)
-                (found,) = await in_thread(
-                    self._store.search.semantic_candidates,
+                (found,) = self._store.search.semantic_candidates(
                     filter,
                     [asked],
                     model=fact.embedding_model or "",
@@ -197,10 +199,8 @@ class Detective:
                 ListPlace(name="semantic", rank=rank, score=score, depth=depth, floor=floor)
             )
         if "text" in plan.lists:
-            ability = await in_thread(self._store.search.search_ability)
-            (found,) = await in_thread(
-                self._store.search.text_candidates, filter, [text], limit=_DEEP
-            )
+            ability = self._store.search.search_ability()
+            (found,) = self._store.search.text_candidates(filter, [text], limit=_DEEP)
             rank, score = _place(found, fact.id)
             floor = (self._settings.text_floor or None) if ability.text_floor else None
             places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))
