@@ -391,6 +391,36 @@ def test_listing_scopes_loads_nothing_heavy(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == []
 
 
+_EVERY_PART = """
+import sys
+from functools import cached_property
+from edenmem.engine.service import MemoryService
+from edenmem.settings.schema import Settings, StoreSettings
+settings = Settings(store=StoreSettings(uri=sys.argv[1]))
+service = MemoryService.without_models(settings)
+for name, value in vars(MemoryService).items():
+    if isinstance(value, cached_property):
+        getattr(service, name)
+loaded = {"openai", "httpx", "onnxruntime", "tokenizers"} & sys.modules.keys()
+sys.exit(f"loaded {sorted(loaded)}" if loaded else 0)
+"""
+
+
+def test_every_part_of_the_service_is_made_without_models_and_without_a_store(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _EVERY_PART, f"sqlite:///{path}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not path.exists()
+
+
 # -- public names --------------------------------------------------------------------------------
 
 

@@ -9,6 +9,10 @@
 
 Every method is safe to call from any number of tasks at once: what must not happen twice is
 guarded in the database, not here.
+
+For operators there is a part for each room of the engine, made when it is first needed, such as
+`MemoryService.history` or `MemoryService.erasure`: all that the command line does goes through
+them.
 """
 
 from __future__ import annotations
@@ -643,7 +647,7 @@ class MemoryService:
             lookups.agent_statuses, self._store, self._settings, agent_id, user_id, session_id
         )
 
-    # -- for operators: these block ---------------------------------------------------------------
+    # -- for operators; what is not async blocks ------------------------------------------------
 
     @cached_property
     def resolver(self) -> Resolver:

@@ -31,6 +31,13 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
         assert parameter.help, f"{' '.join(path)} {parameter.name}"
 
 
+@pytest.mark.parametrize("option", ["--user", "--account", "--group", "--shard", "--session"])
+def test_the_options_of_a_scope_mean_the_same_in_every_command(option: str) -> None:
+    found = [each for command in EVERY.values() for each in command.params if option in each.opts]
+    assert len(found) > 3
+    assert len({(each.help, each.metavar, each.multiple) for each in found}) == 1
+
+
 def test_commands_that_write_can_be_tried_and_explained() -> None:
     """Every change by hand takes --dry-run and --reason, and asks only if it destroys."""
     writing = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,10 +24,6 @@ from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
-
-if TYPE_CHECKING:
-    from edenmem.engine.stats.statistics import MemoryStatistics
-
 
 app = single()
 
