@@ -176,10 +176,9 @@ class Exchange:
 
     async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
         """Make the edits of a folder; see `apply_edits`."""
-        from edenmem.engine.edits.editor import Editor
         from edenmem.engine.exchange.edits import apply_edits
 
-        return await apply_edits(edits, Editor(self._runtime), allow_long=allow_long)
+        return await apply_edits(edits, self._runtime, allow_long=allow_long)
 
 
 class Undo:

@@ -702,11 +702,21 @@ class MemoryService:
         return parts.Sessions(self._runtime)
 
     @cached_property
-    def edits(self) -> Editor:
-        """Changing memory by hand."""
+    def editor(self) -> Editor:
+        """Changing memory by hand, without vectors of new texts. Blocks; see `edit`."""
         from edenmem.engine.edits.editor import Editor
 
-        return Editor(self._runtime)
+        return Editor(msgspec.structs.replace(self._runtime, embedder=None))
+
+    async def edit(self, work: Callable[[Editor], T]) -> T:
+        """Run one edit in a thread; the text of a fact gets its vector.
+
+        Raises:
+            ProviderError: the vector could not be made; nothing was written.
+        """
+        from edenmem.engine.edits.editor import make_edit
+
+        return await make_edit(self._runtime, work)
 
     @cached_property
     def duplicates(self) -> FactMerger:

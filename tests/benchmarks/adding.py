@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from edenmem.embed.protocol import Embedding
-from edenmem.engine.edits.editor import Editor
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import data, plain
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, median
 from tests.benchmarks.world import adding, plain_row
+from tests.support.editing import AwaitedEditor
 from tests.support.runtime import make_runtime
 
 _PLAIN = "same rows by sqlite3, same synchronous mode"
@@ -51,7 +51,9 @@ def measure(bench: Bench) -> list[Row]:
     hand = plain.connect(bench.world.plain)
     by_store, by_hand, by_editor = (iter(fresh[part::3]) for part in range(3))
     embedder = ReadyVectors([fact.embedding or b"" for fact in fresh])
-    editor = Editor(make_runtime(store, embedder=embedder, actor=data.ACTOR, clock=data.clock))
+    editor = AwaitedEditor(
+        make_runtime(store, embedder=embedder, actor=data.ACTOR, clock=data.clock)
+    )
     before = store.database.info().counts["facts"]
     with asyncio.Runner() as runner:
 

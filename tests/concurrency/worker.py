@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConflictError, NotFoundError, UsageError
@@ -20,6 +19,7 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings, StoreSettings
 from tests.faults.days import Address
 from tests.support.builders import make_agent, make_message, make_session, make_user
+from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
 from tests.support.runtime import make_runtime
@@ -87,7 +87,7 @@ class Worker:
         self.service = MemoryService(
             store, Settings(), llm=self._llm(), embedder=embedder, actor=actor
         )
-        self._editor = Editor(make_runtime(store, embedder=embedder, actor=actor))
+        self._editor = AwaitedEditor(make_runtime(store, embedder=embedder, actor=actor))
         self.account: Account = {
             "fact_edits": [],
             "text_edits": [],

@@ -27,6 +27,7 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast
 from tests.support.builders import NOW, change_set, make_actor, make_fact
+from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import ADVERSARIAL, HOSTILE, NONSENSE, FakeLLM
 from tests.support.runtime import make_runtime
@@ -237,12 +238,13 @@ class TestMerging:
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
         own = merger(cast, embedder)
-        await own.edit_fact(new.id, "Lena drinks coffee now.", expected_version=1)
+        editor = AwaitedEditor(make_runtime(cast.store, embedder=embedder))
+        await editor.edit_fact(new.id, "Lena drinks coffee now.", expected_version=1)
         report = await own.merge(merge_by_hand([old, new], TEA))
         assert report.removed == ()
         assert report.stayed[0][0] == new.id
         assert contents(cast.store, cast.anna_scope) == sorted([TEA, "Lena drinks coffee now."])
-        await own.edit_fact(old.id, "Lena drinks cocoa.", expected_version=1)
+        await editor.edit_fact(old.id, "Lena drinks cocoa.", expected_version=1)
         with pytest.raises(ConflictError):
             await own.merge(merge_by_hand([old, new], TEA_TOO + "."))
         assert contents(cast.store, cast.anna_scope) == [

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
@@ -32,6 +31,7 @@ from tests.support.builders import (
     make_reflection,
     make_user,
 )
+from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
 from tests.support.runtime import make_runtime
@@ -243,7 +243,9 @@ async def run(
 async def _edit(store: Store, embedder: Embedder, clock: Callable[[], datetime]) -> None:
     """What the operator wants to be so."""
     actor = Actor(name="operator", host="test-host", command="edit")
-    editor = Editor(make_runtime(store, SETTINGS, embedder=embedder, actor=actor, clock=clock))
+    editor = AwaitedEditor(
+        make_runtime(store, SETTINGS, embedder=embedder, actor=actor, clock=clock)
+    )
     facts = await in_thread(_facts, store, EVE_SCOPE)
     if MISTYPED in facts:
         fact = facts[MISTYPED]

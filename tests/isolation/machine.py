@@ -17,7 +17,6 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.reports import ContextReport, SearchReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import NotFoundError, ScopeError, UsageError
@@ -46,6 +45,7 @@ from tests.support.builders import (
     make_reflection,
     make_user,
 )
+from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 
@@ -127,7 +127,7 @@ class Isolation(RuleBasedStateMachine):
             actor=ACTOR,
             clock=self.clock,
         )
-        self.editor = Editor(
+        self.editor = AwaitedEditor(
             make_runtime(self.store, settings, embedder=self.embedder, clock=self.clock)
         )
         self._furnish(shards)

@@ -163,13 +163,14 @@ class Invocation:
 
         return _run(main())
 
-    def edit(self, work: Callable[[Editor], Awaitable[T]], *, embed: bool = False) -> T:
-        """Run async work on the editor; with ``embed`` texts that are written get vectors."""
+    def edit(self, work: Callable[[Editor], T], *, embed: bool = False) -> T:
+        """Run work on the editor; with ``embed`` the text of a fact gets a vector."""
+        if not embed:
+            return work(self.service.editor)
 
         async def main() -> T:
-            models = self.service.with_models(llm=False, embedder=embed, reranker=False)
-            async with models as service:
-                return await work(service.edits)
+            async with self.service.with_models(llm=False, reranker=False) as service:
+                return await service.edit(work)
 
         return _run(main())
 

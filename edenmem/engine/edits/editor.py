@@ -1,9 +1,9 @@
-"""Facts by hand: add, edit, delete, restore."""
+"""Changes by hand of facts, reflections, texts, policies and agents. All of it blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -11,13 +11,11 @@ from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits import checks
 from edenmem.engine.edits import policies as policy_changes
 from edenmem.engine.edits.checks import check_result
-from edenmem.engine.edits.policies import POLICY_FIELDS
-from edenmem.engine.embeddings.status import misfit_notice
+from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.reports import EditReport
-from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
-from edenmem.errors import NotFoundError, ProviderError, UsageError
+from edenmem.errors import NotFoundError, UsageError
 from edenmem.memory import plain as plain
 from edenmem.memory import preview
 from edenmem.models.changes import (
@@ -42,50 +40,10 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope
 
+T = TypeVar("T")
+
 #: The answer to a change, and what its audit entry says.
 _Outcome = tuple[ChangeResult, AuditEntry | None]
-
-
-class EditRoad:
-    """What the kinds of edits have in common: whom they act for, and the way to the store."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._store = runtime.store
-        self._settings = runtime.settings
-        self._embedder = runtime.embedder
-        self._actor = runtime.actor
-        self._clock = runtime.clock
-
-    async def _apply(
-        self, change: Change, target_type: str, dry_run: bool, notices: tuple[str, ...] = ()
-    ) -> EditReport:
-        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
-        result, entry = await in_thread(self._preview if dry_run else self._write, changes)
-        check_result(result, target_type)
-        before, after = (entry.before, entry.after) if entry is not None else (None, None)
-        if result.status is ChangeStatus.DUPLICATE:
-            was = "would be" if dry_run else "was"
-            gone = f", and {before['id']} {was} removed in its favour" if before else ""
-            notices = (f"the scope has this fact already: {result.target_id}{gone}",)
-            after = plain(await in_thread(self._store.memory.fact, result.target_id))
-        return EditReport(
-            action=str(type(change).__struct_config__.tag),
-            target_type=target_type,
-            target_id=result.target_id,
-            before=before,
-            after=after,
-            dry_run=dry_run,
-            result=result,
-            notices=notices,
-        )
-
-    def _write(self, changes: ChangeSet) -> _Outcome:
-        (result,) = self._store.changes.apply(changes)
-        return result, self._store.log.audit_entry(result.change_id)
-
-    def _preview(self, changes: ChangeSet) -> _Outcome:
-        (effect,) = preview(changes, self._store.changes.load_state)
-        return effect.result, effect.entry
 
 
 def report_unchanged(
@@ -132,247 +90,26 @@ def owner_fields(scope: Scope, *, session_id: str | None = None) -> dict[str, An
     }
 
 
-class ScopeEdits(EditRoad):
-    """Changes of policies and agents; see `edenmem.engine.edits.editor.Editor`."""
+class Editor:
+    """Changes memory. `make_edit` runs one from an event loop.
 
-    async def set_policy(
-        self,
-        scope: Scope,
-        changes: Mapping[str, object],
-        *,
-        expected_version: int | None = None,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Change settings of one scope; None gives one back to the default of its kind.
+    All methods take ``reason`` (kept in the audit entry) and ``dry_run``. They raise
+    `NotFoundError` if what is named does not exist (also an agent or user that the host does not
+    know), `ConflictError` if it changed since ``expected_version``, and `UsageError` if the
+    content is empty or, unless ``allow_long``, over its limit of words. Those that store the text
+    of a fact raise `VectorWanted` before they write, if its vector is not among ``vectors``.
+    """
 
-        A shard exists as soon as it has a policy, so this is also how one is made.
-        """
-        if scope.shard_name is not None:
-            policy_changes.check_shard_name(scope.shard_name)
-        before = await in_thread(checks.check_scope_known, self._store, scope, new_shard=True)
-        base = before or Policy(id=new_id(), **owner_fields(scope))
-        checks.check_version("policy", base.version, expected_version)
-        after = policy_changes.change_policy(base, changes)
-        if before is not None and after == before:
-            return report_unchanged("policy", before, dry_run)
-        change = WritePolicy(
-            policy=after, expected_version=base.version, at=self._clock(), reason=reason
-        )
-        return await self._apply(change, "policy", dry_run)
+    def __init__(self, runtime: Runtime, vectors: TextVectors | None = None) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._clock = runtime.clock
+        self._vectors = vectors or TextVectors(runtime)
 
-    async def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Let the scope keep what it has and take nothing new."""
-        return await self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
+    # -- facts ---------------------------------------------------------------------------------
 
-    async def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Let a paused scope take new memory again. Of any other nothing is written."""
-        policy = await in_thread(checks.check_scope_known, self._store, scope)
-        if policy is None or policy.active:
-            unset = policy or Policy(id="", **owner_fields(scope))
-            return report_unchanged("policy", unset, dry_run, why="it was not paused")
-        return await self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
-
-    async def set_agent(
-        self,
-        agent_id: str,
-        *,
-        user_memory: bool | None = None,
-        agent_memory: bool | None = None,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Switch an agent's user or agent memory on or off."""
-        if user_memory is None and agent_memory is None:
-            raise UsageError("nothing to change: name user memory, agent memory, or both")
-        await in_thread(checks.check_agent_known, self._store, agent_id)
-        before = await in_thread(self._store.host.agent, agent_id)
-        assert before is not None
-        change = SetAgentToggles(
-            agent_id=agent_id,
-            at=self._clock(),
-            user_memory_enabled=user_memory,
-            agent_memory_enabled=agent_memory,
-            reason=reason,
-        )
-        toggles = {"user_memory_enabled": user_memory, "agent_memory_enabled": agent_memory}
-        wanted = {name: value for name, value in toggles.items() if value is not None}
-        after = msgspec.structs.replace(before, **wanted)
-        if after == before:
-            return report_unchanged("agent", before, dry_run)
-        return await self._apply(change, "agent", dry_run)
-
-
-class TextEdits(EditRoad):
-    """Changes of consolidated texts; see `edenmem.engine.edits.editor.Editor`."""
-
-    async def edit_consolidation(
-        self,
-        scope: Scope,
-        content: str,
-        *,
-        expected_version: int,
-        allow_long: bool = False,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Write the scope's text as its next version; pending reflections stay pending."""
-        policy = await in_thread(checks.check_scope_known, self._store, scope)
-        before = (await in_thread(self._store.memory.consolidations, [scope])).get(scope)
-        checks.check_version("text", before.version if before else 0, expected_version)
-        limit = word_limit_of(self._settings, scope, policy)
-        text = checks.text_of(
-            without_version(content), what="text", limit=limit, allow_long=allow_long
-        )
-        if before is not None and text == before.consolidated_content:
-            return report_unchanged("consolidation", before, dry_run)
-        return await self._write_text(scope, before, text, limit, reason, dry_run)
-
-    async def restore_consolidation(
-        self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False
-    ) -> EditReport:
-        """Write an earlier version's text as a new version; pending reflections stay pending."""
-        policy = await in_thread(checks.check_scope_known, self._store, scope)
-        history = await in_thread(self._store.history.versions, "consolidation", "", scope=scope)
-        text = version_of(history, version, "text").content
-        before = (await in_thread(self._store.memory.consolidations, [scope])).get(scope)
-        if before is not None and text == before.consolidated_content:
-            return report_unchanged("consolidation", before, dry_run)
-        limit = word_limit_of(self._settings, scope, policy)
-        why = reason or f"version {version} restored"
-        return await self._write_text(scope, before, text, limit, why, dry_run)
-
-    async def _write_text(
-        self,
-        scope: Scope,
-        before: Consolidation | None,
-        text: str,
-        limit: int,
-        reason: str,
-        dry_run: bool,
-    ) -> EditReport:
-        change = WriteConsolidation(
-            scope=scope,
-            expected_version=before.version if before else 0,
-            content=text,
-            word_limit=limit,
-            at=self._clock(),
-            reason=reason,
-        )
-        return await self._apply(change, "consolidation", dry_run)
-
-
-class ReflectionEdits(EditRoad):
-    """Changes of reflections; see `edenmem.engine.edits.editor.Editor`."""
-
-    async def add_reflection(
-        self,
-        scope: Scope,
-        content: str,
-        *,
-        session_id: str | None = None,
-        private: bool = False,
-        allow_long: bool = False,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Add a reflection at the end of the scope's buffer."""
-        text = self._reflection_text(content, allow_long)
-        policy = await in_thread(checks.check_scope_known, self._store, scope)
-        checks.check_open(policy, scope)
-        if scope.session_id is not None and session_id not in (None, scope.session_id):
-            raise UsageError("a session's reflection comes from that session")
-        if session_id is not None:
-            await in_thread(checks.check_session_known, self._store, session_id)
-        reflection = Reflection(
-            id=new_id(),
-            **owner_fields(scope, session_id=session_id),
-            content=text,
-            formed_at=self._clock(),
-            private=private,
-        )
-        change = AddReflection(
-            reflection=reflection,
-            word_limit=word_limit_of(self._settings, scope, policy),
-            reason=reason,
-        )
-        return await self._apply(change, "reflection", dry_run)
-
-    async def edit_reflection(
-        self,
-        reflection_id: str,
-        content: str,
-        *,
-        expected_version: int,
-        allow_long: bool = False,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Give a pending reflection a new text; one that is in a text already stays as it is."""
-        before = await self._reflection(reflection_id, expected_version)
-        if before.absorbed:
-            raise UsageError(
-                "the reflection is part of the consolidated text by now",
-                hint="edit that text: edenmem consolidation edit",
-            )
-        text = self._reflection_text(content, allow_long)
-        if text == before.content:
-            return report_unchanged("reflection", before, dry_run)
-        change = ReviseReflection(
-            scope=before.home,
-            reflection_id=before.id,
-            expected_version=before.version,
-            content=text,
-            at=self._clock(),
-            reason=reason,
-        )
-        return await self._apply(change, "reflection", dry_run)
-
-    async def delete_reflection(
-        self,
-        reflection_id: str,
-        *,
-        expected_version: int | None = None,
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> EditReport:
-        """Take a reflection away; a text that absorbed it keeps what it says."""
-        before = await self._reflection(reflection_id, expected_version)
-        change = RemoveReflection(
-            scope=before.home,
-            reflection_id=before.id,
-            expected_version=before.version,
-            at=self._clock(),
-            reason=reason,
-        )
-        return await self._apply(change, "reflection", dry_run)
-
-    async def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
-        reflection = await in_thread(self._store.memory.reflection, reflection_id)
-        if reflection is None:
-            raise NotFoundError(f"there is no reflection {reflection_id}")
-        checks.check_version("reflection", reflection.version, expected_version)
-        return reflection
-
-    def _reflection_text(self, content: str, allow_long: bool) -> str:
-        limit = self._settings.formation.reflection_words
-        return checks.text_of(content, what="reflection", limit=limit, allow_long=allow_long)
-
-
-WITHOUT_VECTOR = (
-    "--set embedding.provider=none stores it now, "
-    "and 'edenmem embed backfill' adds its vector later"
-)
-NO_VECTOR = (
-    "stored without a vector, so it is found by its words only; "
-    "'edenmem embed backfill' adds one when there is an embedding model"
-)
-
-
-class FactEdits(EditRoad):
-    """Changes of facts; see `edenmem.engine.edits.editor.Editor`."""
-
-    async def add_fact(
+    def add_fact(
         self,
         scope: Scope,
         content: str,
@@ -386,10 +123,7 @@ class FactEdits(EditRoad):
         """Add a fact. One that the scope has already is left as it is: the action is "none"."""
         checks.check_holds_facts(scope)
         text = self._fact_text(content, allow_long)
-        policy = await in_thread(checks.check_scope_known, self._store, scope)
-        checks.check_open(policy, scope)
-        if session_id is not None:
-            await in_thread(checks.check_session_known, self._store, session_id)
+        self._check_open(scope, session_id)
         fact = Fact(
             id=new_id(),
             **owner_fields(scope, session_id=session_id),
@@ -398,19 +132,16 @@ class FactEdits(EditRoad):
             formed_at=self._clock(),
             private=private,
         )
-        there = (await in_thread(self._store.memory.facts_by_hashes, scope, [fact.hash])).get(
-            fact.hash
-        )
+        there = self._store.memory.facts_by_hashes(scope, [fact.hash]).get(fact.hash)
         if there is not None:
             return report_unchanged("fact", there, dry_run)
-        notices: tuple[str, ...] = ()
-        if not dry_run:
-            vector, model, notices = await self._vector(text)
-            fact = msgspec.structs.replace(fact, embedding=vector, embedding_model=model)
-        change = AddFact(fact=fact, reason=reason)
-        return await self._apply(change, "fact", dry_run, notices)
+        vector = self._vector(text, dry_run)
+        fact = msgspec.structs.replace(
+            fact, embedding=vector.embedding, embedding_model=vector.model
+        )
+        return self._apply(AddFact(fact=fact, reason=reason), "fact", dry_run, vector.notices)
 
-    async def edit_fact(
+    def edit_fact(
         self,
         fact_id: str,
         content: str,
@@ -421,11 +152,11 @@ class FactEdits(EditRoad):
         dry_run: bool = False,
     ) -> EditReport:
         """Give a fact a new text; the old one stays in its history."""
-        fact = await self._fact(fact_id, expected_version)
+        fact = self._fact(fact_id, expected_version)
         text = self._fact_text(content, allow_long)
-        return await self._revise(fact, text, reason, dry_run)
+        return self._revise(fact, text, reason, dry_run)
 
-    async def delete_fact(
+    def delete_fact(
         self,
         fact_id: str,
         *,
@@ -434,7 +165,7 @@ class FactEdits(EditRoad):
         dry_run: bool = False,
     ) -> EditReport:
         """Take a fact away; `restore_fact` brings it back."""
-        fact = await self._fact(fact_id, expected_version)
+        fact = self._fact(fact_id, expected_version)
         change = RemoveFact(
             scope=fact.home,
             fact_id=fact.id,
@@ -442,9 +173,9 @@ class FactEdits(EditRoad):
             at=self._clock(),
             reason=reason,
         )
-        return await self._apply(change, "fact", dry_run)
+        return self._apply(change, "fact", dry_run)
 
-    async def restore_fact(
+    def restore_fact(
         self,
         fact_id: str,
         *,
@@ -464,38 +195,38 @@ class FactEdits(EditRoad):
             UsageError: the fact is not deleted, and no version is named.
             NotFoundError: there never was such a fact or version.
         """
-        history = await in_thread(self._store.history.versions, "fact", fact_id)
-        fact = await in_thread(self._store.memory.fact, fact_id)
+        history = self._store.history.versions("fact", fact_id)
+        fact = self._store.memory.fact(fact_id)
         if fact is None:
             deleted = next((entry for entry in reversed(history) if entry.snapshot), None)
             if deleted is None or deleted.snapshot is None:
                 raise NotFoundError(f"there is no fact {fact_id}, and none was deleted")
-            return await self._undelete(deleted.snapshot, history, version, reason, dry_run)
+            return self._undelete(deleted.snapshot, history, version, reason, dry_run)
         if version is None:
             raise UsageError(
                 f"the fact is not deleted; it is at version {fact.version}",
                 hint="name the version whose text to bring back (--version)",
             )
         text = version_of(history, version, "fact").content
-        return await self._revise(fact, text, reason or f"version {version} restored", dry_run)
+        return self._revise(fact, text, reason or f"version {version} restored", dry_run)
 
-    async def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
+    def _revise(self, fact: Fact, text: str, reason: str, dry_run: bool) -> EditReport:
         if text == fact.content:
             return report_unchanged("fact", fact, dry_run)
-        vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
+        vector = self._vector(text, dry_run)
         change = ReviseFact(
             scope=fact.home,
             fact_id=fact.id,
             expected_version=fact.version,
             content=text,
             at=self._clock(),
-            embedding=vector,
-            embedding_model=model,
+            embedding=vector.embedding,
+            embedding_model=vector.model,
             reason=reason,
         )
-        return await self._apply(change, "fact", dry_run, notices)
+        return self._apply(change, "fact", dry_run, vector.notices)
 
-    async def _undelete(
+    def _undelete(
         self,
         snapshot: Fact,
         history: list[HistoryEntry],
@@ -503,28 +234,28 @@ class FactEdits(EditRoad):
         reason: str,
         dry_run: bool,
     ) -> EditReport:
-        await in_thread(checks.check_scope_known, self._store, snapshot.home)
+        checks.check_scope_known(self._store, snapshot.home)
         # a version that no entry of the history has, made now: what was in between stays true
         fact = msgspec.structs.replace(
             snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
         )
-        notices: tuple[str, ...] = ()
+        vector = TextVector()
         text = version_of(history, version, "fact").content if version else snapshot.content
         if text != snapshot.content:
-            vector, model, notices = (None, None, ()) if dry_run else await self._vector(text)
+            vector = self._vector(text, dry_run)
             fact = msgspec.structs.replace(
                 fact,
                 content=text,
                 hash=content_hash(text),
                 previous_content=snapshot.content,
-                embedding=vector,
-                embedding_model=model,
+                embedding=vector.embedding,
+                embedding_model=vector.model,
             )
         change = AddFact(fact=fact, reason=reason or "restored")
-        return await self._apply(change, "fact", dry_run, notices)
+        return self._apply(change, "fact", dry_run, vector.notices)
 
-    async def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
-        fact = await in_thread(self._store.memory.fact, fact_id)
+    def _fact(self, fact_id: str, expected_version: int | None) -> Fact:
+        fact = self._store.memory.fact(fact_id)
         if fact is None:
             raise NotFoundError(
                 f"there is no fact {fact_id}",
@@ -533,38 +264,106 @@ class FactEdits(EditRoad):
         checks.check_version("fact", fact.version, expected_version)
         return fact
 
-    async def _vector(self, text: str) -> tuple[bytes | None, str | None, tuple[str, ...]]:
-        """The text's vector and its model; without an embedder neither, and a word about it."""
-        if self._embedder is None:
-            return None, None, (NO_VECTOR,)
-        notice = await in_thread(misfit_notice, self._store, self._settings, self._embedder.model)
-        if notice:
-            return None, None, (notice,)
-        try:
-            embedding = await self._embedder.embed([text])
-        except ProviderError as error:
-            error.add_hint(WITHOUT_VECTOR)
-            raise
-        return embedding.vectors[0], self._embedder.model, ()
+    def _vector(self, text: str, dry_run: bool) -> TextVector:
+        return TextVector() if dry_run else self._vectors.of(text)
 
     def _fact_text(self, content: str, allow_long: bool) -> str:
         limit = self._settings.formation.fact_words
         return checks.text_of(content, what="fact", limit=limit, allow_long=allow_long)
 
+    # -- reflections ---------------------------------------------------------------------------
 
-__all__ = ["NO_VECTOR", "POLICY_FIELDS", "Editor"]
+    def add_reflection(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        session_id: str | None = None,
+        private: bool = False,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Add a reflection at the end of the scope's buffer."""
+        text = self._reflection_text(content, allow_long)
+        policy = self._check_open(scope, session_id)
+        reflection = Reflection(
+            id=new_id(),
+            **owner_fields(scope, session_id=session_id),
+            content=text,
+            formed_at=self._clock(),
+            private=private,
+        )
+        change = AddReflection(
+            reflection=reflection,
+            word_limit=word_limit_of(self._settings, scope, policy),
+            reason=reason,
+        )
+        return self._apply(change, "reflection", dry_run)
 
+    def edit_reflection(
+        self,
+        reflection_id: str,
+        content: str,
+        *,
+        expected_version: int,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Give a pending reflection a new text; one that is in a text already stays as it is."""
+        before = self._reflection(reflection_id, expected_version)
+        if before.absorbed:
+            raise UsageError(
+                "the reflection is part of the consolidated text by now",
+                hint="edit that text: edenmem consolidation edit",
+            )
+        text = self._reflection_text(content, allow_long)
+        if text == before.content:
+            return report_unchanged("reflection", before, dry_run)
+        change = ReviseReflection(
+            scope=before.home,
+            reflection_id=before.id,
+            expected_version=before.version,
+            content=text,
+            at=self._clock(),
+            reason=reason,
+        )
+        return self._apply(change, "reflection", dry_run)
 
-class Editor(FactEdits, ReflectionEdits, TextEdits, ScopeEdits):
-    """Changes memory on behalf of ``actor``.
+    def delete_reflection(
+        self,
+        reflection_id: str,
+        *,
+        expected_version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Take a reflection away; a text that absorbed it keeps what it says."""
+        before = self._reflection(reflection_id, expected_version)
+        change = RemoveReflection(
+            scope=before.home,
+            reflection_id=before.id,
+            expected_version=before.version,
+            at=self._clock(),
+            reason=reason,
+        )
+        return self._apply(change, "reflection", dry_run)
 
-    All methods take ``reason`` (kept in the audit entry) and ``dry_run``. They raise
-    `NotFoundError` if what is named does not exist (also an agent or user that the host does not
-    know), `ConflictError` if it changed since ``expected_version``, and `UsageError` if the
-    content is empty or, unless ``allow_long``, over its limit of words.
-    """
+    def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
+        reflection = self._store.memory.reflection(reflection_id)
+        if reflection is None:
+            raise NotFoundError(f"there is no reflection {reflection_id}")
+        checks.check_version("reflection", reflection.version, expected_version)
+        return reflection
 
-    async def set_private(
+    def _reflection_text(self, content: str, allow_long: bool) -> str:
+        limit = self._settings.formation.reflection_words
+        return checks.text_of(content, what="reflection", limit=limit, allow_long=allow_long)
+
+    # -- facts and reflections -----------------------------------------------------------------
+
+    def set_private(
         self,
         target_type: Literal["fact", "reflection"],
         target_id: str,
@@ -576,9 +375,9 @@ class Editor(FactEdits, ReflectionEdits, TextEdits, ScopeEdits):
         """Keep a fact or reflection from being propagated, or allow it again."""
         before: Fact | Reflection
         if target_type == "fact":
-            before = await self._fact(target_id, None)
+            before = self._fact(target_id, None)
         else:
-            before = await self._reflection(target_id, None)
+            before = self._reflection(target_id, None)
         change = SetPrivacy(
             scope=before.home,
             target_type=target_type,
@@ -587,4 +386,182 @@ class Editor(FactEdits, ReflectionEdits, TextEdits, ScopeEdits):
             at=self._clock(),
             reason=reason,
         )
-        return await self._apply(change, target_type, dry_run)
+        return self._apply(change, target_type, dry_run)
+
+    # -- texts ---------------------------------------------------------------------------------
+
+    def edit_consolidation(
+        self,
+        scope: Scope,
+        content: str,
+        *,
+        expected_version: int,
+        allow_long: bool = False,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Write the scope's text as its next version; pending reflections stay pending."""
+        policy = checks.check_scope_known(self._store, scope)
+        before = self._store.memory.consolidations([scope]).get(scope)
+        checks.check_version("text", before.version if before else 0, expected_version)
+        limit = word_limit_of(self._settings, scope, policy)
+        text = checks.text_of(
+            without_version(content), what="text", limit=limit, allow_long=allow_long
+        )
+        if before is not None and text == before.consolidated_content:
+            return report_unchanged("consolidation", before, dry_run)
+        return self._write_text(scope, before, text, limit, reason, dry_run)
+
+    def restore_consolidation(
+        self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False
+    ) -> EditReport:
+        """Write an earlier version's text as a new version; pending reflections stay pending."""
+        policy = checks.check_scope_known(self._store, scope)
+        history = self._store.history.versions("consolidation", "", scope=scope)
+        text = version_of(history, version, "text").content
+        before = self._store.memory.consolidations([scope]).get(scope)
+        if before is not None and text == before.consolidated_content:
+            return report_unchanged("consolidation", before, dry_run)
+        limit = word_limit_of(self._settings, scope, policy)
+        why = reason or f"version {version} restored"
+        return self._write_text(scope, before, text, limit, why, dry_run)
+
+    def _write_text(
+        self,
+        scope: Scope,
+        before: Consolidation | None,
+        text: str,
+        limit: int,
+        reason: str,
+        dry_run: bool,
+    ) -> EditReport:
+        change = WriteConsolidation(
+            scope=scope,
+            expected_version=before.version if before else 0,
+            content=text,
+            word_limit=limit,
+            at=self._clock(),
+            reason=reason,
+        )
+        return self._apply(change, "consolidation", dry_run)
+
+    # -- policies and agents -------------------------------------------------------------------
+
+    def set_policy(
+        self,
+        scope: Scope,
+        changes: Mapping[str, object],
+        *,
+        expected_version: int | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Change settings of one scope; None gives one back to the default of its kind.
+
+        A shard exists as soon as it has a policy, so this is also how one is made.
+        """
+        if scope.shard_name is not None:
+            policy_changes.check_shard_name(scope.shard_name)
+        before = checks.check_scope_known(self._store, scope, new_shard=True)
+        base = before or Policy(id=new_id(), **owner_fields(scope))
+        checks.check_version("policy", base.version, expected_version)
+        after = policy_changes.change_policy(base, changes)
+        if before is not None and after == before:
+            return report_unchanged("policy", before, dry_run)
+        change = WritePolicy(
+            policy=after, expected_version=base.version, at=self._clock(), reason=reason
+        )
+        return self._apply(change, "policy", dry_run)
+
+    def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
+        """Let the scope keep what it has and take nothing new."""
+        return self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
+
+    def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
+        """Let a paused scope take new memory again. Of any other nothing is written."""
+        policy = checks.check_scope_known(self._store, scope)
+        if policy is None or policy.active:
+            unset = policy or Policy(id="", **owner_fields(scope))
+            return report_unchanged("policy", unset, dry_run, why="it was not paused")
+        return self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
+
+    def set_agent(
+        self,
+        agent_id: str,
+        *,
+        user_memory: bool | None = None,
+        agent_memory: bool | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> EditReport:
+        """Switch an agent's user or agent memory on or off."""
+        if user_memory is None and agent_memory is None:
+            raise UsageError("nothing to change: name user memory, agent memory, or both")
+        checks.check_agent_known(self._store, agent_id)
+        before = self._store.host.agent(agent_id)
+        assert before is not None
+        change = SetAgentToggles(
+            agent_id=agent_id,
+            at=self._clock(),
+            user_memory_enabled=user_memory,
+            agent_memory_enabled=agent_memory,
+            reason=reason,
+        )
+        toggles = {"user_memory_enabled": user_memory, "agent_memory_enabled": agent_memory}
+        wanted = {name: value for name, value in toggles.items() if value is not None}
+        after = msgspec.structs.replace(before, **wanted)
+        if after == before:
+            return report_unchanged("agent", before, dry_run)
+        return self._apply(change, "agent", dry_run)
+
+    # -- checks, and the way to the store ----------------------------------------------------------
+
+    def _check_open(self, scope: Scope, session_id: str | None) -> Policy | None:
+        """Check that the scope takes something new, which comes from this session; its policy."""
+        policy = checks.check_scope_known(self._store, scope)
+        checks.check_open(policy, scope)
+        if scope.session_id is not None and session_id not in (None, scope.session_id):
+            raise UsageError("a session's reflection comes from that session")
+        if session_id is not None:
+            checks.check_session_known(self._store, session_id)
+        return policy
+
+    def _apply(
+        self, change: Change, target_type: str, dry_run: bool, notices: tuple[str, ...] = ()
+    ) -> EditReport:
+        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
+        result, entry = (self._preview if dry_run else self._write)(changes)
+        check_result(result, target_type)
+        before, after = (entry.before, entry.after) if entry is not None else (None, None)
+        if result.status is ChangeStatus.DUPLICATE:
+            was = "would be" if dry_run else "was"
+            gone = f", and {before['id']} {was} removed in its favour" if before else ""
+            notices = (f"the scope has this fact already: {result.target_id}{gone}",)
+            after = plain(self._store.memory.fact(result.target_id))
+        return EditReport(
+            action=str(type(change).__struct_config__.tag),
+            target_type=target_type,
+            target_id=result.target_id,
+            before=before,
+            after=after,
+            dry_run=dry_run,
+            result=result,
+            notices=notices,
+        )
+
+    def _write(self, changes: ChangeSet) -> _Outcome:
+        (result,) = self._store.changes.apply(changes)
+        return result, self._store.log.audit_entry(result.change_id)
+
+    def _preview(self, changes: ChangeSet) -> _Outcome:
+        (effect,) = preview(changes, self._store.changes.load_state)
+        return effect.result, effect.entry
+
+
+async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
+    """Run one edit in a thread, and have the vector made that it wants.
+
+    Raises:
+        ProviderError: the vector could not be made; nothing was written.
+    """
+    return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from edenmem.engine.edits import checks
-from edenmem.engine.edits.editor import FactEdits
+from edenmem.engine.edits.vectors import TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS
 from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
@@ -246,11 +246,14 @@ def read_merges(
     return merges, refused
 
 
-class FactMerger(FactEdits):
-    """Proposes merges and makes them; see `edenmem.engine.edits.editor.EditRoad` for its parts."""
+class FactMerger:
+    """Proposes merges and makes them."""
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+        self._runtime = runtime
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._clock = runtime.clock
         self._llm = runtime.llm
 
     def groups(
@@ -267,7 +270,8 @@ class FactMerger(FactEdits):
         See `near_duplicates.find_groups`. Without an embedder, and in a scope that has vectors of
         other models only, words alone are compared.
         """
-        model = self._embedder.model if self._embedder is not None else None
+        embedder = self._runtime.embedder
+        model = embedder.model if embedder is not None else None
         summaries = self._store.memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
         for summary in summaries:
             if summary.facts < 2:
@@ -296,9 +300,10 @@ class FactMerger(FactEdits):
             raise ConfigError("--llm needs a language model and none is configured", hint=LLM_HINT)
         proposals: list[Proposal] = []
         for group in groups:
-            asker = Asker(llm, await in_thread(self._key, group))
+            key, model = await in_thread(self._look_up, group)
+            asker = Asker(llm, key)
             try:
-                merges, refused = await self._propose(asker, group)
+                merges, refused = await self._propose(asker, model, group)
             except ProviderAnswerInvalid as error:
                 merges, refused = [], [error.message]
             finally:
@@ -308,20 +313,22 @@ class FactMerger(FactEdits):
             proposals.append(Proposal(group=group, merges=tuple(merges), refused=tuple(refused)))
         return proposals
 
-    def _key(self, group: FactGroup) -> str:
-        """See `edenmem.llm.protocol.LLMRequest`."""
+    def _look_up(self, group: FactGroup) -> tuple[str, str]:
+        """Return the key of the answers (see `LLMRequest`) and the model. Blocks."""
         scope = group.scope
         labels = load_labels(self._store, [scope])
         parts = (scope.kind.value, labels.get(scope.agent_id), labels.get(scope.owner))
-        return "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
+        key = "/".join((*filter(None, parts), one_line(group.facts[0].content, 80)))
+        policy = self._store.memory.policies((scope,)).get(scope)
+        return key, (policy and policy.fast_model) or self._settings.llm.fast_model
 
-    async def _propose(self, asker: Asker, group: FactGroup) -> tuple[list[Merge], list[str]]:
-        policy = (await in_thread(self._store.memory.policies, (group.scope,))).get(group.scope)
-        own = policy.fast_model if policy is not None else None
+    async def _propose(
+        self, asker: Asker, model: str, group: FactGroup
+    ) -> tuple[list[Merge], list[str]]:
         answer = await asker.ask(
             "merge",
             MergeAnswer,
-            model=own or self._settings.llm.fast_model,
+            model=model,
             now=self._clock(),
             facts=[
                 _Shown(number, flat(fact.content), fact.recent_at)
@@ -332,19 +339,22 @@ class FactMerger(FactEdits):
         return read_merges(group.facts, answer.merges, self._settings.formation.fact_words)
 
     async def merge(self, merge: Merge) -> MergeReport:
-        """Make a merge.
+        """Make a merge, of which the vector of the merged text is awaited.
 
         Raises:
             ConflictError: the fact that was to be kept was changed meanwhile; nothing is removed.
             ProviderError: the merged text got no vector; nothing is changed.
         """
-        text = self._fact_text(merge.content, allow_long=False)
-        first = await self._first(merge, text)
+        return await with_vectors(self._runtime, lambda vectors: self._merge(merge, vectors))
+
+    def _merge(self, merge: Merge, vectors: TextVectors) -> MergeReport:
+        limit = self._settings.formation.fact_words
+        text = checks.text_of(merge.content, what="fact", limit=limit, allow_long=False)
+        first = self._first(merge, text, vectors)
         if first:
-            for result in await self._apply_all(first):
+            for result in self._apply_all(first):
                 checks.check_result(result, "fact")
-        removals = [self._removal(fact, merge) for fact in merge.removed]
-        results = await self._apply_all(removals)
+        results = self._apply_all([self._removal(fact, merge) for fact in merge.removed])
         return MergeReport(
             merge=merge,
             removed=tuple(result.target_id for result in results if result.ok),
@@ -355,10 +365,10 @@ class FactMerger(FactEdits):
             ),
         )
 
-    async def _first(self, merge: Merge, text: str) -> list[Change]:
+    def _first(self, merge: Merge, text: str, vectors: TextVectors) -> list[Change]:
         """What makes the kept fact hold all that the others say."""
         kept, now = merge.kept, self._clock()
-        stored = await in_thread(self._store.memory.fact, kept.id)
+        stored = self._store.memory.fact(kept.id)
         if stored is None or stored.version != kept.version:
             raise ConflictError(
                 f"fact {kept.id} was changed meanwhile", hint="look for duplicates again"
@@ -379,7 +389,7 @@ class FactMerger(FactEdits):
             message for fact in (kept, *merge.removed) for message in fact.source_message_ids
         )
         if content_hash(text) != kept.hash:
-            vector, model, _ = await self._vector(text)
+            vector = vectors.of(text)
             changes.append(
                 ReviseFact(
                     scope=merge.scope,
@@ -387,8 +397,8 @@ class FactMerger(FactEdits):
                     expected_version=kept.version,
                     content=text,
                     at=now,
-                    embedding=vector,
-                    embedding_model=model,
+                    embedding=vector.embedding,
+                    embedding_model=vector.model,
                     source_message_ids=tuple(sources),
                     reason=merge.reason or "merged",
                 )
@@ -404,6 +414,6 @@ class FactMerger(FactEdits):
             reason=f"merged into {merge.kept.id}" + (f": {merge.reason}" if merge.reason else ""),
         )
 
-    async def _apply_all(self, changes: Sequence[Change]) -> list[ChangeResult]:
-        changed = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
-        return await in_thread(self._store.changes.apply, changed)
+    def _apply_all(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
+        changed = ChangeSet(actor=self._runtime.actor, at=self._clock(), changes=tuple(changes))
+        return self._store.changes.apply(changed)

@@ -23,7 +23,7 @@ from functools import partial
 import msgspec
 
 from edenmem.engine.consolidation.draft import without_version
-from edenmem.engine.edits.editor import Editor
+from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import Names
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
@@ -78,10 +78,7 @@ class Rewriter:
     def __init__(self, runtime: Runtime) -> None:
         self._llm = runtime.llm
         self._settings = runtime.settings
-        without_model = msgspec.structs.replace(runtime, embedder=None)
-        self._editors = [
-            Editor(one) for one in ([runtime] if runtime.embedder else []) + [without_model]
-        ]
+        self._runtime = runtime
         self._store = runtime.store
         self._clock = runtime.clock
 
@@ -130,53 +127,41 @@ class Rewriter:
     async def write(self, decision: MentionDecision) -> str | None:
         """Carry a decision out, by the audited road; why it could not be, or None."""
         try:
-            for editor in self._editors:
-                try:
-                    await self._write(editor, decision)
-                except ProviderError:
-                    if editor is self._editors[-1]:
-                        raise
-                    continue  # the vector can be made later; the name must go now
-                return None
+            try:
+                await make_edit(self._runtime, lambda editor: _write(editor, decision))
+            except ProviderError:  # the vector can be made later; the name must go now
+                alone = msgspec.structs.replace(self._runtime, embedder=None)
+                await make_edit(alone, lambda editor: _write(editor, decision))
         except (ConflictError, NotFoundError, UsageError) as error:
             mention = decision.mention
             return f"{mention.target_type} {mention.target_id}: {error.message}"
         return None
 
-    async def _write(self, editor: Editor, decision: MentionDecision) -> None:
-        mention = decision.mention
-        if decision.treatment == "rewrite" and mention.target_type == "fact":
-            await editor.edit_fact(
+
+def _write(editor: Editor, decision: MentionDecision) -> None:
+    mention, version = decision.mention, decision.mention.version
+    match decision.treatment, mention.target_type:
+        case "rewrite", "fact" | "reflection" as kind:
+            rewrite = editor.edit_fact if kind == "fact" else editor.edit_reflection
+            rewrite(
                 mention.target_id,
                 decision.text,
-                expected_version=mention.version,
+                expected_version=version,
                 allow_long=True,
                 reason=REASON,
             )
-        elif decision.treatment == "rewrite" and mention.target_type == "reflection":
-            await editor.edit_reflection(
-                mention.target_id,
-                decision.text,
-                expected_version=mention.version,
-                allow_long=True,
-                reason=REASON,
-            )
-        elif decision.treatment == "rewrite" and mention.scope is not None:
-            await editor.edit_consolidation(
+        case "rewrite", _ if mention.scope is not None:
+            editor.edit_consolidation(
                 mention.scope,
                 decision.text,
-                expected_version=mention.version,
+                expected_version=version,
                 allow_long=True,
                 reason=REASON,
             )
-        elif decision.treatment == "remove" and mention.target_type == "fact":
-            await editor.delete_fact(
-                mention.target_id, expected_version=mention.version, reason=REASON
-            )
-        elif decision.treatment == "remove":
-            await editor.delete_reflection(
-                mention.target_id, expected_version=mention.version, reason=REASON
-            )
+        case "remove", "fact":
+            editor.delete_fact(mention.target_id, expected_version=version, reason=REASON)
+        case "remove", _:
+            editor.delete_reflection(mention.target_id, expected_version=version, reason=REASON)
 
 
 #: Passages that are emptied in one step.

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from edenmem.engine.edits.editor import Editor
+from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.exchange.folders import FileProblem, FolderFile, files_in
 from edenmem.engine.exchange.markdown import Item
 from edenmem.engine.reports import EditReport
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import EdenmemError, UnavailableError
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Fact, Reflection
@@ -358,7 +360,7 @@ class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def apply_edits(
     edits: Sequence[Edit],
-    editor: Editor,
+    runtime: Runtime,
     *,
     allow_long: bool = False,
     dry_run: bool = False,
@@ -370,13 +372,13 @@ async def apply_edits(
         UnavailableError: the database or a provider cannot be used; what was made before is made.
     """
     done, refused, notices = 0, list[Refusal](), dict[str, None]()
-    for number, edit in enumerate(edits, 1):
+    for number, each in enumerate(edits, 1):
         try:
-            report = await _apply_edit(edit, editor, allow_long, dry_run)
+            report = await make_edit(runtime, partial(_apply_edit, each, allow_long, dry_run))
         except UnavailableError:
             raise
         except EdenmemError as error:
-            refused.append(Refusal(edit=edit, reason=error.message, hint=error.hint))
+            refused.append(Refusal(edit=each, reason=error.message, hint=error.hint))
             continue
         done += 1
         notices |= dict.fromkeys(report.notices)
@@ -384,18 +386,18 @@ async def apply_edits(
     return ApplyReport(done=done, refused=tuple(refused), notices=tuple(notices))
 
 
-async def _apply_edit(edit: Edit, editor: Editor, allow_long: bool, dry_run: bool) -> EditReport:
+def _apply_edit(edit: Edit, allow_long: bool, dry_run: bool, editor: Editor) -> EditReport:
     match edit.action, edit.target:
         case "add", "fact":
-            return await editor.add_fact(
+            return editor.add_fact(
                 edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
             )
         case "add", "reflection":
-            return await editor.add_reflection(
+            return editor.add_reflection(
                 edit.scope, edit.after, allow_long=allow_long, reason=_REASON, dry_run=dry_run
             )
         case "edit", "fact":
-            return await editor.edit_fact(
+            return editor.edit_fact(
                 edit.id,
                 edit.after,
                 expected_version=edit.version,
@@ -404,7 +406,7 @@ async def _apply_edit(edit: Edit, editor: Editor, allow_long: bool, dry_run: boo
                 dry_run=dry_run,
             )
         case "edit", "reflection":
-            return await editor.edit_reflection(
+            return editor.edit_reflection(
                 edit.id,
                 edit.after,
                 expected_version=edit.version,
@@ -413,14 +415,14 @@ async def _apply_edit(edit: Edit, editor: Editor, allow_long: bool, dry_run: boo
                 dry_run=dry_run,
             )
         case "delete", "fact":
-            return await editor.delete_fact(
+            return editor.delete_fact(
                 edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
             )
         case "delete", "reflection":
-            return await editor.delete_reflection(
+            return editor.delete_reflection(
                 edit.id, expected_version=edit.version, reason=_REASON, dry_run=dry_run
             )
-    return await editor.edit_consolidation(
+    return editor.edit_consolidation(
         edit.scope,
         edit.after,
         expected_version=edit.version,

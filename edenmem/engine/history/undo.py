@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.engine.edits.editor import NO_VECTOR
+from edenmem.engine.edits.vectors import NO_VECTOR
 from edenmem.engine.embeddings.status import misfit_notice
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime

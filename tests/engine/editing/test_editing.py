@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, WriteConsolidation
@@ -28,6 +27,7 @@ from tests.support.builders import (
     make_session,
     make_user,
 )
+from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 
@@ -95,8 +95,8 @@ def world(sqlite_store: Store) -> World:
 
 
 @pytest.fixture
-def editor(world: World, embedder: FakeEmbedder, clock: FixedClock) -> Editor:
-    return Editor(
+def editor(world: World, embedder: FakeEmbedder, clock: FixedClock) -> AwaitedEditor:
+    return AwaitedEditor(
         make_runtime(
             world.store, SETTINGS, embedder=embedder, actor=make_actor("fact edit"), clock=clock
         )
@@ -113,7 +113,7 @@ def words(count: int) -> str:
 
 class TestAddFact:
     async def test_is_stored_with_its_vector_and_audited(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         report = await editor.add_fact(
             world.of_user, "  Anna\x00 has a cat.\x1b ", private=True, reason="she said so"
@@ -135,7 +135,7 @@ class TestAddFact:
         assert (entry.actor.command, entry.reason) == ("fact edit", "she said so")
 
     async def test_a_dry_run_writes_nothing_and_asks_no_model(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         before = documents(world.store)
         report = await editor.add_fact(world.of_user, "Anna has a cat.", dry_run=True)
@@ -144,7 +144,9 @@ class TestAddFact:
         assert documents(world.store) == before
         assert not embedder.calls
 
-    async def test_the_same_again_changes_nothing(self, editor: Editor, world: World) -> None:
+    async def test_the_same_again_changes_nothing(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         first = await editor.add_fact(world.of_user, "Anna has a cat.")
         again = await editor.add_fact(world.of_user, "Anna has a cat.")
         assert again.action == "none"
@@ -152,7 +154,7 @@ class TestAddFact:
         assert again.notices
 
     async def test_known_failure_1_the_same_sentence_about_two_users(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         """Known failure 1: the second user's identical fact is refused."""
         ben = make_user("ben")
@@ -165,13 +167,13 @@ class TestAddFact:
     async def test_without_an_embedder_it_is_stored_and_the_mending_command_named(
         self, world: World
     ) -> None:
-        editor = Editor(make_runtime(world.store, SETTINGS))
+        editor = AwaitedEditor(make_runtime(world.store, SETTINGS))
         report = await editor.add_fact(world.of_user, "Anna has a cat.")
         assert world.stored(report.target_id).embedding is None
         assert any("embed backfill" in notice for notice in report.notices)
 
     async def test_an_embedder_that_fails_stores_nothing(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         """Known failure 27: a failed embedding is stored as zeros."""
         before = documents(world.store)
@@ -182,13 +184,13 @@ class TestAddFact:
 
     @pytest.mark.parametrize("content", ["", "  \n ", "\x00\x07"])
     async def test_empty_content_is_refused(
-        self, editor: Editor, world: World, content: str
+        self, editor: AwaitedEditor, world: World, content: str
     ) -> None:
         with pytest.raises(UsageError, match="empty"):
             await editor.add_fact(world.of_user, content)
 
     async def test_too_many_words_are_counted_and_refused_unless_allowed(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         with pytest.raises(UsageError, match="31 words, the limit is 30"):
             await editor.add_fact(world.of_user, words(31))
@@ -196,17 +198,19 @@ class TestAddFact:
         report = await editor.add_fact(world.of_user, words(31), allow_long=True)
         assert report.result is not None
 
-    async def test_chinese_is_counted_in_words_too(self, editor: Editor, world: World) -> None:
+    async def test_chinese_is_counted_in_words_too(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         """Known failure 37: a Chinese text counts as one word."""
         with pytest.raises(UsageError, match="limit is 30"):
             await editor.add_fact(world.of_user, "安娜住在里斯本的河边并且养了一只灰色的猫" * 5)
 
-    async def test_a_session_has_no_facts(self, editor: Editor, world: World) -> None:
+    async def test_a_session_has_no_facts(self, editor: AwaitedEditor, world: World) -> None:
         with pytest.raises(UsageError, match="session scope has no facts"):
             await editor.add_fact(world.of_session, "Anna has a cat.")
 
     async def test_an_unknown_agent_or_user_is_refused_with_the_command_that_adds_one(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         nobody = "f" * 24
         with pytest.raises(NotFoundError, match="agent") as caught:
@@ -217,14 +221,16 @@ class TestAddFact:
         assert caught.value.hint == f"edenmem user add NAME --id {nobody}"
 
     async def test_a_person_known_by_the_canonical_id_alone_is_known(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         canonical = "e" * 24
         world.store.host.add_user(make_user("anna-on-telegram", eden_user_id=canonical))
         scope = Scope.user(world.agent.id, canonical)
         assert (await editor.add_fact(scope, "A fact.")).result is not None
 
-    async def test_a_paused_scope_takes_nothing_new(self, editor: Editor, world: World) -> None:
+    async def test_a_paused_scope_takes_nothing_new(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         await editor.pause(world.of_user)
         with pytest.raises(UsageError, match="paused") as caught:
             await editor.add_fact(world.of_user, "Anna has a cat.")
@@ -233,7 +239,7 @@ class TestAddFact:
         assert (await editor.add_fact(world.of_user, "Anna has a cat.")).result is not None
 
     async def test_an_unknown_shard_or_session_is_refused(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         with pytest.raises(NotFoundError, match="shard"):
             await editor.add_fact(Scope.shard(world.agent.id, "events"), "A fact.")
@@ -243,7 +249,7 @@ class TestAddFact:
 
 class TestEditFact:
     async def test_the_new_text_has_a_new_vector_and_the_old_one_is_history(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         """Known failure 19: the text changes and the vector does not."""
         fact = world.fact(embedder=embedder)
@@ -265,13 +271,13 @@ class TestEditFact:
     ) -> None:
         """Known failure 19: a vector of a text that is no more."""
         fact = world.fact(embedder=embedder)
-        editor = Editor(make_runtime(world.store, SETTINGS))
+        editor = AwaitedEditor(make_runtime(world.store, SETTINGS))
         report = await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
         after = world.stored(fact.id)
         assert (after.embedding, after.embedding_model) == (None, None)
         assert report.notices
 
-    async def test_somebody_was_first(self, editor: Editor, world: World) -> None:
+    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
         await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
         with pytest.raises(ConflictError, match="version 2"):
@@ -279,11 +285,11 @@ class TestEditFact:
         assert world.stored(fact.id).content == "Anna lives in Porto."
 
     async def test_the_store_decides_if_somebody_is_first_in_the_last_moment(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         """The change comes between the check and the write."""
         fact = world.fact()
-        other = Editor(make_runtime(world.store, SETTINGS))
+        other = AwaitedEditor(make_runtime(world.store, SETTINGS))
         original = embedder.embed
 
         async def slow(texts: Sequence[str]) -> object:
@@ -296,7 +302,7 @@ class TestEditFact:
         assert world.stored(fact.id).content == "Anna lives in Faro."
 
     async def test_known_failure_51_a_failure_half_way_leaves_the_old_fact(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         """Known failure 51: deleting comes before adding, and adding fails."""
         fact = world.fact(embedder=embedder)
@@ -308,7 +314,7 @@ class TestEditFact:
         assert world.stored(fact.id).embedding == fact.embedding
 
     async def test_known_failure_22_the_corrected_text_survives_if_it_is_known_already(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         """Known failure 22: the old fact goes and the new one is not there."""
         old, there = world.fact("Anna lives in Lisbon."), world.fact("Anna lives in Porto.")
@@ -330,14 +336,14 @@ class TestEditFact:
         assert world.stored(there.id).content == "Anna lives in Porto."
         assert world.store.memory.fact(old.id) is None
 
-    async def test_the_same_text_is_no_change(self, editor: Editor, world: World) -> None:
+    async def test_the_same_text_is_no_change(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
         report = await editor.edit_fact(fact.id, fact.content + " ", expected_version=1)
         assert report.action == "none"
         assert world.stored(fact.id).version == 1
 
     async def test_a_dry_run_shows_what_would_be(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact()
         report = await editor.edit_fact(
@@ -351,7 +357,7 @@ class TestEditFact:
 
 class TestDeleteAndRestore:
     async def test_a_deleted_fact_comes_back_whole_under_its_id(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact(embedder=embedder)
         before = world.stored(fact.id)
@@ -366,7 +372,7 @@ class TestDeleteAndRestore:
         assert not embedder.calls
 
     async def test_deleting_is_refused_if_somebody_was_first(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
         with pytest.raises(ConflictError):
@@ -374,7 +380,7 @@ class TestDeleteAndRestore:
         assert world.store.memory.fact(fact.id) is not None
 
     async def test_an_earlier_text_comes_back_as_a_new_version(
-        self, editor: Editor, world: World, embedder: FakeEmbedder
+        self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact(embedder=embedder)
         await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
@@ -385,7 +391,7 @@ class TestDeleteAndRestore:
         assert len(world.store.history.versions("fact", fact.id)) == 3
 
     async def test_a_deleted_fact_comes_back_with_an_earlier_text(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
         await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
@@ -395,7 +401,9 @@ class TestDeleteAndRestore:
         assert after.content == "Anna lives in Lisbon."
         assert after.previous_content == "Anna lives in Porto."
 
-    async def test_deleted_restored_deleted_restored(self, editor: Editor, world: World) -> None:
+    async def test_deleted_restored_deleted_restored(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         fact = world.fact()
         for _ in range(2):
             await editor.delete_fact(fact.id)
@@ -407,13 +415,17 @@ class TestDeleteAndRestore:
         assert versions == sorted(set(versions))
         assert len([entry for entry in history if entry.action == "delete"]) == 2
 
-    async def test_a_fact_that_is_there_needs_a_version(self, editor: Editor, world: World) -> None:
+    async def test_a_fact_that_is_there_needs_a_version(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         fact = world.fact()
         with pytest.raises(UsageError, match="not deleted") as caught:
             await editor.restore_fact(fact.id)
         assert "--version" in (caught.value.hint or "")
 
-    async def test_what_never_was_cannot_be_restored(self, editor: Editor, world: World) -> None:
+    async def test_what_never_was_cannot_be_restored(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         fact = world.fact()
         with pytest.raises(NotFoundError, match="no fact"):
             await editor.restore_fact("f" * 24)
@@ -421,13 +433,13 @@ class TestDeleteAndRestore:
             await editor.restore_fact(fact.id, version=9)
         assert "1" in (caught.value.hint or "")
 
-    async def test_an_unknown_fact(self, editor: Editor) -> None:
+    async def test_an_unknown_fact(self, editor: AwaitedEditor) -> None:
         with pytest.raises(NotFoundError, match="no fact"):
             await editor.delete_fact("f" * 24)
 
 
 class TestReflections:
-    async def test_add_edit_delete(self, editor: Editor, world: World) -> None:
+    async def test_add_edit_delete(self, editor: AwaitedEditor, world: World) -> None:
         added = await editor.add_reflection(world.of_user, "Anna is patient.")
         assert [item.id for item in world.store.memory.pending(world.of_user)] == [added.target_id]
         await editor.edit_reflection(added.target_id, "Anna is kind.", expected_version=1)
@@ -439,18 +451,20 @@ class TestReflections:
         assert world.store.memory.reflection(added.target_id) is None
 
     async def test_a_sessions_reflection_comes_from_that_session(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         report = await editor.add_reflection(world.of_session, "The mood was good.")
         assert report.after is not None
         assert report.after["session_id"] == world.session.id
 
-    async def test_limits_are_those_of_reflections(self, editor: Editor, world: World) -> None:
+    async def test_limits_are_those_of_reflections(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         with pytest.raises(UsageError, match="36 words, the limit is 35"):
             await editor.add_reflection(world.of_user, words(36))
 
     async def test_one_that_is_absorbed_is_part_of_the_text(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         reflection = world.reflection()
         world.text("Anna likes short answers.", absorbed=[reflection.id])
@@ -458,7 +472,7 @@ class TestReflections:
             await editor.edit_reflection(reflection.id, "Something else.", expected_version=1)
         assert "consolidation edit" in (caught.value.hint or "")
 
-    async def test_somebody_was_first(self, editor: Editor, world: World) -> None:
+    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
         reflection = world.reflection()
         await editor.edit_reflection(reflection.id, "One.", expected_version=1)
         with pytest.raises(ConflictError):
@@ -468,13 +482,15 @@ class TestReflections:
 
 
 class TestConsolidations:
-    async def test_the_first_text_of_a_scope(self, editor: Editor, world: World) -> None:
+    async def test_the_first_text_of_a_scope(self, editor: AwaitedEditor, world: World) -> None:
         report = await editor.edit_consolidation(world.of_user, "Anna.", expected_version=0)
         assert report.before is None
         assert report.target_id == world.consolidation().id
         assert world.consolidation().version == 1
 
-    async def test_pending_reflections_stay_pending(self, editor: Editor, world: World) -> None:
+    async def test_pending_reflections_stay_pending(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         world.text("One.")
         reflection = world.reflection()
         await editor.edit_consolidation(world.of_user, "Two.", expected_version=1)
@@ -482,7 +498,7 @@ class TestConsolidations:
         assert (after.consolidated_content, after.version) == ("Two.", 2)
         assert after.unabsorbed_ids == (reflection.id,)
 
-    async def test_somebody_was_first(self, editor: Editor, world: World) -> None:
+    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
         world.text("One.")
         world.text("Two.", version=1)
         with pytest.raises(ConflictError, match="version 2"):
@@ -490,14 +506,14 @@ class TestConsolidations:
         assert world.consolidation().consolidated_content == "Two."
 
     async def test_a_version_line_is_no_part_of_the_text(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.edit_consolidation(world.of_user, "VERSION: 7\nAnna.", expected_version=0)
         assert world.consolidation().consolidated_content == "Anna."
         assert world.consolidation().version == 1
 
     async def test_known_failure_11_a_blank_text_is_refused(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         """Known failure 11: a blank overwrites the text."""
         world.text("One.")
@@ -506,7 +522,7 @@ class TestConsolidations:
                 await editor.edit_consolidation(world.of_user, blank, expected_version=1)
         assert world.consolidation().consolidated_content == "One."
 
-    async def test_the_scopes_own_limit_counts(self, editor: Editor, world: World) -> None:
+    async def test_the_scopes_own_limit_counts(self, editor: AwaitedEditor, world: World) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 5})
         with pytest.raises(UsageError, match="6 words, the limit is 5"):
             await editor.edit_consolidation(world.of_user, words(6), expected_version=0)
@@ -516,7 +532,7 @@ class TestConsolidations:
         assert report.result is not None
 
     async def test_restore_writes_an_old_text_as_a_new_version(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         world.text("One.")
         world.text("Two.", version=1)
@@ -527,7 +543,7 @@ class TestConsolidations:
         assert [entry.content for entry in history] == ["One.", "Two.", "One."]
 
     async def test_restore_of_the_current_text_changes_nothing(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         world.text("One.")
         assert (await editor.restore_consolidation(world.of_user, 1)).action == "none"
@@ -536,7 +552,7 @@ class TestConsolidations:
 
 
 class TestPolicies:
-    async def test_a_shard_is_made_by_its_policy(self, editor: Editor, world: World) -> None:
+    async def test_a_shard_is_made_by_its_policy(self, editor: AwaitedEditor, world: World) -> None:
         scope = Scope.shard(world.agent.id, "events")
         await editor.set_policy(scope, {"memory_instructions": "Dates of concerts."})
         assert [policy.shard for policy in world.store.memory.shards(world.agent.id)] == ["events"]
@@ -544,12 +560,14 @@ class TestPolicies:
 
     @pytest.mark.parametrize("name", ["two\nlines", " padded ", "x" * 101, "bell\x07"])
     async def test_a_shards_name_is_one_plain_line(
-        self, editor: Editor, world: World, name: str
+        self, editor: AwaitedEditor, world: World, name: str
     ) -> None:
         with pytest.raises(UsageError, match="name"):
             await editor.set_policy(Scope.shard(world.agent.id, name), {"active": True})
 
-    async def test_numbers_and_truth_may_come_as_text(self, editor: Editor, world: World) -> None:
+    async def test_numbers_and_truth_may_come_as_text(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         await editor.set_policy(
             world.of_user,
             {"word_limit": "250", "private": "true", "fast_model": " m ", "fact_buffer_max": 0},
@@ -561,7 +579,7 @@ class TestPolicies:
         assert policy.version == 1
 
     async def test_an_empty_text_gives_a_field_back_to_its_default(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 250, "slow_model": "m"})
         await editor.set_policy(world.of_user, {"word_limit": None, "slow_model": ""})
@@ -586,7 +604,7 @@ class TestPolicies:
         ],
     )
     async def test_a_bad_value_is_refused(
-        self, editor: Editor, world: World, changes: dict[str, object]
+        self, editor: AwaitedEditor, world: World, changes: dict[str, object]
     ) -> None:
         with pytest.raises(UsageError) as caught:
             await editor.set_policy(world.of_user, changes)
@@ -594,12 +612,12 @@ class TestPolicies:
             assert next(iter(changes)) in caught.value.message
         assert world.policy(world.of_user) is None
 
-    async def test_somebody_was_first(self, editor: Editor, world: World) -> None:
+    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 5})
         with pytest.raises(ConflictError):
             await editor.set_policy(world.of_user, {"word_limit": 6}, expected_version=0)
 
-    async def test_pausing_twice_changes_nothing(self, editor: Editor, world: World) -> None:
+    async def test_pausing_twice_changes_nothing(self, editor: AwaitedEditor, world: World) -> None:
         await editor.pause(world.of_user)
         assert (await editor.pause(world.of_user)).action == "none"
         policy = world.policy(world.of_user)
@@ -608,7 +626,7 @@ class TestPolicies:
 
 
 class TestAgentsAndPrivacy:
-    async def test_toggles(self, editor: Editor, world: World) -> None:
+    async def test_toggles(self, editor: AwaitedEditor, world: World) -> None:
         report = await editor.set_agent(world.agent.id, user_memory=False)
         agent = world.store.host.agent(world.agent.id)
         assert agent is not None
@@ -622,7 +640,7 @@ class TestAgentsAndPrivacy:
             await editor.set_agent("f" * 24, agent_memory=False)
 
     async def test_privacy_of_a_fact_and_of_a_reflection(
-        self, editor: Editor, world: World
+        self, editor: AwaitedEditor, world: World
     ) -> None:
         fact, reflection = world.fact(), world.reflection()
         await editor.set_private("fact", fact.id, True)

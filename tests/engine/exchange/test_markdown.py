@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.exchange.edits import ApplyReport, Plan, apply_edits, plan_edits
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.exchange.folders import FolderExporter, file_names, fold_name
@@ -77,10 +76,9 @@ def take(
 ) -> tuple[Plan, ApplyReport]:
     """Plan and apply what stands in a folder."""
     plan = plan_edits(folder, store, delete=delete)
-    editor = Editor(
-        make_runtime(store, actor=make_actor("edenmem import", run_id=RUN), clock=lambda: NOW)
-    )
-    return plan, asyncio.run(apply_edits(plan.edits, editor, **options))
+    actor = make_actor("edenmem import", run_id=RUN)
+    runtime = make_runtime(store, actor=actor, clock=lambda: NOW)
+    return plan, asyncio.run(apply_edits(plan.edits, runtime, **options))
 
 
 def change(folder: Path, name: str, old: str, new: str) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from edenmem.engine.edits.editor import Editor
 from edenmem.engine.service import MemoryService
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings
 from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import ACTOR, FixedClock
+from tests.support.editing import AwaitedEditor
 from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
@@ -29,9 +29,11 @@ SETTINGS = Settings(formation=FormationSettings(dedup=False))
 class Governed(World):
     """A `World` with an operator and the whole service."""
 
-    def editor(self) -> Editor:
+    def editor(self) -> AwaitedEditor:
         """Edits as the command line does."""
-        return Editor(make_runtime(self.store, SETTINGS, embedder=self.embedder, clock=self.clock))
+        return AwaitedEditor(
+            make_runtime(self.store, SETTINGS, embedder=self.embedder, clock=self.clock)
+        )
 
     async def set(self, scope: Scope, **fields: object) -> None:
         """Set a policy by the operator's road."""

@@ -246,9 +246,9 @@ def delete(
         run.out.note("nothing was changed")
         return
 
-    async def work(editor: Editor) -> list[EditReport]:
+    def work(editor: Editor) -> list[EditReport]:
         return [
-            await editor.delete_fact(
+            editor.delete_fact(
                 fact.id, expected_version=fact.version, reason=reason, dry_run=dry_run
             )
             for fact in found

@@ -207,9 +207,9 @@ def delete(
         run.out.note("nothing was changed")
         return
 
-    async def work(editor: Editor) -> list[EditReport]:
+    def work(editor: Editor) -> list[EditReport]:
         return [
-            await editor.delete_reflection(
+            editor.delete_reflection(
                 reflection.id,
                 expected_version=reflection.version,
                 reason=reason,

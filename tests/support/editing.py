@@ -1,0 +1,23 @@
+"""The editor as a program with an event loop uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from edenmem.engine.edits.editor import make_edit
+from edenmem.engine.reports import EditReport
+from edenmem.engine.runtime.runtime import Runtime
+
+
+class AwaitedEditor:
+    """An `Editor` whose methods are awaited; the text of a fact gets its vector."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, EditReport]:
+            return make_edit(self._runtime, lambda editor: getattr(editor, name)(*args, **kwargs))
+
+        return call
