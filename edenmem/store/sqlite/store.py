@@ -51,5 +51,5 @@ class SqliteStore:
         self.indexes = Indexes(self.connections)
         self.statistics = Statistics(self.connections)
         self.walk = Walk(self.connections)
-        self.erasure = Erasure(self.connections)
+        self.erasure = Erasure(self.connections, self.walk)
         self.migrations = Migrations(self.connections)

@@ -76,7 +76,7 @@ def test_walks_bring_what_the_store_would_read(store: Store, cast: Cast) -> None
 
 
 def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edenmem.store.sqlite.walk.records.BATCH", 2)
+    monkeypatch.setattr("edenmem.store.sqlite.walk.walk.BATCH", 2)
     cast = make_cast(store)
     for number in range(3):
         add_fact(store, cast.anna_scope, f"Anna has {number} cats.")

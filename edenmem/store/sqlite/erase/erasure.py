@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.forgetting import (
     FORGOTTEN,
     Forgetting,
@@ -29,12 +30,16 @@ from edenmem.models.forgetting import (
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Reflection
 from edenmem.models.records import AuditEntry
+from edenmem.store.common.documents import demand_readable, texts_of
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
-from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.core.connections import Connections
+from edenmem.store.sqlite.core.part import AMONG, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
 from edenmem.store.sqlite.formations.progress import note_cursor_move
 from edenmem.store.sqlite.memory import facts, log
+from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, count_rows
+from edenmem.store.sqlite.walk.walk import Walk
 
 #: Kinds of what is removed, as `count_traces` names them too.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
@@ -43,15 +48,18 @@ _AT_ONCE = 500
 
 #: What a formation that has nothing left to give looks like.
 _SETTLED = "status = 'applied' AND decisions = '[]' AND error IS NULL AND changes IS NULL"
-#: Audit entries of accounts, which are of no scope, and say what these are called.
-_OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
 #: Audit entries that have contents.
 _FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
-#: Messages of the accounts in a formation, also in one that is superseded.
-_SAID_IN = (
-    "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
-    " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
-    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
+#: Name, kind and condition of what is counted of traces. A text that was never written is a buffer;
+#: it goes too, and is nothing to tell of.
+_COUNTED = (
+    ("facts", RecordKind.FACT, "1"),
+    ("reflections", RecordKind.REFLECTION, "1"),
+    ("texts", RecordKind.CONSOLIDATION, "c.version > 0"),
+    ("policies", RecordKind.POLICY, "1"),
+    (_VERSIONS, RecordKind.HISTORY, "1"),
+    (_ENTRIES, RecordKind.AUDIT, _FULL),
+    ("formations (emptied)", RecordKind.FORMATION, f"NOT ({_SETTLED})"),
 )
 
 _EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {_FULL}"
@@ -70,113 +78,47 @@ _KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
 class Erasure(Part):
     """See `edenmem.store.protocol.erasure.Erasure`."""
 
+    def __init__(self, db: Connections, walk: Walk) -> None:
+        super().__init__(db)
+        self._walk = walk
+
     # -- traces ------------------------------------------------------------------------------------
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        own, shared = json_array(traces.own), json_array(traces.shared)
+        own = Selection(traces=msgspec.structs.replace(traces, shared=()))
+        shared = Selection(traces=msgspec.structs.replace(traces, own=()))
         with self._db.reading() as connection:
             counts = {
-                kind: connection.execute(f"SELECT count(*) FROM {source}", values).fetchone()[0]
-                for kind, source, values in (
-                    ("sessions", f"sessions WHERE id {AMONG}", (own,)),
-                    ("messages", f"messages WHERE session_id {AMONG}", (own,)),
-                    (
-                        "messages in shared sessions",
-                        f"messages WHERE session_id {AMONG} AND sender {AMONG}",
-                        (shared, json_array(traces.accounts)),
-                    ),
-                )
+                "sessions": count_rows(connection, RecordKind.SESSION, own),
+                "messages": count_rows(connection, RecordKind.MESSAGE, own),
+                "messages in shared sessions": count_rows(connection, RecordKind.MESSAGE, shared),
             }
         return {kind: number for kind, number in counts.items() if number}
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        for row in self._trace(codec.REFLECTION, "r", "reflection_no", traces):
-            yield codec.reflection_from(row)
+        for document in self._trace(RecordKind.REFLECTION, traces):
+            assert isinstance(document.record, Reflection)
+            yield document.record
 
     def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        for row in self._trace(codec.FACT, "f", "fact_no", traces):
-            fact = codec.fact_from(row)
-            yield _passage("fact", fact.id, fact.content, fact.home)
-        for reflection in self.trace_reflections(traces):
-            yield _passage("reflection", reflection.id, reflection.content, reflection.home)
-        with self._db.reading() as connection:
-            texts = connection.execute(
-                f"{codec.CONSOLIDATION} WHERE c.scope_id {AMONG} AND c.content <> ''",
-                (json_array(_numbers(connection, traces)),),
-            ).fetchall()
-        for row in texts:
-            text = codec.consolidation_from(row, ())
-            yield _passage("consolidation", text.id, text.consolidated_content, text.home)
+        for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
+            yield from texts_of(self._trace(kind, traces))
 
-    def _trace(self, select: str, table: str, key: str, traces: Traces) -> Iterator[codec.Row]:
-        """Rows in these scopes, then those elsewhere that come from these sessions."""
-        with self._db.reading() as connection:
-            whole = json_array(_numbers(connection, traces))
-        conditions = (
-            (f"{table}.scope_id {AMONG}", (whole,)),
-            (
-                f"{table}.session_id {AMONG} AND NOT {table}.scope_id {AMONG}",
-                (json_array(traces.sources), whole),
-            ),
-        )
-        columns = select.replace(" FROM ", f", {table}.{key} FROM ", 1)
-        for condition, values in conditions:
-            last = 0
-            while True:
-                with self._db.reading() as connection:
-                    rows = connection.execute(
-                        f"{columns} WHERE {condition} AND {table}.{key} > ?"
-                        f" ORDER BY {table}.{key} LIMIT ?",
-                        (*values, last, BATCH),
-                    ).fetchall()
-                yield from rows
-                if len(rows) < BATCH:
-                    break
-                last = rows[-1][-1]
+    def _trace(self, kind: RecordKind, traces: Traces) -> Iterator[Document]:
+        return demand_readable(self._walk.documents([kind], Selection(traces=traces)))
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
+        wanted = Selection(traces=traces)
         with self._db.reading() as connection:
-            whole, sources = json_array(_numbers(connection, traces)), json_array(traces.sources)
-
-            def count(statement: str, *values: Any) -> int:
-                found: int = connection.execute(
-                    f"SELECT count(*) FROM {statement}", values
-                ).fetchone()[0]
-                return found
-
             counts = {
-                table: count(f"{table} WHERE scope_id {AMONG}", whole)
-                + count(
-                    f"{table} WHERE session_id {AMONG} AND NOT scope_id {AMONG}", sources, whole
-                )
-                for table in ("facts", "reflections")
+                name: count_rows(connection, kind, wanted, condition)
+                for name, kind, condition in _COUNTED
             }
-            # A text that was never written is a buffer; it goes too, and is nothing to tell of.
-            counts["texts"] = count(f"consolidations WHERE scope_id {AMONG} AND version > 0", whole)
-            counts["policies"] = count(f"policies WHERE scope_id {AMONG}", whole)
-            counts[_VERSIONS] = count(f"history WHERE scope_id {AMONG}", whole)
-            counts[_ENTRIES] = count(f"audit WHERE scope_id {AMONG} AND {_FULL}", whole) + count(
-                f"audit WHERE {_OF_ACCOUNTS} AND {_FULL}", json_array(whole_accounts(traces))
-            )
-            counts["formations (emptied)"] = self._count_formations(connection, traces)
-            counts["cached contexts"] = count(
-                f"cached_contexts WHERE agent_id {AMONG}", json_array(traces.agents)
-            )
+            (counts["cached contexts"],) = connection.execute(
+                f"SELECT count(*) FROM cached_contexts WHERE agent_id {AMONG}",
+                (json_array(traces.agents),),
+            ).fetchone()
         return {kind: number for kind, number in counts.items() if number}
-
-    def _count_formations(self, connection: sqlite3.Connection, traces: Traces) -> int:
-        narrowed, value = _of_agent(traces)
-        found: int = connection.execute(
-            f"SELECT count(*) FROM formations WHERE NOT ({_SETTLED}){narrowed}"
-            f" AND (session_id {AMONG} OR (session_id {AMONG} AND {_SAID_IN}))",
-            (
-                *value,
-                json_array(traces.own),
-                json_array(traces.shared),
-                json_array(traces.accounts),
-            ),
-        ).fetchone()[0]
-        return found
 
     # -- forgettings -------------------------------------------------------------------------------
 
@@ -245,7 +187,7 @@ class Erasure(Part):
             ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}", whole),
             (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
             (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
-            (_ENTRIES, _EMPTY_AUDIT.format(_OF_ACCOUNTS), json_array(whole_accounts(traces))),
+            (_ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), json_array(whole_accounts(traces))),
         ):
             with self._db.writing() as connection:
                 removed[kind] += connection.execute(statement, (among,)).rowcount
@@ -359,10 +301,6 @@ def _of_agent(traces: Traces) -> tuple[str, list[Any]]:
     return ("", []) if traces.agent_id is None else (" AND agent_id = ?", [traces.agent_id])
 
 
-def _passage(place: str, id: str, text: str, scope: Any) -> Passage:
-    return Passage(place=place, id=id, target_type=place, target_id=id, text=text, scope=scope)
-
-
 def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) -> list[Forgetting]:
     rows = connection.execute(
         f"SELECT id, kind, begun_at, closed_at, counts FROM forgettings {tail}",
@@ -405,7 +343,7 @@ def _settle(
 ) -> int:
     narrowed, value = _of_agent(traces)
     accounts = json_array(traces.accounts)
-    said, saying = ("", []) if everything else (f" AND {_SAID_IN}", [accounts])
+    said, saying = ("", []) if everything else (f" AND {SAID_IN}", [accounts])
     recorded = connection.execute(
         f"SELECT id FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
         (session_id, *value),

@@ -15,8 +15,8 @@ from edenmem.models.statistics import UsageOnDay
 from edenmem.store.sqlite.core.codec import EVER, Row, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
 
-#: Calls from both places where they are kept, and what is added up of them. ?1 is the earliest
-#: time, ?2 an agent or NULL for all.
+#: Calls from both places where they are kept, and what is added up of them. ``agent``: a
+#: condition on whose they are, or nothing; ?1 is the earliest time, ?2 the agent.
 _SUMS = f"""
     SELECT {{keys}}, count(*),
         sum(json_extract(call.value, '$.input_tokens')),
@@ -25,10 +25,10 @@ _SUMS = f"""
         sum(json_extract(call.value, '$.cost') IS NULL)
     FROM (
         SELECT {day_of("f.created_at")} AS day, f.usage AS calls FROM formations f
-        WHERE f.created_at >= ?1 AND (?2 IS NULL OR f.agent_id = ?2)
+        WHERE f.created_at >= ?1{{agent}}
         UNION ALL
         SELECT {day_of("u.at")}, u.calls FROM usage_entries u
-        WHERE u.at >= ?1 AND (?2 IS NULL OR u.agent_id = ?2)
+        WHERE u.at >= ?1{{agent}}
     ) AS kept, json_each(kept.calls) AS call
     GROUP BY {{keys}} ORDER BY {{keys}}
 """
@@ -86,5 +86,7 @@ class Usage(Part):
 
     def _sum(self, keys: str, agent_id: str | None, since: datetime | None) -> list[Row]:
         first = EVER if since is None else to_ms(since)
+        bounds = (first,) if agent_id is None else (first, agent_id)
+        select = _SUMS.format(keys=keys, agent="" if agent_id is None else " AND agent_id = ?2")
         with self._db.reading() as connection:
-            return connection.execute(_SUMS.format(keys=keys), (first, agent_id)).fetchall()
+            return connection.execute(select, bounds).fetchall()

@@ -54,8 +54,8 @@ def user_from(row: Row) -> User:
 
 
 def stored_user_from(row: Row) -> StoredUser:
-    """A row of `USER` with the column ``deleted`` at its end."""
-    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[-1]))
+    """A row of `STORED_USER`."""
+    return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[6]))
 
 
 def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:

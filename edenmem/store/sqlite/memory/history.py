@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
 from edenmem.memory import version_id
+from edenmem.models.backup import TOMBSTONE, StoredVersion
+from edenmem.models.backup import version_id as id_of_version
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
@@ -62,6 +64,21 @@ def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
         actor=origin.actor,
         change_id=origin.change_id,
     )
+
+
+def place_version(entry: HistoryEntry, life: int) -> StoredVersion:
+    """A version with its place, and the id that goes with it."""
+    place = (entry.version, life, entry.action == TOMBSTONE)
+    id = id_of_version(entry.target_type, entry.target_id, place)
+    return StoredVersion(**{**msgspec.structs.asdict(entry), "id": id, "life": life})
+
+
+def place_versions(entries: Iterable[HistoryEntry]) -> Iterator[StoredVersion]:
+    """Versions of one target, in order, each with its place."""
+    life, ended = 0, False
+    for entry in entries:
+        life, ended = life + ended, entry.action == TOMBSTONE
+        yield place_version(entry, life)
 
 
 def _as_version(fact: Fact, entry: HistoryEntry) -> Fact:

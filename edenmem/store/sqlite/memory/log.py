@@ -136,6 +136,7 @@ def audit_from(row: Row) -> AuditEntry:
         after=None if row[12] is None else msgspec.json.decode(row[12]),
         reason=row[13],
         undoes=row[14],
+        status=VOID if row[7] == VOID else "done",
     )
 
 

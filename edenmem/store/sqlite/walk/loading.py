@@ -48,10 +48,14 @@ from edenmem.store.sqlite.host.rows import (
 )
 from edenmem.store.sqlite.memory import facts, log, vectors
 from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
-from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version
+from edenmem.store.sqlite.memory.history import (
+    HISTORY,
+    history_from,
+    only_version,
+    place_versions,
+)
 from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 from edenmem.store.sqlite.memory.memory import policy_of
-from edenmem.store.sqlite.walk.dumping import place_versions
 
 _ADDED = LoadResult(status=LoadStatus.ADDED)
 _SAME = LoadResult(status=LoadStatus.SAME)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
@@ -16,10 +17,8 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import EVER, day_of, time, to_ms
 from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.walk.sources import SOURCES
 from edenmem.text import word_count
-
-#: Rows of a scope's table, with the agent's condition or none.
-_OF_AGENT = "JOIN scopes s USING (scope_id) WHERE {condition}{agent}"
 
 #: Column of ``scopes`` → what it counts.
 _COUNTED = {
@@ -38,16 +37,16 @@ class Statistics(Part):
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
         counts: dict[str, dict[str, int]] = {}
-        for table in ("facts", "reflections"):
-            rows = self._count_rows(
-                f"SELECT {day_of('formed_at')} AS day, count(*) FROM {table}",
-                "formed_at >= ?1",
-                agent_id,
-                EVER if since is None else to_ms(since),
-                "GROUP BY day",
-            )
-            for day, count in rows:
-                counts.setdefault(day, {})[table] = count
+        first = EVER if since is None else to_ms(since)
+        for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
+            rows, values = _rows_of(kind, agent_id, "formed_at >= ?", first)
+            day = day_of("formed_at")
+            with self._db.reading() as connection:
+                found = connection.execute(
+                    f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values
+                ).fetchall()
+            for day, count in found:
+                counts.setdefault(day, {})[name] = count
         return [FormedOnDay(day=day, **counts[day]) for day in sorted(counts)]
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
@@ -65,56 +64,45 @@ class Statistics(Part):
         ]
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        rows = self._count_rows(
-            "SELECT s.kind, s.agent_id, s.owner, count(*), min(formed_at) AS oldest"
-            " FROM reflections",
-            "absorbed = 0 AND formed_at >= ?1",
-            agent_id,
-            EVER,
-            f"GROUP BY scope_id ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT {int(limit)}",
-        )
+        rows, values = _rows_of(RecordKind.REFLECTION, agent_id, "r.absorbed = 0")
+        with self._db.reading() as connection:
+            found = connection.execute(
+                "SELECT s.kind, s.agent_id, s.owner, count(*), min(r.formed_at) AS oldest"
+                f" {rows} GROUP BY r.scope_id"
+                " ORDER BY oldest, s.agent_id, s.kind, s.owner LIMIT ?",
+                (*values, limit),
+            ).fetchall()
         return [
             BufferAge(
                 scope=codec.scope_of(kind, agent, owner), pending=pending, oldest_at=time(oldest)
             )
-            for kind, agent, owner, pending, oldest in rows
+            for kind, agent, owner, pending, oldest in found
         ]
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        ((facts, never, accesses),) = self._count_rows(
-            "SELECT count(*), total(access_count = 0), total(access_count) FROM facts",
-            "formed_at >= ?1",
-            agent_id,
-            EVER,
-        )
-        ((repeated,),) = self._count_rows(
-            "SELECT total(n) FROM (SELECT count(*) AS n FROM facts",
-            "formed_at >= ?1",
-            agent_id,
-            EVER,
-            "GROUP BY s.agent_id, hash HAVING n > 1)",
-        )
+        rows, values = _rows_of(RecordKind.FACT, agent_id)
+        with self._db.reading() as connection:
+            facts, never, accesses = connection.execute(
+                f"SELECT count(*), total(f.access_count = 0), total(f.access_count) {rows}", values
+            ).fetchone()
+            (repeated,) = connection.execute(
+                "SELECT total(n) FROM"
+                f" (SELECT count(*) AS n {rows} GROUP BY s.agent_id, f.hash HAVING n > 1)",
+                values,
+            ).fetchone()
         return FactUse(
             facts=facts, never=int(never), accesses=int(accesses), repeated=int(repeated)
         )
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        where = "WHERE f.access_count > 0 AND (?1 IS NULL OR s.agent_id = ?1)"
+        where = SOURCES[RecordKind.FACT].narrow(_of_agent(agent_id))
         with self._db.reading() as connection:
             rows = connection.execute(
-                f"{codec.FACT} {where} ORDER BY f.access_count DESC, f.id LIMIT ?2",
-                (agent_id, limit),
+                f"{codec.FACT} WHERE {where.text} AND f.access_count > 0"
+                " ORDER BY f.access_count DESC, f.id LIMIT ?",
+                (*where.values, limit),
             ).fetchall()
         return [codec.fact_from(row) for row in rows]
-
-    def _count_rows(
-        self, select: str, condition: str, agent_id: str | None, since: int, rest: str = ""
-    ) -> list[Any]:
-        agent = "" if agent_id is None else " AND s.agent_id = ?2"
-        joined = _OF_AGENT.format(condition=condition, agent=agent)
-        bounds = (since,) if agent_id is None else (since, agent_id)
-        with self._db.reading() as connection:
-            return connection.execute(f"{select} {joined} {rest}", bounds).fetchall()
 
     def miscounts(self) -> Iterator[Finding]:
         counted = ", ".join(f"{kept}, ({count})" for kept, count in _COUNTED.items())
@@ -149,6 +137,19 @@ class Statistics(Part):
             ]
             connection.executemany("UPDATE consolidations SET words = ? WHERE scope_id = ?", wrong)
         return mended + len(wrong)
+
+
+def _of_agent(agent_id: str | None) -> Selection:
+    return Selection(agent_ids=() if agent_id is None else (agent_id,))
+
+
+def _rows_of(
+    kind: RecordKind, agent_id: str | None, condition: str = "1", *bounds: int
+) -> tuple[str, list[Any]]:
+    """From where, and by which condition, rows of a kind are counted with their scopes."""
+    source = SOURCES[kind]
+    where = source.narrow(_of_agent(agent_id)).add(condition, *bounds)
+    return f"FROM {source.rows} JOIN scopes s USING (scope_id) WHERE {where.text}", where.values
 
 
 def _miscount(owner: Sequence[str], name: str, kept: int, real: int) -> Finding:

@@ -5,17 +5,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+
+import msgspec
 
 from edenmem.models import integrity
-from edenmem.models.backup import LoadResult, Record, RecordKind, Selection, Unreadable
+from edenmem.models.backup import (
+    TOMBSTONE,
+    Document,
+    LoadResult,
+    Record,
+    RecordKind,
+    Selection,
+    Unreadable,
+)
+from edenmem.models.changes import HistoryEntry
 from edenmem.models.forgetting import Passage
 from edenmem.models.integrity import PresenceKind
-from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
-from edenmem.store.sqlite.walk.dumping import Dump
+from edenmem.store.common import documents as common
+from edenmem.store.sqlite.core.codec import Row
+from edenmem.store.sqlite.core.part import BATCH, GIVEN, Part, json_array
+from edenmem.store.sqlite.memory.history import place_version
 from edenmem.store.sqlite.walk.loading import Loader
-from edenmem.store.sqlite.walk.passages import read_passages
-from edenmem.store.sqlite.walk.records import read_records
+from edenmem.store.sqlite.walk.sources import (
+    FACTS_WITH_VECTORS,
+    SOURCES,
+    UNREADABLE,
+    UNWRITTEN,
+    Source,
+    Where,
+)
+
+#: Where rows are, read from an index at a time.
+KEYS = 50_000
+#: A page ends with the row that makes it longer than so many bytes.
+PAGE_BYTES = 4_000_000
+
+#: The order of a row, as bytes, so that what is no text keeps its place; then its number.
+_Key = tuple[bytes | int, ...]
+_Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _PRESENT: dict[PresenceKind, str] = {
     "agent": f"SELECT id FROM agents WHERE id {GIVEN} AND NOT deleted",
@@ -34,6 +66,30 @@ _PRESENT: dict[PresenceKind, str] = {
 class Walk(Part):
     """See `edenmem.store.protocol.walk.Walk`."""
 
+    def documents(
+        self,
+        kinds: Sequence[RecordKind],
+        selection: Selection,
+        *,
+        with_vectors: bool = False,
+        snapshot: bool = False,
+        unwritten: bool = False,
+    ) -> Iterator[Document]:
+        """Walk the documents of these kinds, each kind in the order of `dump`; one that cannot be
+        read comes with its fault.
+
+        ``snapshot``: all of it is of one moment. Otherwise no transaction is open between pages, so
+        that the caller may write. ``unwritten``: with the version of each fact of which history has
+        nothing written down, in its place.
+        """
+        if snapshot:
+            with self._db.reading() as connection:
+                yield from _walk(
+                    lambda: nullcontext(connection), kinds, selection, with_vectors, unwritten
+                )
+        else:
+            yield from _walk(self._db.reading, kinds, selection, with_vectors, unwritten)
+
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         with self._db.reading() as connection:
             return {row[0] for row in connection.execute(_PRESENT[kind], (json_array(ids),))}
@@ -41,13 +97,17 @@ class Walk(Part):
     def records(
         self, kind: integrity.RecordKind, *, agent_id: str | None = None
     ) -> Iterator[integrity.Record]:
-        return read_records(self._db, kind, agent_id)
+        selection = Selection(agent_ids=() if agent_id is None else (agent_id,))
+        return common.records_of_integrity(self.documents([RecordKind(kind)], selection))
 
     def dump(
         self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
     ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
-        with self._db.reading() as connection:
-            yield from Dump(connection, selection, with_vectors).read(kinds)
+        return common.records_of_backup(
+            self.documents(
+                kinds, selection, with_vectors=with_vectors, snapshot=True, unwritten=True
+            )
+        )
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
@@ -59,4 +119,218 @@ class Walk(Part):
             return Loader(connection, dry_run=False).load(kind, records)
 
     def passages(self) -> Iterator[Passage]:
-        return read_passages(self._db)
+        documents = self.documents(common.WITH_TEXTS, Selection())
+        return chain(
+            common.passages_of(common.demand_readable(documents)), self._context_passages()
+        )
+
+    def _context_passages(self) -> Iterator[Passage]:
+        last = ("", "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+                    " WHERE (c.session_id, c.agent_id) > (?, ?)"
+                    " ORDER BY c.session_id, c.agent_id LIMIT ?",
+                    (*last, BATCH),
+                ).fetchall()
+            for session_id, agent_id, xml in rows:
+                yield Passage(
+                    place="context",
+                    id=f"{session_id}/{agent_id}",
+                    target_type="session",
+                    target_id=session_id,
+                    text=xml,
+                )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][:2]
+
+
+# -- the walk --------------------------------------------------------------------------------------
+
+
+def _walk(
+    borrow: _Borrow,
+    kinds: Sequence[RecordKind],
+    selection: Selection,
+    with_vectors: bool,
+    unwritten: bool,
+) -> Iterator[Document]:
+    for kind in RecordKind:
+        if kind not in kinds:
+            continue
+        if kind is RecordKind.HISTORY:
+            yield from _versions(borrow, selection, unwritten)
+            continue
+        source = FACTS_WITH_VECTORS if kind is RecordKind.FACT and with_vectors else SOURCES[kind]
+        where = source.narrow(selection)
+        for condition in source.classes:
+            for _, document in _read(borrow, kind, source, where, condition):
+                yield document
+
+
+def _versions(borrow: _Borrow, selection: Selection, unwritten: bool) -> Iterator[Document]:
+    """Versions with their places, target by target, and those that are written nowhere."""
+    source = SOURCES[RecordKind.HISTORY]
+    where = source.narrow(selection)
+    for condition in source.classes:
+        written = _place(_read(borrow, RecordKind.HISTORY, source, where, condition))
+        if unwritten and "= 'fact'" in condition:
+            never_changed = _read(
+                borrow, RecordKind.HISTORY, UNWRITTEN, UNWRITTEN.narrow(selection), "1"
+            )
+            written = heapq.merge(written, never_changed, key=lambda found: found[0][0])
+        for _, document in written:
+            entry = document.record
+            if selection.since is None or entry is None or entry.at >= selection.since:  # type: ignore[union-attr]
+                yield document
+
+
+def _place(found: Iterator[tuple[_Key, Document]]) -> Iterator[tuple[_Key, Document]]:
+    """Give each version the place that it has among those of its target."""
+    target, life, ended = None, 0, False
+    for key, document in found:
+        if key[0] != target:
+            target, life, ended = key[0], 0, False
+        entry = document.record
+        if isinstance(entry, HistoryEntry):
+            life, ended = life + ended, entry.action == TOMBSTONE
+            document = msgspec.structs.replace(document, record=place_version(entry, life))
+        yield key, document
+
+
+def _read(
+    borrow: _Borrow, kind: RecordKind, source: Source, where: Where, condition: str
+) -> Iterator[tuple[_Key, Document]]:
+    """The rows of a kind, a page at a time; between pages no transaction is open."""
+    last: _Key | None = None
+    while True:
+        with borrow() as connection:
+            keys = _find_keys(connection, source, where, condition, last)
+        done = 0
+        while done < len(keys):
+            with borrow() as connection:
+                page, looked = _read_page(connection, kind, source, keys[done : done + BATCH])
+            yield from page
+            done += looked
+        if len(keys) < KEYS:
+            return
+        last = keys[-1]
+
+
+def _find_keys(
+    connection: sqlite3.Connection,
+    source: Source,
+    where: Where,
+    condition: str,
+    last: _Key | None,
+) -> list[_Key]:
+    """Where the next rows are. They are found by what narrows them, if anything does (the "+" keeps
+    the planner from the index of their order), and sorted without their texts, which would not fit
+    into the memory of a sorter."""
+    number = [source.number] if source.number else []
+    first, *others = (*source.order, *number)
+    order = ", ".join((f"+{first}" if where.is_indexed else first, *others))
+    columns = ", ".join((*(f"CAST({text} AS BLOB)" for text in source.order), *number))
+    after = ""
+    if last is not None:
+        marks = ", ".join((*("CAST(? AS TEXT)" for _ in source.order), *("?" for _ in number)))
+        after = f" AND ({order}) > ({marks})"
+    return connection.execute(
+        f"SELECT {columns} FROM {source.rows} WHERE {where.text} AND {condition}{after}"
+        f" ORDER BY {order} LIMIT ?",
+        (*where.values, *(last or ()), KEYS),
+    ).fetchall()
+
+
+def _read_page(
+    connection: sqlite3.Connection, kind: RecordKind, source: Source, keys: list[_Key]
+) -> tuple[list[tuple[_Key, Document]], int]:
+    """Documents of the first of these rows, until there are enough of them, and how many of the
+    rows were looked for."""
+    try:
+        return _fill_page(connection, kind, source, keys, None)
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) is not None:
+            raise  # of SQLite itself, and not of a text that cannot be decoded
+    lenient = _Lenient()
+    connection.text_factory = lenient
+    try:
+        return _fill_page(connection, kind, source, keys, lenient)
+    finally:
+        connection.text_factory = str
+
+
+def _fill_page(
+    connection: sqlite3.Connection,
+    kind: RecordKind,
+    source: Source,
+    keys: list[_Key],
+    lenient: _Lenient | None,
+) -> tuple[list[tuple[_Key, Document]], int]:
+    page: list[tuple[_Key, Document]] = []
+    size = 0
+    for row in _read_rows(connection, source, keys):
+        id, agent_id, index = row[-3:]
+        record, fault = None, lenient.fault() if lenient else ""
+        if not fault:
+            try:
+                record = source.decode(connection, row)
+                fault = lenient.fault() if lenient else ""
+            except UNREADABLE as error:
+                fault = f"{type(error).__name__}: {error}"
+        document = Document(
+            kind=kind,
+            id=id,
+            agent_id=agent_id or "",
+            record=None if fault else record,
+            fault=fault,
+        )
+        page.append((keys[index], document))
+        for place in source.long:
+            size += len(row[place] or "")
+        if size > PAGE_BYTES:
+            return page, index + 1
+    return page, len(keys)
+
+
+def _read_rows(connection: sqlite3.Connection, source: Source, keys: list[_Key]) -> Iterator[Row]:
+    """The rows that are still there, in the order of their keys, each ending with its place among
+    them. They are joined to the list of keys, in whose order they come without being sorted."""
+    column = source.number or source.order[-1]
+    try:
+        named = json_array(last if isinstance(last, int) else last.decode() for *_, last in keys)
+    except UnicodeDecodeError:  # not to be named in JSON
+        select = source.select.replace(" FROM ", ", ? FROM ", 1)
+        select += f" WHERE {column} = CAST(? AS TEXT)"
+        return (
+            row
+            for index, key in enumerate(keys)
+            for row in connection.execute(select, (index, key[-1]))
+        )
+    listed = (
+        "FROM (SELECT key AS nth, value AS named FROM json_each(?)) CROSS JOIN"
+        f" {source.table} ON {column} = named"
+    )
+    select = source.select.replace(f" FROM {source.table}", f", nth {listed}", 1)
+    return connection.execute(select, (named,))
+
+
+class _Lenient:
+    """Reads bytes that are no UTF-8 too, and notes that there were some."""
+
+    def __init__(self) -> None:
+        self._is_broken = False
+
+    def __call__(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._is_broken = True
+            return raw.decode(errors="backslashreplace")
+
+    def fault(self) -> str:
+        """What was wrong with the texts since this was last asked; empty if nothing was."""
+        broken, self._is_broken = self._is_broken, False
+        return "a text is not UTF-8" if broken else ""

@@ -1,0 +1,539 @@
+"""Where each kind of record is stored, how it is narrowed, and how a row of it is decoded."""
+
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from edenmem.errors import ScopeError
+from edenmem.models.backup import (
+    RecordKind,
+    Selection,
+    StoredAgent,
+    StoredSession,
+    StoredUser,
+    StoredVersion,
+)
+from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.forgetting import Traces, whole_accounts
+from edenmem.models.formation import CallUsage, Formation, UsageEntry
+from edenmem.models.host import Message
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.store.sqlite.core import codec
+from edenmem.store.sqlite.core.codec import Row, to_ms
+from edenmem.store.sqlite.core.part import AMONG, json_array
+from edenmem.store.sqlite.formations.formations import COLUMNS, formation_from
+from edenmem.store.sqlite.host.rows import (
+    AGENT,
+    MESSAGE,
+    SESSION,
+    STORED_USER,
+    agent_from,
+    message_from,
+    session_from,
+    stored_user_from,
+)
+from edenmem.store.sqlite.memory.history import HISTORY, history_from, only_version, place_version
+from edenmem.store.sqlite.memory.log import AUDIT, audit_from
+
+
+class Where:
+    """Conditions, and the values that they are about."""
+
+    def __init__(self) -> None:
+        self.text = "1"
+        self.values: list[Any] = []
+        self.is_indexed = False
+
+    def add(self, condition: str, *values: Any) -> Where:
+        """Demand one thing more."""
+        self.text += f" AND {condition}"
+        self.values += values
+        return self
+
+    def find(self, condition: str, *values: Any) -> Where:
+        """Demand one thing more, by which rows are found from an index."""
+        self.is_indexed = True
+        return self.add(condition, *values)
+
+
+class Source(NamedTuple):
+    """A kind of record in the file.
+
+    Attributes:
+        table: The table, by the name that the columns below call it.
+        joined: What the order needs beside it, to stand before it.
+        order: The texts in whose order the rows come, bytes compared.
+        number: The number that a row goes by; None: it goes by the last text of its order.
+        select: The columns that are decoded, the id, and the agent.
+        narrow: The rows that a selection means.
+        decode: What a row means. Raises one of `UNREADABLE` if nothing can be made of it.
+        long: The places in ``select`` of what may be long.
+        classes: Conditions by which the rows come one class after another.
+    """
+
+    table: str
+    order: tuple[str, ...]
+    number: str | None
+    select: str
+    narrow: Callable[[Selection], Where]
+    decode: Callable[[sqlite3.Connection, Row], Any]
+    long: tuple[int, ...]
+    classes: tuple[str, ...] = ("1",)
+    joined: str = ""
+
+    @property
+    def rows(self) -> str:
+        """What rows are found and counted in."""
+        return f"{self.joined}{self.table}"
+
+
+_DOCUMENT = (dict, type(None))
+
+#: What decoding a row can raise, whatever is in it.
+UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ScopeError, msgspec.MsgspecError)
+
+
+# -- narrowing -------------------------------------------------------------------------------------
+
+#: Messages of accounts in a formation, also in one that is superseded.
+SAID_IN = (
+    "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
+    " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
+    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
+)
+
+#: Audit entries of accounts, which are of no scope, and say what these are called.
+OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
+
+#: The numbers of scopes that are named one by one.
+_NAMED = (
+    "SELECT o.scope_id FROM json_each(?) n CROSS JOIN scopes o"
+    " ON o.agent_id = json_extract(n.value, '$[0]') AND o.kind = json_extract(n.value, '$[1]')"
+    " AND o.owner = json_extract(n.value, '$[2]')"
+)
+
+
+def _names(scopes: Sequence[Scope]) -> str:
+    return json.dumps([(scope.agent_id, scope.kind.value, scope.owner) for scope in scopes])
+
+
+def _agents(wanted: Selection) -> Where:
+    where = Where()
+    if wanted.agent_ids:
+        where.find(f"agents.id {AMONG}", json_array(wanted.agent_ids))
+    return where
+
+
+def _users(wanted: Selection) -> Where:
+    where = Where()
+    if wanted.account_ids is not None:
+        where.find(f"users.id {AMONG}", json_array(wanted.account_ids))
+    return where
+
+
+def _sessions(wanted: Selection) -> Where:
+    where = _of_members("s.id", wanted)
+    if wanted.since is not None:
+        where.add("coalesce(s.last_activity, s.created_at, -1) >= ?", to_ms(wanted.since))
+    if wanted.traces is not None:
+        where.find(f"s.id {AMONG}", json_array(wanted.traces.own))
+    return where
+
+
+def _messages(wanted: Selection) -> Where:
+    where = _of_members("m.session_id", wanted)
+    if wanted.since is not None:
+        where.add("m.created_at >= ?", to_ms(wanted.since))
+    if wanted.traces is not None:
+        where.find(
+            f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND m.sender {AMONG}))",
+            json_array(wanted.traces.own),
+            json_array(wanted.traces.shared),
+            json_array(wanted.traces.accounts),
+        )
+    return where
+
+
+def _of_members(column: str, wanted: Selection) -> Where:
+    where = Where()
+    for role, ids in (("agent", wanted.agent_ids), ("user", wanted.member_ids)):
+        if ids:
+            where.find(
+                f"{column} IN (SELECT x.session_id FROM session_members x"
+                f" WHERE x.role = '{role}' AND x.member_id {AMONG})",
+                json_array(ids),
+            )
+    return where
+
+
+def _policies(wanted: Selection) -> Where:
+    where = _of_traced_scopes("s.scope_id", wanted).add("p.scope_id = s.scope_id")
+    if wanted.since is not None:
+        where.add("p.updated_at >= ?", to_ms(wanted.since))
+    return where
+
+
+def _consolidations(wanted: Selection) -> Where:
+    where = _of_traced_scopes("c.scope_id", wanted)
+    if wanted.since is not None:
+        where.add("c.updated_at >= ?", to_ms(wanted.since))
+    return where
+
+
+def _reflections(wanted: Selection) -> Where:
+    where = _of_scopes("r.scope_id", wanted)
+    if wanted.since is not None:
+        where.add(
+            "max(r.formed_at, coalesce(r.updated_at, 0), coalesce(r.absorbed_at, 0)) >= ?",
+            to_ms(wanted.since),
+        )
+    if wanted.traces is not None:
+        _add_traces(where, "reflections", "r.reflection_no", wanted.traces)
+    return where
+
+
+def _facts(wanted: Selection) -> Where:
+    where = _of_scopes("f.scope_id", wanted)
+    if wanted.since is not None:
+        where.add("f.recent_at >= ?", to_ms(wanted.since))
+    if wanted.traces is not None:
+        _add_traces(where, "facts", "f.fact_no", wanted.traces)
+    return where
+
+
+def _of_scopes(column: str, wanted: Selection) -> Where:
+    """Rows of the scopes that are wanted by agent, kind or owner."""
+    where = Where()
+    if wanted.agent_ids:
+        where.find(f"o.agent_id {AMONG}", json_array(wanted.agent_ids))
+    if wanted.kinds:
+        where.find(f"o.kind {AMONG}", json_array(kind.value for kind in wanted.kinds))
+    if wanted.user_ids is not None:
+        where.find("o.owner <> '' AND o.kind = ?", ScopeKind.USER.value)
+        where.find(f"o.owner {AMONG}", json_array(wanted.user_ids))
+    if where.is_indexed:
+        where.text = f"{column} IN (SELECT o.scope_id FROM scopes o WHERE {where.text})"
+    return where
+
+
+def _of_traced_scopes(column: str, wanted: Selection) -> Where:
+    where = _of_scopes(column, wanted)
+    if wanted.traces is not None:
+        where.find(f"{column} IN ({_NAMED})", _names(wanted.traces.scopes))
+    return where
+
+
+def _add_traces(where: Where, table: str, number: str, traces: Traces) -> None:
+    """What is in the traces' scopes, and what comes from their sources."""
+    column = number.partition(".")[2]
+    where.find(
+        f"{number} IN (SELECT t.{column} FROM {table} t WHERE t.scope_id IN ({_NAMED})"
+        f" UNION SELECT t.{column} FROM {table} t WHERE t.session_id {AMONG})",
+        _names(traces.scopes),
+        json_array(traces.sources),
+    )
+
+
+def _formations(wanted: Selection) -> Where:
+    where = _of_agents("formations.agent_id", wanted)
+    if wanted.since is not None:
+        where.add("formations.updated_at >= ?", to_ms(wanted.since))
+    if (traces := wanted.traces) is not None:
+        if traces.agent_id is not None:
+            where.add("formations.agent_id = ?", traces.agent_id)
+        where.find(
+            f"(formations.session_id {AMONG} OR (formations.session_id {AMONG} AND {SAID_IN}))",
+            json_array(traces.own),
+            json_array(traces.shared),
+            json_array(traces.accounts),
+        )
+    return where
+
+
+def _usage(wanted: Selection) -> Where:
+    where = _of_agents("u.agent_id", wanted)
+    if wanted.since is not None:
+        where.add("u.at >= ?", to_ms(wanted.since))
+    return where
+
+
+def _of_agents(column: str, wanted: Selection) -> Where:
+    where = Where()
+    if wanted.agent_ids:
+        where.find(f"{column} {AMONG}", json_array(wanted.agent_ids))
+    return where
+
+
+def _audit(wanted: Selection) -> Where:
+    of_scopes = wanted.kinds or wanted.user_ids is not None
+    where = _of_scopes("a.scope_id", wanted) if of_scopes else _of_agents("a.agent_id", wanted)
+    if wanted.since is not None:
+        where.add("a.at >= ?", to_ms(wanted.since))
+    if wanted.traces is not None:  # entries of accounts are of no scope
+        where.find(
+            f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}))",
+            _names(wanted.traces.scopes),
+            json_array(whole_accounts(wanted.traces)),
+        )
+    return where
+
+
+def _history(wanted: Selection) -> Where:
+    """The place of a version is told from those before it, so time narrows nothing here."""
+    return _of_traced_scopes("h.scope_id", wanted)
+
+
+def _never_changed(wanted: Selection) -> Where:
+    return _of_traced_scopes("f.scope_id", wanted).add(
+        "NOT EXISTS (SELECT 1 FROM history h WHERE h.target_id = f.id AND h.target_type = 'fact')"
+    )
+
+
+def count_rows(
+    connection: sqlite3.Connection, kind: RecordKind, wanted: Selection, condition: str = "1"
+) -> int:
+    """How many rows a selection means, of which a condition is true."""
+    where = SOURCES[kind].narrow(wanted)
+    found: int = connection.execute(
+        f"SELECT count(*) FROM {SOURCES[kind].rows} WHERE {where.text} AND {condition}",
+        where.values,
+    ).fetchone()[0]
+    return found
+
+
+# -- decoding --------------------------------------------------------------------------------------
+
+
+def _agent(connection: sqlite3.Connection, row: Row) -> StoredAgent:
+    return StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[8]))
+
+
+def _user(connection: sqlite3.Connection, row: Row) -> StoredUser:
+    return stored_user_from(row)
+
+
+def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
+    fields = msgspec.structs.asdict(session_from(connection, row))
+    return StoredSession(**fields, last_memory_message_id=row[12])
+
+
+def _message(connection: sqlite3.Connection, row: Row) -> Message:
+    return message_from(row)
+
+
+def _policy(connection: sqlite3.Connection, row: Row) -> Policy:
+    _check_scope(*row[:3])
+    return codec.policy_from(row)
+
+
+def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
+    pending = connection.execute(
+        "SELECT r.id FROM reflections r JOIN consolidations c USING (scope_id)"
+        " WHERE c.id = ? AND r.absorbed = 0 ORDER BY r.formed_at, r.id",
+        (row[3],),
+    )
+    found = codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
+    _check_ids(found.absorbed_ids)
+    if not all(isinstance(version, int) for version in found.unpropagated_versions):
+        raise ValueError("a version is no number")
+    _check_scope(*row[:3])
+    return found
+
+
+def _reflection(connection: sqlite3.Connection, row: Row) -> Reflection:
+    found = codec.reflection_from(row)
+    _check_ids((*found.source_message_ids, *found.propagated_from))
+    _check_scope(*row[:3])
+    return found
+
+
+def _fact(connection: sqlite3.Connection, row: Row) -> Fact:
+    fact = codec.fact_from(row)
+    _check_ids(fact.source_message_ids)
+    _check_scope(*row[:3])
+    return fact
+
+
+def _formation(connection: sqlite3.Connection, row: Row) -> Formation:
+    return formation_from(connection, row)
+
+
+def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
+    id, at, agent_id, work, calls = row[:5]
+    return UsageEntry(
+        id=id,
+        at=codec.time(at),
+        agent_id=agent_id,
+        work=work,
+        calls=msgspec.json.decode(calls, type=tuple[CallUsage, ...]),
+    )
+
+
+def _audit_entry(connection: sqlite3.Connection, row: Row) -> AuditEntry:
+    entry = audit_from(row)
+    if not all(isinstance(document, _DOCUMENT) for document in (entry.before, entry.after)):
+        raise ValueError("what was, or is, is no document")
+    return entry
+
+
+def _version(connection: sqlite3.Connection, row: Row) -> HistoryEntry:
+    entry = history_from(row)
+    _check_ids(entry.absorbed_ids)
+    return entry
+
+
+def _only_version(connection: sqlite3.Connection, row: Row) -> StoredVersion:
+    return place_version(only_version(connection, _fact(connection, row)), 0)
+
+
+@lru_cache(maxsize=1024)
+def _check_scope(kind: str, agent_id: str, owner: str) -> None:
+    """Raise if what belongs to these belongs to nobody."""
+    codec.scope_of(kind, agent_id, owner)
+
+
+def _check_ids(ids: tuple[Any, ...]) -> None:
+    if not all(isinstance(each, str) for each in ids):
+        raise ValueError("a list of ids has something else in it")
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _with(select: str, *columns: str) -> str:
+    return select.replace(" FROM ", f", {', '.join(columns)} FROM ", 1)
+
+
+SOURCES: dict[RecordKind, Source] = {
+    RecordKind.AGENT: Source(
+        table="agents",
+        order=("agents.id",),
+        number=None,
+        select=_with(AGENT, "deleted", "id", "''"),
+        narrow=_agents,
+        decode=_agent,
+        long=(3,),
+    ),
+    RecordKind.USER: Source(
+        table="users",
+        order=("users.id",),
+        number=None,
+        select=_with(STORED_USER, "id", "''"),
+        narrow=_users,
+        decode=_user,
+        long=(),
+    ),
+    RecordKind.SESSION: Source(
+        table="sessions s",
+        order=("s.id",),
+        number=None,
+        select=_with(SESSION, "last_memory_message_id", "id", "''"),
+        narrow=_sessions,
+        decode=_session,
+        long=(),
+    ),
+    RecordKind.MESSAGE: Source(
+        table="messages m",
+        order=("m.session_id", "m.id"),
+        number=None,
+        select=_with(MESSAGE, "m.id", "''"),
+        narrow=_messages,
+        decode=_message,
+        long=(3, 7),
+    ),
+    RecordKind.POLICY: Source(
+        table="policies p",
+        joined="scopes s CROSS JOIN ",
+        order=("s.agent_id", "s.kind", "s.owner"),
+        number="p.scope_id",
+        select=_with(codec.POLICY, "p.id", "s.agent_id"),
+        narrow=_policies,
+        decode=_policy,
+        long=(4, 5),
+    ),
+    RecordKind.CONSOLIDATION: Source(
+        table="consolidations c",
+        order=("c.id",),
+        number="c.scope_id",
+        select=_with(codec.CONSOLIDATION, "c.id", "s.agent_id"),
+        narrow=_consolidations,
+        decode=_consolidation,
+        long=(4,),
+    ),
+    RecordKind.REFLECTION: Source(
+        table="reflections r",
+        order=("r.id",),
+        number="r.reflection_no",
+        select=_with(codec.REFLECTION, "r.id", "s.agent_id"),
+        narrow=_reflections,
+        decode=_reflection,
+        long=(5,),
+    ),
+    RecordKind.FACT: Source(
+        table="facts f",
+        order=("f.id",),
+        number="f.fact_no",
+        select=_with(codec.FACT, "f.id", "s.agent_id"),
+        narrow=_facts,
+        decode=_fact,
+        long=(5, 10, 17),
+    ),
+    RecordKind.FORMATION: Source(
+        table="formations",
+        order=("formations.id",),
+        number=None,
+        select=f"SELECT {COLUMNS}, changes, id, agent_id FROM formations",
+        narrow=_formations,
+        decode=_formation,
+        long=(13, 14, 15, 16, 19),
+    ),
+    RecordKind.USAGE: Source(
+        table="usage_entries u",
+        order=("u.id",),
+        number=None,
+        select="SELECT u.id, u.at, u.agent_id, u.work, u.calls, u.id, u.agent_id"
+        " FROM usage_entries u",
+        narrow=_usage,
+        decode=_usage_entry,
+        long=(4,),
+    ),
+    RecordKind.AUDIT: Source(
+        table="audit a",
+        order=("a.id",),
+        number="a.audit_no",
+        select=_with(AUDIT, "a.id", "a.agent_id"),
+        narrow=_audit,
+        decode=_audit_entry,
+        long=(11, 12),
+    ),
+    RecordKind.HISTORY: Source(
+        table="history h",
+        order=("h.target_id",),
+        number="h.history_no",
+        select=_with(HISTORY, "h.id", "s.agent_id"),
+        narrow=_history,
+        decode=_version,
+        long=(7, 13),
+        classes=(
+            "h.target_type = 'consolidation'",
+            "h.target_type = 'fact'",
+            "h.target_type NOT IN ('consolidation', 'fact')",
+        ),
+    ),
+}
+
+FACTS_WITH_VECTORS = SOURCES[RecordKind.FACT]._replace(
+    select=_with(codec.FACT_WITH_VECTOR, "f.id", "s.agent_id")
+)
+
+#: The one version of each fact of which history has nothing written down.
+UNWRITTEN = SOURCES[RecordKind.FACT]._replace(narrow=_never_changed, decode=_only_version)
