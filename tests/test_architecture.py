@@ -482,6 +482,49 @@ def test_no_error_is_swallowed() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def bases() -> dict[str, set[str]]:
+    """Every class of the package → the classes of the package that it inherits from, by name."""
+    classes = {
+        node.name: node for path in sources() for node in nodes(path) if type(node) is ast.ClassDef
+    }
+    return {
+        name: {ast.unparse(base).split("[")[0].rpartition(".")[2] for base in node.bases}
+        & (classes.keys() - {name})
+        for name, node in classes.items()
+    }
+
+
+def test_no_class_is_deeper_than_two_of_our_own() -> None:
+    """A class of many parents calls what nobody sees. Errors and models are kinds of one another,
+    and hold no more than what they are."""
+    parents = bases()
+    known = {
+        node.name
+        for path in sources()
+        if part_of(path) in ("errors", "models")
+        for node in nodes(path)
+        if type(node) is ast.ClassDef
+    }
+
+    def depth(name: str) -> int:
+        return 1 + max((depth(base) for base in parents[name] - known), default=0)
+
+    assert {name: depth(name) for name in parents.keys() - known if depth(name) > 2} == {}
+    assert {name: found for name, found in parents.items() if len(found - known) > 1} == {}
+
+
+def test_no_method_is_found_by_a_name_that_is_put_together() -> None:
+    """Who calls whom can be read. A step of the schema is a file that says what it offers."""
+    wrong = []
+    for path in sources():
+        for node in nodes(path):
+            match node:
+                case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.JoinedStr(), *_]):
+                    if path.name != "migrations.py":
+                        wrong.append(shown(path, node.lineno, ast.unparse(node)))
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_module_says_what_it_is_for_and_is_short() -> None:
     wrong = []
     for path in sources():
