@@ -74,7 +74,7 @@ def lighten(parameters: Iterable[Any]) -> list[Any]:
             parameter.process_value = partial(_process, parameter)  # type: ignore[method-assign]
             completer = completer_of(parameter)
             if completer is not None:
-                parameter._custom_shell_complete = complete(completer)
+                parameter._custom_shell_complete = complete(completer)  # noqa: SLF001 - typer offers no other place
     return made
 
 
