@@ -495,8 +495,8 @@ def bases() -> dict[str, set[str]]:
 
 
 def test_no_class_is_deeper_than_two_of_our_own() -> None:
-    """A class of many parents calls what nobody sees. Errors, models and groups of options are kinds
-    of one another, and hold no more than what they are."""
+    """A class of many parents calls what nobody sees. Errors, models and groups of options are
+    kinds of one another, and hold no more than what they are."""
     parents = bases()
     known = {
         node.name

@@ -764,7 +764,7 @@ class MemoryService:
         """Sessions that went quiet."""
         from edenmem.engine.cold.sessions import ColdSessions
 
-        return ColdSessions(self._runtime)
+        return ColdSessions(self._runtime, type(self).from_runtime)
 
     @cached_property
     def erasure(self) -> Forgetter:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from edenmem.engine.cold.report import ColdReport
 from edenmem.engine.cold.runner import ColdRunner
 from edenmem.engine.factory import open_store
+from edenmem.engine.service import MemoryService
 from edenmem.settings.schema import Settings, StoreSettings
 from tests.benchmarks import cold_plain, cold_world, data, memory
 from tests.benchmarks.measure import Bench, Row, Target
@@ -144,6 +145,7 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
                 actor=data.ACTOR,
                 clock=data.clock,
             ),
+            MemoryService.from_runtime,
             progress=lambda tally: watch(tally["formed"]),
         )
         report = asyncio.run(runner.run())

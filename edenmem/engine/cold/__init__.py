@@ -1,4 +1,4 @@
 """Sessions that went cold, processed from cron.
 
-May import: formation, reports, runtime, service.
+May import: formation, reports, runtime.
 """

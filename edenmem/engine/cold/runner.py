@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -31,7 +31,6 @@ from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import Meter, MeteredEmbedder, MeteredLLM
-from edenmem.engine.service import MemoryService
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
@@ -49,9 +48,6 @@ from edenmem.errors import (
 from edenmem.models.formation import FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.store.protocol.formations import QuietSession
-
-if TYPE_CHECKING:
-    pass
 
 
 class Ending:
@@ -151,19 +147,39 @@ class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Reach.INCLUDE_FORMED if self.include_formed else Reach.WAITING
 
 
+class SessionWork(Protocol):
+    """What is done with a session; `edenmem.engine.service.MemoryService` does it."""
+
+    async def form_memories(
+        self, session_id: str, *, agent_id: str, trigger: Trigger, reach: Reach
+    ) -> list[FormationReport]:
+        """Form what is due, and consolidate what is due then."""
+
+    async def consolidate_session(
+        self, session_id: str, *, agent_id: str
+    ) -> list[ConsolidationReport]:
+        """Consolidate what is due in the scopes of a session."""
+
+
 class ColdRunner:
     """Runs of one worker. The store and the providers stay open.
 
     Args:
         runtime: Its settings say how many at once, for how long, and when to give up. Without an
             ``llm`` what was recorded earlier is completed, and nothing else can be done.
+        serve: Makes what works on sessions with a runtime.
         progress: Called whenever a session is done with.
     """
 
     def __init__(
-        self, runtime: Runtime, *, progress: Callable[[Tally], None] = lambda tally: None
+        self,
+        runtime: Runtime,
+        serve: Callable[[Runtime], SessionWork],
+        *,
+        progress: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
         self._runtime = runtime
+        self._serve = serve
         self._progress = progress
 
     async def run(
@@ -187,7 +203,7 @@ class ColdRunner:
         )
         started_at, began = runtime.clock(), time.monotonic()
         options = options or ColdOptions()
-        run = _Run(runtime, options, self._progress)
+        run = _Run(runtime, self._serve(runtime), options, self._progress)
         await run.work(stop or asyncio.Event())
         return run.tally.report(
             started_at=started_at,
@@ -203,13 +219,14 @@ class _Run:
     def __init__(
         self,
         runtime: Runtime,
+        work: SessionWork,
         options: ColdOptions,
         progress: Callable[[Tally], None],
     ) -> None:
         self.tally = Tally()
         self._store = runtime.store
         self._settings = runtime.settings.cold
-        self._service = MemoryService.from_runtime(runtime)
+        self._work = work
         self._clock = runtime.clock
         self._options = options
         self._progress = progress
@@ -423,7 +440,7 @@ class _Run:
 
     async def _consolidate(self, session: Session, agent_id: str) -> bool:
         try:
-            texts = await self._service.consolidate_session(session.id, agent_id=agent_id)
+            texts = await self._work.consolidate_session(session.id, agent_id=agent_id)
         except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
             self._ending.trouble(error, session, agent_id)
             return False
@@ -436,7 +453,7 @@ class _Run:
     async def _form(self, session: Session, look: Prospect) -> None:
         agent_id = look.agent.id
         try:
-            reports = await self._service.form_memories(
+            reports = await self._work.form_memories(
                 session.id,
                 agent_id=agent_id,
                 trigger=Trigger.COLD,

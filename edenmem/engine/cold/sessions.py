@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from edenmem.engine.cold.report import ColdReport, Tally
-from edenmem.engine.cold.runner import ColdOptions, ColdRunner
+from edenmem.engine.cold.runner import ColdOptions, ColdRunner, SessionWork
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.formation import Formation, FormationStatus
 
@@ -32,15 +32,17 @@ class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
 class ColdSessions:
     """What an operator does about quiet sessions."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, serve: Callable[[Runtime], SessionWork]) -> None:
         self._runtime = runtime
+        self._serve = serve
         self._formations = runtime.store.formations
 
     async def run(
         self, options: ColdOptions, *, stop: asyncio.Event, progress: Callable[[Tally], None]
     ) -> ColdReport:
         """Form what is left of them; see `ColdRunner.run`."""
-        return await ColdRunner(self._runtime, progress=progress).run(options, stop=stop)
+        runner = ColdRunner(self._runtime, self._serve, progress=progress)
+        return await runner.run(options, stop=stop)
 
     def unfinished(self, agent_id: str | None = None) -> list[Formation]:
         """Return the ranges that are in work, then those that wait, then those that failed."""

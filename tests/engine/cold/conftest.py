@@ -14,6 +14,7 @@ import pytest
 
 from edenmem.engine.cold.report import ColdReport
 from edenmem.engine.cold.runner import ColdOptions, ColdRunner
+from edenmem.engine.service import MemoryService
 from edenmem.llm.protocol import LLMRequest
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.host import Agent, Session, User
@@ -98,6 +99,7 @@ class Quiet:
                 embedder=self.embedder,
                 clock=self.clock,
             ),
+            MemoryService.from_runtime,
             **options,
         )
 

@@ -10,6 +10,7 @@ import pytest
 
 from edenmem.engine.cold.report import Tally
 from edenmem.engine.cold.runner import ColdRunner
+from edenmem.engine.service import MemoryService
 from edenmem.settings.schema import ColdSettings, Settings
 from tests.benchmarks import cold_world, data
 from tests.support.runtime import make_runtime
@@ -56,6 +57,7 @@ async def test_memory_does_not_grow_with_the_number_of_sessions(
             actor=data.ACTOR,
             clock=data.clock,
         ),
+        MemoryService.from_runtime,
         progress=look,
     )
     tracemalloc.start()

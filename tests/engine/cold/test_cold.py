@@ -13,6 +13,8 @@ from edenmem.models.host import Session
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
+from edenmem.store.mongo import MongoStore
+from edenmem.store.sqlite import SqliteStore
 from tests.engine.cold.conftest import ADAM, ANNA, EVE, ON_EACH_STORE, Quiet, make_quiet
 from tests.support.builders import (
     NOW,
@@ -131,8 +133,8 @@ async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Qu
 async def test_sessions_without_a_memory_context(quiet: Quiet) -> None:
     """A session that the platform made before there was memory, or never wrote a context into."""
     sessions = [quiet.add("null"), quiet.add("missing")]
-    database = getattr(quiet.store, "_database", None)
-    if database is not None:
+    if isinstance(quiet.store, MongoStore):
+        database = quiet.store.connection.database
         database["sessions"].update_one({"name": "null"}, {"$set": {"memory_context": None}})
         database["sessions"].update_one({"name": "missing"}, {"$unset": {"memory_context": ""}})
         database["memory2_cold"].drop()
@@ -205,12 +207,13 @@ async def test_a_dry_run_asks_no_model_and_writes_nothing(quiet: Quiet) -> None:
 
 
 def _everything(quiet: Quiet) -> object:
-    database = getattr(quiet.store, "_database", None)
-    if database is not None:
+    if isinstance(quiet.store, MongoStore):
+        database = quiet.store.connection.database
         return {
             name: list(database[name].find()) for name in sorted(database.list_collection_names())
         }
-    with quiet.store.connections.reading() as connection:  # type: ignore[attr-defined]
+    assert isinstance(quiet.store, SqliteStore)
+    with quiet.store.connections.reading() as connection:
         return list(connection.iterdump())
 
 

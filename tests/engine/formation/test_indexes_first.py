@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edenmem.engine.cold.runner import ColdRunner
+from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError, FactKeyConflict, SearchIndexUnusable
 from edenmem.models.formation import FormationStatus
 from edenmem.models.indexes import IndexWish
@@ -87,7 +88,8 @@ async def test_no_model_is_asked_and_no_try_is_counted(
 
     world.clock.advance(days=1)
     cold = ColdRunner(
-        make_runtime(store, llm=world.llm, embedder=world.embedder, clock=world.clock)
+        make_runtime(store, llm=world.llm, embedder=world.embedder, clock=world.clock),
+        MemoryService.from_runtime,
     )
     report = await cold.run()
     assert (report.stopped_early, report.failed) == (stopped, ())
