@@ -167,6 +167,8 @@ class Consolidator:
             outcome = _idle(state, force=force)
             if outcome:
                 return _report(state, outcome, usage=usage), waiting
+            if not dry_run:
+                await in_thread(self._store.database.demand_writable)
             taken = _fitting(state, self._settings.formation.max_characters)
             asker = self._asker(state)
             try:

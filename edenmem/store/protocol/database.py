@@ -45,6 +45,14 @@ class Database(Protocol):
         """What `initialise` would do now, and what it would leave to the operator; writes
         nothing."""
 
+    def demand_writable(self) -> None:
+        """Demand all without which nothing can be written, before a model is paid for it.
+
+        Raises:
+            WriteRefused: the store is open for reading only.
+            StoreError: its schema is another one, or the server has no transactions.
+        """
+
     def close(self) -> None:
         """Let go of files and sockets."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from edenmem.engine.consolidation.consolidator import Consolidator
-from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited
+from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, WriteRefused
 from edenmem.models.changes import RemoveReflection
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ConsolidationSettings, FormationSettings, LLMSettings, Settings
+from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import NOW, FixedClock, ago
 from tests.support.llm import HANG, HOSTILE, NONSENSE, FakeLLM
 from tests.support.memory import add_reflection, applied, consolidate, set_policy
@@ -46,6 +49,19 @@ def fill(cast: Cast, scope: Scope, count: int = 4) -> list[str]:
 def text_of(cast: Cast, scope: Scope) -> str:
     document = cast.store.memory.consolidations((scope,)).get(scope)
     return document.consolidated_content if document else ""
+
+
+async def test_no_model_is_asked_where_nothing_can_be_written(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope)
+    llm.script("consolidate", {"text": "[PREFERENCES]\n- teal"})
+    store = SqliteStore(Path(cast.store.database.info().location), read_only=True)
+    with closing(store.database):
+        unable = Consolidator(make_runtime(store, llm=llm, clock=FixedClock()))
+        with pytest.raises(WriteRefused, match="open for reading only"):
+            await unable.consolidate(cast.anna_scope)
+        assert llm.requests == []
+        report = await unable.consolidate(cast.anna_scope, dry_run=True)
+    assert report.outcome == "dry_run"
 
 
 async def test_pending_reflections_become_the_text(cast: Cast, llm: FakeLLM) -> None:

@@ -120,6 +120,10 @@ class MongoDatabase:
             )
         return said
 
+    def demand_writable(self) -> None:
+        """See `Database.demand_writable`."""
+        self._readiness.demand()
+
     def preparation(self) -> Preparation:
         """See `Database.preparation`."""
         steps = [f"migration {name}" for name in self._first_steps()]

@@ -84,6 +84,10 @@ class Database(Part):
     def initialise(self) -> Sequence[str]:
         return self._db.create()
 
+    def demand_writable(self) -> None:
+        with self._db.writing():
+            pass
+
     def preparation(self) -> Preparation:
         path = self._db.path
         match file_state(path):
