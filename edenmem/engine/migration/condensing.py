@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
-from edenmem.engine.migration.items import MOVED, Done, Rounds, change_id
+from edenmem.engine.migration.items import MOVED, SHORTENED, Done, Rounds, change_id
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -132,7 +132,7 @@ class Condenser:
         now = self._clock()
         change = WriteConsolidation(
             id=own,
-            reason="shortened to the limit of its scope; the version before is the whole text",
+            reason=SHORTENED,
             scope=text.scope,
             expected_version=current.version,
             content=content,

@@ -31,6 +31,7 @@ from edenmem.models.migration import MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     Disposition,
+    V1EarlierText,
     V1Fact,
     V1Item,
     V1Policy,
@@ -43,6 +44,12 @@ from edenmem.store.protocol.store import Store
 
 #: Sources that are named in the audit entry of a change; more are counted.
 _NAMED_SOURCES = 20
+
+
+#: Why there is a version of a text, in the log: a model shortened it,
+SHORTENED = "shortened to the limit of its scope; the version before is the whole text"
+#: or v1 has a later one of the same owner.
+REPLACED_LATER = "replaced by a later text of the same owner"
 
 
 class Outcome(StrEnum):
@@ -64,12 +71,26 @@ _TIME = 8
 MOVED = (Outcome.MIGRATED, Outcome.MERGED)
 
 
+class Treatment(StrEnum):
+    """What a run does where v2 has something of its own, or of an earlier run."""
+
+    FOLLOWED = "followed"
+    KEPT = "kept"
+    APPENDED = "appended"
+    REPLACED = "replaced"
+
+
 class Done(msgspec.Struct, frozen=True):
-    """An item and what became of it; ``detail`` says why, where that is not the item's own word."""
+    """An item and what became of it.
+
+    ``detail`` says why, where that is not the item's own word; ``treatment`` what became of what v2
+    had in its place, if there was something else.
+    """
 
     item: V1Item
     outcome: Outcome
     detail: str = ""
+    treatment: Treatment | None = None
 
 
 class Rounds:
@@ -82,7 +103,9 @@ class Rounds:
         self._agents: dict[str, int] = {}
         self._rolled_back: dict[str, RunState] = {}
         self._of: dict[str, int] = {}
+        ids = set[str]()
         for run in runs:
+            ids.add(run.id)
             if run.state not in (RunState.ROLLED_BACK, RunState.PARTLY):
                 continue
             self._rolled_back[run.id] = run.state
@@ -90,6 +113,7 @@ class Rounds:
             self._everybody += not agents
             for agent_id in agents:
                 self._agents[agent_id] = self._agents.get(agent_id, 0) + 1
+        self.run_ids = frozenset(ids)
 
     def most(self, item: V1Item) -> int:
         """The last round that the item can be in: so many runs of its agent were rolled back."""
@@ -212,9 +236,15 @@ def format_sources(sources: Sequence[V1Ref]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def changes_of(item: V1Item, round: int, *, at: datetime, version: int = 0) -> list[Change]:
-    """The changes that move an item. ``version`` is that of the scope's text on which a text is
-    written; the texts that it replaces come before it, as older versions."""
+def read_sources(reason: str) -> list[tuple[str, str]]:
+    """The documents (collection, id) that the reason of a change names."""
+    named = reason.partition(";")[0].removeprefix("from ").partition(" and ")[0]
+    pairs = (each.partition("/") for each in named.split(", "))
+    return [(collection, id) for collection, slash, id in pairs if slash]
+
+
+def changes_of(item: V1Item, round: int, *, at: datetime) -> list[Change]:
+    """The changes that move an item; those of a text are to be decided on (`text_changes`)."""
     own = change_id(item, round)
     reason = reason_of(item)
     match item.target:
@@ -232,28 +262,42 @@ def changes_of(item: V1Item, round: int, *, at: datetime, version: int = 0) -> l
                     id=own, reason=reason, agent_id=agent_id, at=at, agent_memory_enabled=enabled
                 )
             ]
-        case V1Text() as text:
-            return text_changes(item, text, round, version=version)
-        case None:
+        case V1Text() | None:
             return []
 
 
 def text_changes(
-    item: V1Item, text: V1Text, round: int, *, version: int, content: str | None = None
-) -> list[Change]:
-    """The versions of a text, oldest first; ``content`` instead of its own for the last."""
-    changes: list[Change] = []
-    for place, earlier in enumerate(text.earlier):
+    item: V1Item,
+    text: V1Text,
+    round: int,
+    *,
+    version: int,
+    content: str,
+    earlier: Sequence[V1EarlierText],
+    absorbed_ids: Sequence[str],
+) -> list[WriteConsolidation]:
+    """The versions that move a text, oldest first.
+
+    Args:
+        item: The item.
+        text: Its target.
+        round: The round that the item is in.
+        version: That of the scope's text on which the first one is written.
+        content: What the last one says.
+        earlier: The older texts that come before it.
+        absorbed_ids: What waits in the scope and is in the text now.
+    """
+    changes: list[WriteConsolidation] = []
+    for old in earlier:
         step = WriteConsolidation(
-            id=change_id(item, round, f"earlier {place}"),
-            reason=f"from {format_sources((earlier.source,))};"
-            " replaced by a later text of the same owner",
+            id=change_id(item, round, f"earlier {old.source.id}"),
+            reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
             scope=text.scope,
             expected_version=version,
-            as_version=earlier.version,
-            content=earlier.content,
+            as_version=old.version,
+            content=old.content,
             word_limit=text.word_limit,
-            at=earlier.at,
+            at=old.at,
         )
         changes.append(step)
         version = step.next_version
@@ -264,9 +308,10 @@ def text_changes(
             scope=text.scope,
             expected_version=version,
             as_version=text.version,
-            content=text.content if content is None else content,
+            content=content,
             word_limit=text.word_limit,
             at=text.last_updated_at,
+            absorbed_ids=tuple(absorbed_ids),
         )
     )
     return changes

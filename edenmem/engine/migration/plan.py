@@ -51,6 +51,10 @@ class V1Plan(Protocol):
     def source_text(self, ref: V1Ref) -> str | None:
         """The text that a document holds, as v1 has it; None if there is no such document."""
 
+    def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
+        """Those of these memories (ids of v1) that v1 has and that do not wait for the text of the
+        item any more."""
+
     def close(self) -> None:
         """Let go of the temporary file."""
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.migration.items import Forgotten, Rounds, change_id, target_scope
+from edenmem.engine.migration.applier import DryApplier
+from edenmem.engine.migration.items import (
+    Done,
+    Forgotten,
+    Outcome,
+    Rounds,
+    Treatment,
+    classify_moved,
+    classify_unmoved,
+    format_sources,
+    target_scope,
+)
 from edenmem.engine.migration.plan import V1Plan
-from edenmem.engine.migration.reports import MigrationPlan, PlanRow, RunOptions, Sample
-from edenmem.engine.migration.run import facts_by_scope, resumable, room_notices, stands_in_the_way
+from edenmem.engine.migration.reports import (
+    MigrationPlan,
+    PlanConflict,
+    PlanRow,
+    RunOptions,
+    Sample,
+)
+from edenmem.engine.migration.run import facts_by_scope, resumable, room_notices
 from edenmem.engine.migration.source import (
+    agents_to_add,
     has_own_accounts,
     is_addable,
     namesakes_notice,
@@ -32,7 +50,6 @@ from edenmem.models.v1 import (
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
-_BATCH = 500
 #: Problems that a plan names; all are counted by kind.
 _PROBLEMS = 1000
 #: Things shown before and after, of each kind.
@@ -52,6 +69,9 @@ class _Sums:
         self.facts = 0
         self.characters = 0
         self.facts_of: Counter[Scope] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.treatments: Counter[str] = Counter()
+        self.conflicts: list[PlanConflict] = []
 
     def row(self, item: V1Item) -> PlanRow:
         """The row that an item is counted in."""
@@ -77,18 +97,11 @@ def make_plan(
     info = runtime.store.database.info()
     there = runtime.store if info.initialised else None
     sums = _Sums()
-    rounds = Rounds(there.migrations.migration_runs() if there else ())
-    forgotten = Forgotten(there.erasure.forgettings() if there else ())
+    applier = _applier(runtime, plan, options) if there else None
     total, looked = plan.item_total(), 0
-    for items in batched(plan.items(), _BATCH):
-        already = _already(there, items, rounds)
-        standing = stands_in_the_way(there, items) if there else set()
-        for item in items:
-            if forgotten.has(item):
-                sums.row(item).left_behind += len(item.sources)
-                sums.left_behind[Forgotten.reason] += len(item.sources)
-            else:
-                _count(sums, plan, item, item.key in already, standing)
+    for items in batched(plan.items(), options.batch_size):
+        for done in applier.apply(items) if applier else map(_of_empty_store, items):
+            _count(sums, plan, done)
         looked += len(items)
         tell(looked, total)
     names = {person.id: person.username or "" for person in plan.agents()}
@@ -108,6 +121,9 @@ def make_plan(
         problems=tuple(sums.named),
         unknown_fields=dict(plan.unknown_fields),
         samples=tuple(sums.samples),
+        outcomes=dict(sorted(sums.outcomes.items())),
+        conflicts_by_treatment=dict(sums.treatments.most_common()),
+        conflicts=tuple(sums.conflicts),
         facts=sums.facts,
         model=embedder.model if embedder else "",
         tokens=tokens,
@@ -117,27 +133,37 @@ def make_plan(
     )
 
 
-def _already(store: Store | None, items: Sequence[V1Item], rounds: Rounds) -> set[str]:
-    """The keys of items that an earlier run has moved."""
-    if store is None:
-        return set()
-    rounds.look(store, items)
-    ids = {change_id(item, rounds.of(item)): item.key for item in items if item.target}
-    return {ids[found] for found in store.log.audit_entries(list(ids))} if ids else set()
+def _applier(runtime: Runtime, plan: V1Plan, options: RunOptions) -> DryApplier:
+    rounds = Rounds(runtime.store.migrations.migration_runs())
+    agents = agents_to_add(runtime.store, plan)
+    return DryApplier(runtime, plan, rounds=rounds, on_conflict=options.on_conflict, agents=agents)
 
 
-def _count(sums: _Sums, plan: V1Plan, item: V1Item, already: bool, standing: set[Scope]) -> None:
+def _of_empty_store(item: V1Item) -> Done:
+    """What becomes of an item where there is nothing yet."""
+    return Done(item, classify_unmoved(item) if item.target is None else classify_moved(item))
+
+
+def _count(sums: _Sums, plan: V1Plan, done: Done) -> None:
+    item = done.item
     row = sums.row(item)
+    sums.outcomes[done.outcome.value] += 1
+    if done.detail == Forgotten.reason:
+        row.left_behind += len(item.sources)
+        sums.left_behind[done.detail] += len(item.sources)
+        return
     for problem in item.problems:
         sums.problems[problem.kind] += 1
         if len(sums.named) < _PROBLEMS:
             sums.named.append(problem)
+    if done.treatment is not None:
+        _note_conflict(sums, done, done.treatment)
     if item.disposition is Disposition.BAD:
         row.bad += len(item.sources)
     elif item.target is None:
         row.left_behind += len(item.sources)
         sums.left_behind[item.reason] += len(item.sources)
-    if already:
+    if done.outcome is Outcome.ALREADY:
         row.already += 1
         return
     match item.target:
@@ -148,13 +174,28 @@ def _count(sums: _Sums, plan: V1Plan, item: V1Item, already: bool, standing: set
             sums.facts_of[fact.home] += 1
         case V1Reflection():
             row.reflections += 1
-        case V1Text(scope=scope, words=words, word_limit=limit):
+        case V1Text(words=words, word_limit=limit):
             row.texts += 1
-            row.conflicts += scope in standing
+            row.conflicts += done.treatment not in (None, Treatment.FOLLOWED)
             row.over_limit += words > limit
         case V1Policy():
             row.policies += 1
     _sample(sums, plan, item)
+
+
+def _note_conflict(sums: _Sums, done: Done, treatment: Treatment) -> None:
+    sums.treatments[treatment.value] += 1
+    if len(sums.conflicts) < _PROBLEMS:
+        scope = target_scope(done.item)
+        sums.conflicts.append(
+            PlanConflict(
+                kind=done.item.kind,
+                source=format_sources(done.item.sources),
+                scope=scope.key if scope else f"agent:{done.item.agent_id}",
+                treatment=treatment.value,
+                reason=done.detail,
+            )
+        )
 
 
 def _sample(sums: _Sums, plan: V1Plan, item: V1Item) -> None:

@@ -65,6 +65,16 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     after: str
 
 
+class PlanConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of v1 for which v2 has something else: what the run does, and why."""
+
+    kind: str
+    source: str
+    scope: str
+    treatment: str
+    reason: str
+
+
 class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run would do. Nothing was written to find it out.
 
@@ -72,6 +82,8 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``items`` is how many steps the run has. ``left_behind`` and ``problems_by_kind`` are counts by
     reason and kind; ``problems`` holds the first of them. ``tokens`` are those that embedding the
     facts would take, ``cost`` in US dollars (None: no price is known), ``model`` which one.
+    ``outcomes`` counts items by what the run would report of them; ``conflicts_by_treatment``
+    counts those for which v2 has something else, ``conflicts`` names the first of them.
     """
 
     source: str
@@ -85,6 +97,9 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[V1Problem, ...] = ()
     unknown_fields: dict[str, int] = msgspec.field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
+    outcomes: dict[str, int] = msgspec.field(default_factory=dict)
+    conflicts_by_treatment: dict[str, int] = msgspec.field(default_factory=dict)
+    conflicts: tuple[PlanConflict, ...] = ()
     facts: int = 0
     model: str = ""
     tokens: int = 0

@@ -16,24 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
+from edenmem.engine.migration.applier import Applier
 from edenmem.engine.migration.condensing import Condenser
-from edenmem.engine.migration.items import (
-    Done,
-    Forgotten,
-    Outcome,
-    Rounds,
-    changes_of,
-    classify_moved,
-    classify_unmoved,
-    format_sources,
-    text_changes,
-)
+from edenmem.engine.migration.items import Done, Outcome, Rounds, format_sources
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.source import add_people
@@ -41,13 +32,11 @@ from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import defaults_of
-from edenmem.errors import ConflictError, EdenmemError, InputError, StoreError
-from edenmem.models.changes import Change, ChangeResult, ChangeSet, ChangeStatus
+from edenmem.errors import ConflictError, EdenmemError, StoreError
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Reflection
 from edenmem.models.migration import MigrationRun, RunProblem, RunState
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import V1Fact, V1Item, V1Policy, V1Reflection, V1Text, V1Toggles
+from edenmem.models.v1 import V1Item
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
@@ -129,151 +118,6 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
         for summary in store.memory.scopes(agent_id=agent_id)
         if summary.facts
     }
-
-
-OnConflict = Literal["keep", "append", "replace"]
-
-#: What stands between a text of v2 and the one of v1 that was appended to it.
-APPENDED = "## From the memory of the first version"
-
-_ALREADY = (ChangeStatus.ALREADY, ChangeStatus.DUPLICATE)
-_KEPT_TEXT = "v2 has a text of its own, which was kept"
-
-
-class Applier:
-    """Applies batches for one run."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        rounds: Rounds,
-        on_conflict: OnConflict,
-        resumed: bool,
-    ) -> None:
-        self._store = runtime.store
-        self._actor = runtime.actor
-        self._rounds = rounds
-        self._forgotten = Forgotten(runtime.store.erasure.forgettings())
-        self._on_conflict = on_conflict
-        self._clock = runtime.clock
-        # A run that goes on may have applied some items without having noted it.
-        self._maybe_mine = resumed
-
-    def apply(self, items: Sequence[V1Item]) -> list[Done]:
-        """Move a batch; the outcomes in order.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        now = self._clock()
-        self._rounds.look(self._store, items)
-        changes = [
-            [] if self._forgotten.has(item) else changes_of(item, self._rounds.of(item), at=now)
-            for item in items
-        ]
-        results = self._apply_all([one for each in changes for one in each])
-        mine = self._find_own(results)
-        done = []
-        for item, own in zip(items, changes, strict=True):
-            if own:
-                last = results[own[-1].id]
-                done.append(self._judge(item, last, own_before=last.change_id in mine))
-            elif item.target is not None:
-                done.append(Done(item, Outcome.LEFT_BEHIND, Forgotten.reason))
-            else:
-                done.append(Done(item, classify_unmoved(item)))
-        return done
-
-    def _apply_all(self, changes: list[Change]) -> dict[str, ChangeResult]:
-        """All at once; one by one if there is one among them that the store cannot hold."""
-        try:
-            results = self._store.changes.apply(self._set(changes))
-        except InputError:
-            results = [found for change in changes for found in self._apply_one(change)]
-        return {each.change_id: each for each in results}
-
-    def _apply_one(self, change: Change) -> list[ChangeResult]:
-        try:
-            return self._store.changes.apply(self._set([change]))
-        except InputError as error:
-            refused = ChangeStatus.CONFLICT
-            return [
-                ChangeResult(
-                    change_id=change.id, status=refused, target_id="", detail=error.message
-                )
-            ]
-
-    def _set(self, changes: Sequence[Change]) -> ChangeSet:
-        return ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
-
-    def _find_own(self, results: dict[str, ChangeResult]) -> set[str]:
-        """Of the changes that were made before, those that this run made before it was cut off."""
-        if not self._maybe_mine:
-            return set()
-        already = [r.change_id for r in results.values() if r.status is ChangeStatus.ALREADY]
-        self._maybe_mine = len(already) == len(results)
-        entries = self._store.log.audit_entries(already)
-        return {id for id, entry in entries.items() if entry.actor.run_id == self._actor.run_id}
-
-    # -- judging -----------------------------------------------------------------------------
-
-    def _judge(self, item: V1Item, result: ChangeResult, *, own_before: bool) -> Done:
-        if result.status is ChangeStatus.APPLIED or own_before:
-            return Done(item, classify_moved(item))
-        if result.status in _ALREADY:
-            return Done(item, Outcome.ALREADY)
-        match item.target:
-            case V1Text() as text:
-                return self._text(item, text)
-            case V1Policy():
-                return Done(item, Outcome.KEPT, "v2 has settings of its own, which were kept")
-            case V1Toggles():
-                return Done(item, Outcome.KEPT, "the host does not know the agent")
-            case V1Fact(fact=memory) | V1Reflection(reflection=memory):
-                return self._memory(item, memory, result)
-        return Done(item, Outcome.FAILED, result.detail)
-
-    def _memory(self, item: V1Item, new: Fact | Reflection, result: ChangeResult) -> Done:
-        """Something else has its id: the same memory as somebody changed it, or a stranger."""
-        read = self._store.memory.fact if isinstance(new, Fact) else self._store.memory.reflection
-        found = read(new.id)
-        if found is None or found.home != new.home:
-            return Done(item, Outcome.FAILED, result.detail)
-        if found.content == new.content:
-            return Done(item, Outcome.ALREADY)
-        return Done(item, Outcome.KEPT, "it was migrated before and edited since")
-
-    def _text(self, item: V1Item, text: V1Text) -> Done:
-        """The scope has a text, or had one. What live traffic begins, a buffer, is none."""
-        current = self._store.memory.consolidations([text.scope]).get(text.scope)
-        standing = current.consolidated_content if current else ""
-        if standing.strip() == text.content.strip() and standing.strip():
-            return Done(item, Outcome.ALREADY)
-        if standing.strip() and self._on_conflict == "keep":
-            return Done(item, Outcome.KEPT, _KEPT_TEXT)
-        content = text.content
-        if standing.strip() and self._on_conflict == "append":
-            if content.strip() in standing:  # appended before, and worked on since
-                return Done(item, Outcome.ALREADY)
-            content = f"{standing.rstrip()}\n\n{APPENDED}\n\n{content}"
-        version = current.version if current else 0
-        changes = text_changes(item, text, self._rounds.of(item), version=version, content=content)
-        results = self._apply_all(changes)
-        own = results[changes[-1].id]
-        if own.ok:
-            how = f"v2 had a text of its own ({self._on_conflict})" if standing.strip() else ""
-            return Done(item, classify_moved(item), how)
-        return Done(item, Outcome.KEPT, f"v2's text changed meanwhile: {own.detail}")
-
-
-def stands_in_the_way(store: Store, items: Sequence[V1Item]) -> set[Scope]:
-    """The scopes of these texts that have a text of their own in v2."""
-    scopes = [item.target.scope for item in items if isinstance(item.target, V1Text)]
-    if not scopes:
-        return set()
-    found = store.memory.consolidations(scopes)
-    return {scope for scope, text in found.items() if text.consolidated_content.strip()}
 
 
 #: Problems that the ledger keeps of a run; all are counted.
@@ -368,6 +212,7 @@ class _Run:
         rounds = Rounds(self._store.migrations.migration_runs())
         self._applier = Applier(
             runtime,
+            plan,
             rounds=rounds,
             on_conflict=options.on_conflict,
             resumed=run.resumed > 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, dropwhile
 from types import TracebackType
 from typing import Self
@@ -46,7 +46,7 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
     host, own = runtime.store.host, has_own_accounts(runtime.store)
     unknown = [person for person in plan.agents() if host.agent(person.id) is None]
     added = [person for person in unknown if own and is_addable(person)]
-    refused = _apply(runtime, [_agent(person) for person in added])
+    refused = _apply(runtime, [AddAgent(agent=_agent(p), reason=_KNOWN_TO_V1) for p in added])
     if own:
         for people in batched(plan.users(), _BATCH):
             known = host.users_by_ids([person.id for person in people])
@@ -69,6 +69,20 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
     if strangers:
         notices.append(strangers_notice(strangers))
     return notices
+
+
+def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
+    """The agents that `add_people` makes known, unless another has their name."""
+    if not has_own_accounts(store):
+        return []
+    taken = {agent.username for agent in store.host.agents()}
+    return [
+        _agent(person)
+        for person in plan.agents()
+        if is_addable(person)
+        and person.username not in taken
+        and store.host.agent(person.id) is None
+    ]
 
 
 def is_addable(person: V1Person) -> bool:
@@ -99,20 +113,23 @@ def strangers_notice(agent_ids: list[str]) -> str:
     )
 
 
-def _agent(person: V1Person) -> Change:
-    agent = Agent(
+#: Why a run adds agents and users, in the log.
+_KNOWN_TO_V1 = "known to the source of v1"
+
+
+def _agent(person: V1Person) -> Agent:
+    return Agent(
         id=person.id,
         username=person.username or person.id,
         name=person.name or "",
         owner=person.owner,
         user_memory_enabled=person.user_memory_enabled,
     )
-    return AddAgent(agent=agent, reason="known to the source of v1")
 
 
 def _user(person: V1Person) -> Change:
     user = User(id=person.id, username=person.username or person.id)
-    return AddUser(user=user, reason="known to the source of v1")
+    return AddUser(user=user, reason=_KNOWN_TO_V1)
 
 
 def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
@@ -273,6 +290,11 @@ class StagedPlan:
         """The text of one document."""
         staged = self._stage.find(ref)
         return None if staged is None or staged.document is None else staged.document.content
+
+    def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
+        """Memories that are in the item's text by now."""
+        scope = item.key.split("/", 2)[2]  # a text's place is its scope's name in the stage
+        return self._stage.find_unlisted(item.agent_id, scope, memory_ids)
 
     def close(self) -> None:
         """Remove the stage."""

@@ -96,6 +96,9 @@ class V1Stage(Protocol):
         """What a document's list adds to a scope's buffer, in order: (number of times that it is
         listed, number of scopes that use it, memory)."""
 
+    def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
+        """Those of these memories of an agent that are in no buffer of a scope."""
+
     def list_absorbed_scopes(self, agent_id: str) -> list[str]:
         """Scopes with directives or suggestions that are in a text already, in order."""
 

@@ -115,6 +115,7 @@ class ListedPlan:
         location: str = "a list",
         people: Sequence[V1Person] = (),
         accounts: Sequence[V1Person] = (),
+        absorbed: Sequence[str] = (),
     ) -> None:
         self.listed = sorted(items, key=lambda one: one.key)
         self.location = location
@@ -122,6 +123,7 @@ class ListedPlan:
         self.unknown_fields: dict[str, int] = {}
         self._people = people or [V1Person(id=AGENT)]
         self._accounts = accounts
+        self._absorbed = set(absorbed)
 
     @property
     def totals(self) -> Mapping[str, int]:
@@ -148,6 +150,9 @@ class ListedPlan:
 
     def source_text(self, ref: V1Ref) -> str | None:
         return f"text of {ref.collection}/{ref.id}"
+
+    def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
+        return self._absorbed & set(memory_ids)
 
     def close(self) -> None:
         """Nothing to close."""

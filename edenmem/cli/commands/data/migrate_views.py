@@ -118,6 +118,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("would write", format_counts(writes) or "nothing"),
             ("there already", f"{already:,}" if already else None),
             ("v2 has", f"{conflicts:,} texts of its own; see --on-conflict" if conflicts else None),
+            ("conflicts", format_counts(plan.conflicts_by_treatment)),
             ("over limit", f"{long:,} texts, kept whole; see --condense" if long else None),
             ("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
@@ -134,6 +135,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             run.out.note(f"and {len(rows) - most:,} more; --dry-run --format json has them all")
     if whole:
         _print_samples(run, plan)
+        _print_conflicts(run, plan)
         _print_problems(run, plan)
     for notice in plan.notices:
         run.out.note(notice)
@@ -156,6 +158,17 @@ def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
         run.out.paragraph("", f"{sample.kind} of {sample.scope}, from {sample.source}")
         run.out.paragraph("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
         run.out.paragraph("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
+
+
+def _print_conflicts(run: Invocation, plan: MigrationPlan) -> None:
+    if plan.conflicts:
+        run.out.line()
+    for each in plan.conflicts[:_SHOWN]:
+        what = f"{each.kind} of {each.scope} {each.treatment}: "
+        run.out.paragraph(what, one_line(each.reason, _SAMPLE_WIDTH))
+    more = sum(plan.conflicts_by_treatment.values()) - _SHOWN
+    if more > 0:
+        run.out.note(f"and {more:,} more conflicts; --format json names up to 1,000")
 
 
 def _print_problems(run: Invocation, plan: MigrationPlan) -> None:

@@ -121,6 +121,17 @@ class V1Questions:
         ):
             yield times, spread, _decode_staged(row)
 
+    def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
+        """What is in no buffer of a scope."""
+        rows = self._db.execute(
+            "SELECT d.id FROM json_each(?) wanted"
+            " JOIN documents d ON d.collection = ? AND d.id = wanted.value AND NOT d.bad"
+            " WHERE d.agent = ? AND NOT EXISTS (SELECT 1 FROM uses u"
+            " WHERE u.memory = d.number AND u.role = 'pending' AND u.scope = ?)",
+            (msgspec.json.encode(list(memory_ids)).decode(), MEMORIES, agent_id, scope),
+        )
+        return {row[0] for row in rows}
+
     def list_absorbed_scopes(self, agent_id: str) -> list[str]:
         """Scopes with absorbed ones."""
         query = (

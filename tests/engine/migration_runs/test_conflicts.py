@@ -1,0 +1,247 @@
+"""Texts of v1 where v2 has, or had, a text of its own; and running again after v1 went on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from edenmem.engine.migration.conflicts import APPENDED
+from edenmem.engine.migration.planning import make_plan
+from edenmem.engine.migration.reports import RunOptions
+from edenmem.engine.migration.rollback import roll_back
+from edenmem.models.changes import (
+    AddReflection,
+    ReviseReflection,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.ids import derived_id
+from edenmem.models.scope import Scope
+from edenmem.models.v1 import V1Item
+from edenmem.store.protocol.store import Store
+from tests.engine.migration_runs import listed
+from tests.engine.migration_runs.conftest import Migrate
+from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
+from tests.support.builders import NOW, ago, change_set, make_actor, make_policy, make_reflection
+from tests.support.runtime import make_runtime
+
+USERS, AGENTS = Scope.user(AGENT, USER), Scope.agent(AGENT)
+LORE = Scope.shard(AGENT, "lore")
+FRONT = f"Live.\n\n{APPENDED}\n\n"
+
+
+def write(content: str, expected: int = 0, scope: Scope = USERS, **fields: Any) -> Any:
+    change = WriteConsolidation(
+        scope=scope, expected_version=expected, content=content, word_limit=300, at=NOW, **fields
+    )
+    return change_set(change)
+
+
+def texts(store: Store, scope: Scope = USERS) -> list[str]:
+    """All versions of a scope's text, oldest first; the last is the one that stands."""
+    versions = store.history.versions("consolidation", "", scope=scope)
+    found = store.memory.consolidations([scope]).get(scope)
+    assert (found.consolidated_content if found else "") == (
+        versions[-1].content if versions else ""
+    )
+    return [each.content for each in versions]
+
+
+def plan_of(*items: V1Item, absorbed: Sequence[str] = ()) -> ListedPlan:
+    return ListedPlan(items, absorbed=absorbed)
+
+
+def pair(*, versions: tuple[int, int] = (1, 1)) -> V1Item:
+    """Two texts of one pair."""
+    older = listed.earlier("Older.", versions[0], days=300)
+    return listed.text(USERS, "Newer.", version=versions[1], earlier=(older,))
+
+
+@pytest.mark.parametrize("live_version", [1, 2, 3])
+@pytest.mark.parametrize("versions", [(1, 1), (2, 5), (8, 3)])
+def test_known_failure_76_a_live_text_is_kept_whatever_v1_holds_for_the_pair(
+    store: Store, migrate: Migrate, live_version: int, versions: tuple[int, int]
+) -> None:
+    """Known failure 76: an older text of the pair took the number of the live one."""
+    for number in range(live_version):
+        store.changes.apply(write("Live." if number == live_version - 1 else f"{number}", number))
+    before = texts(store)
+    report = migrate(plan_of(pair(versions=versions)))
+    assert texts(store) == before
+    assert report.run.counts == {"kept": 1}
+
+
+def test_known_failure_76_nor_is_one_that_comes_while_the_run_is_at_it(
+    store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = store.changes.apply
+
+    def late(changes: Any) -> Any:
+        monkeypatch.undo()
+        original(write("Live."))
+        return original(changes)
+
+    monkeypatch.setattr(store.changes, "apply", late)
+    report = migrate(plan_of(pair()))
+    assert texts(store) == ["Live."]
+    assert "changed meanwhile" in report.run.problems[0].reason
+
+
+@pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
+def test_a_plan_says_what_the_run_does(store: Store, migrate: Migrate, on_conflict: Any) -> None:
+    """Also where v1 went on, and for what was edited, moved or begun here."""
+    options = {"on_conflict": on_conflict}
+    store.changes.apply(write("Live.", scope=AGENTS))
+    store.changes.apply(
+        change_set(WritePolicy(policy=make_policy(LORE), expected_version=0, at=NOW))
+    )
+    stranger = listed.toggles(enabled=True)
+    other = Scope.user(AGENT, OTHER)
+    worlds = [
+        [*whole_plan().listed, pair_of(other, "First.")],
+        [pair_of(other, "Second."), listed.text(USERS, "Anna sails.", at=ago(days=1)), stranger],
+        whole_plan().listed,
+    ]
+    told = set()
+    for items in worlds:
+        plan = ListedPlan(items)
+        foretold = make_plan(make_runtime(store), plan, RunOptions(**options))
+        report = migrate(plan, **options)
+        assert foretold.outcomes == dict(sorted(report.run.counts.items()))
+        kept = [each.reason for each in foretold.conflicts if each.treatment == "kept"]
+        assert kept == [
+            problem.reason for problem in report.run.problems if "v2 has" in problem.reason
+        ]
+        told |= {(each.scope, each.treatment) for each in foretold.conflicts}
+    treatment = {"keep": "kept", "append": "appended", "replace": "replaced"}[on_conflict]
+    assert told == {
+        (AGENTS.key, treatment),
+        (LORE.key, "kept"),
+        (USERS.key, "followed"),
+        (other.key, "followed"),
+    }
+
+
+def pair_of(scope: Scope, content: str) -> V1Item:
+    older = listed.earlier(f"Before {content}", 1, days=300)
+    return listed.text(scope, content, version=2, earlier=(older,))
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "first", "second"),
+    [
+        ("keep", ["Live."], ["Live."]),
+        ("append", ["Live.", f"{FRONT}One."], ["Live.", f"{FRONT}One.", f"{FRONT}Two."]),
+        ("replace", ["Live.", "One."], ["Live.", "One.", "Two."]),
+    ],
+)
+def test_a_conflict_is_treated_once_and_then_v1_is_followed(
+    store: Store, migrate: Migrate, on_conflict: str, first: list[str], second: list[str]
+) -> None:
+    store.changes.apply(write("Live."))
+    one, two = listed.text(USERS, "One."), listed.text(USERS, "Two.", at=ago(days=2))
+    for plan, wanted in ((one, first), (one, first), (two, second), (two, second), (one, second)):
+        migrate(plan_of(plan), on_conflict=on_conflict)
+        assert texts(store) == wanted
+
+
+@pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
+def test_a_text_that_was_changed_here_is_kept_and_listed(
+    store: Store, migrate: Migrate, on_conflict: str
+) -> None:
+    migrate(plan_of(listed.text(USERS, "One.")))
+    store.changes.apply(write("One, and more.", 1))
+    newer = plan_of(listed.text(USERS, "Two.", at=ago(days=2)))
+    report = migrate(newer, on_conflict=on_conflict)
+    assert texts(store) == ["One.", "One, and more."]
+    assert report.run.counts == {"kept": 1}
+    (problem,) = report.run.problems
+    assert "changed here since" in problem.reason
+    # Only its list of what waits is new: there is nothing to tell.
+    touched = listed.text(USERS, "One.", sources=(listed.ref("memory_user", "touched"),))
+    assert migrate(plan_of(touched), on_conflict=on_conflict).run.counts == {"already": 1}
+
+
+def test_an_older_text_of_v1_does_not_come_back(store: Store, migrate: Migrate) -> None:
+    migrate(plan_of(listed.text(USERS, "Newer.")))
+    report = migrate(plan_of(listed.text(USERS, "Older.", at=ago(days=200))))
+    assert texts(store) == ["Newer."]
+    assert "later text of v1" in report.run.problems[0].reason
+
+
+def test_what_was_taken_back_was_never_there(store: Store, migrate: Migrate) -> None:
+    store.changes.apply(write("Live."))
+    run = migrate(plan_of(listed.text(USERS, "One.")), on_conflict="append").run
+    runtime = make_runtime(store, actor=make_actor("migrate rollback"))
+    roll_back(runtime, run.id)
+    newer = plan_of(listed.text(USERS, "Two.", at=ago(days=2)))
+    assert migrate(newer).run.counts == {"kept": 1}
+    migrate(newer, on_conflict="append")
+    assert texts(store)[-1] == f"{FRONT}Two."
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_killed_between_two_texts_of_a_pair_it_still_appends(
+    store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.changes.apply(write("Live."))
+    original = store.changes.apply
+
+    def dying(changes: Any) -> Any:
+        found = original(changes)
+        if any(change.at == ago(days=300) for change in changes.changes):
+            raise Killed
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.changes, "apply", dying)
+        with pytest.raises(Killed):
+            migrate(plan_of(pair()), on_conflict="append")
+    assert texts(store) == ["Live.", "Older."]
+    migrate(plan_of(pair()), on_conflict="append")
+    assert texts(store) == ["Live.", "Older.", f"{FRONT}Newer."]
+
+
+def test_what_v1_has_absorbed_meanwhile_is_absorbed_here(store: Store, migrate: Migrate) -> None:
+    """What is edited here, is live, or waits in v1 too, goes on waiting."""
+    waiting = [listed.reflection(USERS, name, place=place) for place, name in enumerate("abcd")]
+    ids = {name: derived_id("reflection", USERS.key, name) for name in "abcd"}
+    migrate(plan_of(*waiting))
+    live = make_reflection(USERS, "live")
+    edit = ReviseReflection(
+        scope=USERS, reflection_id=ids["c"], expected_version=1, content="c, edited", at=NOW
+    )
+    store.changes.apply(change_set(AddReflection(reflection=live, word_limit=300), edit))
+    (_, _, edited, left) = waiting
+    gone = [source.id for item in waiting[:3] for source in item.sources]
+    text = listed.text(USERS, "a and b and c.", at=ago(days=1))
+    later = plan_of(text, left, absorbed=gone)
+    assert make_plan(make_runtime(store), later, RunOptions()).outcomes == {
+        "already": 1,
+        "migrated": 1,
+    }
+    migrate(later)
+    assert [each.content for each in store.memory.pending(USERS)] == ["c, edited", "d", "live"]
+    absorbed = store.memory.reflections([USERS], absorbed=True)
+    found = {each.content: each for each in absorbed}
+    assert found.keys() == {"a", "b"}
+    assert found["a"].absorbed_at == ago(days=1)
+    migrate(later)
+    assert len(texts(store)) == 1
+    assert edited.target is not None
+
+
+def test_what_is_in_a_text_that_was_not_taken_goes_on_waiting(
+    store: Store, migrate: Migrate
+) -> None:
+    item = listed.reflection(USERS, "a")
+    migrate(plan_of(listed.text(USERS, "One."), item))
+    store.changes.apply(write("Mine.", 1))
+    text = listed.text(USERS, "One and a.", at=ago(days=1))
+    migrate(plan_of(text, absorbed=[item.sources[0].id]))
+    assert [each.content for each in store.memory.pending(USERS)] == ["a"]
