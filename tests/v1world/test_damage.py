@@ -1,0 +1,100 @@
+"""The catalogue of damage: a check finds each kind on both stores, and lets pass what the log
+explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.v1world import not_yet
+from tests.v1world.comparer import Difference, compare
+from tests.v1world.conftest import NewPlace, Once
+from tests.v1world.damage import CASES, DAMAGES
+from tests.v1world.expected import Options, expect
+from tests.v1world.later import CHANGES
+from tests.v1world.memory import Memory
+from tests.v1world.places import Place, init, last_run, migrate
+from tests.v1world.whole import Whole
+from tests.v1world.world import World, write_dump
+
+
+@dataclass
+class Migrated:
+    """A clean run, and what it made."""
+
+    place: Place
+    run: str
+    whole: Whole
+    wanted: Memory
+    differences: list[Difference]
+
+
+@pytest.fixture(scope="module")
+def migrated(folder: Path, new_place: NewPlace) -> Once[Migrated]:
+    return Once(lambda kind: _migrate(new_place(kind), folder / kind))
+
+
+def _migrate(place: Place, dump: Path) -> Migrated:
+    world = World(CASES)
+    options = Options(provenance=True, episodes="keep", own_accounts=place.own_accounts)
+    init(place, world.database)
+    migrate(place, write_dump(dump, world.database), options).ok()
+    run = last_run(place)
+    place.cli("migrate", "verify", run).ok()
+    memory, wanted = place.read(), expect(world.database, options)
+    return Migrated(place, run, Whole(world, memory), wanted, compare(wanted, memory))
+
+
+def _on(store: str) -> list[str]:
+    return [name for name, each in DAMAGES.items() if store in each.stores]
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        *not_yet.params(_on("sqlite"), not_yet.DAMAGES, "sqlite"),
+        *not_yet.params(_on("mongodb"), not_yet.DAMAGES, "mongodb", pytest.mark.slow),
+    ],
+)
+def test_damage_is_found(migrated: Once[Migrated], store: str, name: str) -> None:
+    damage, clean = DAMAGES[name], migrated[store]
+    with clean.place.damaged() as place:
+        damage.do(place, clean.whole)
+        # The judge is judged as well: what it says is only worth what it sees.
+        found = set(compare(clean.wanted, place.read())) != set(clean.differences)
+        check = place.cli("migrate", "verify", clean.run)
+    if found is damage.in_log:
+        raise LookupError(f"the comparer does not see {name}, or sees what is not there")
+    assert check.code == 1, check.out
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        *not_yet.params(CHANGES, not_yet.CHANGES, "sqlite"),
+        *not_yet.params(CHANGES, not_yet.CHANGES, "mongodb", pytest.mark.slow),
+    ],
+)
+def test_a_later_change_is_told_from_damage(
+    migrated: Once[Migrated], store: str, name: str
+) -> None:
+    clean = migrated[store]
+    with clean.place.damaged() as place:
+        CHANGES[name](place, clean.whole)
+        (check,) = place.cli.json("migrate", "verify", clean.run)
+    assert check["complete"]
+    was_forgotten = name.endswith("forgotten")
+    noticed = check["changed"] or (was_forgotten and check["kept"])
+    assert bool(noticed) is (name not in UNRELATED)
+
+
+#: Changes that touch nothing of v1's.
+UNRELATED = {"facts_added_later"}
+
+
+def test_the_catalogue_is_long_enough() -> None:
+    assert len(_on("sqlite")) >= 40
+    assert len(_on("mongodb")) >= 40
+    assert len(CHANGES) >= 10
