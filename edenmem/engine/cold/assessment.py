@@ -81,11 +81,7 @@ class Looker:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        estimates: bool = False,
-        reach: Reach = Reach.WAITING,
+        self, runtime: Runtime, *, estimates: bool = False, reach: Reach = Reach.WAITING
     ) -> None:
         self._reach = reach
         self._store = runtime.store

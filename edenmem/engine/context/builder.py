@@ -73,12 +73,7 @@ class ContextBuilder:
         recaller: Fetches memories for a message.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        recaller: Recaller,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, recaller: Recaller) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
         self._recaller = recaller

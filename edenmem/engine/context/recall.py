@@ -139,12 +139,7 @@ class Recaller:
     ``llm`` is needed by the mode of that name only, ``searcher`` by all but ``off``.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        searcher: Searcher | None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, searcher: Searcher | None) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
         self._llm = runtime.llm

@@ -12,11 +12,9 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder
 from edenmem.engine.embeddings.status import VectorStatus, demand_own_database, vector_status
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -30,7 +28,6 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import CallUsage, UsageTotal
 from edenmem.models.memory import Fact
-from edenmem.store.protocol.store import Store
 
 #: Facts in one batch: one request to most endpoints, one write to the store.
 BATCH = 100
@@ -105,16 +102,11 @@ class Backfiller:
     ``staged``: only those of a switch to the embedder's model, which are put beside the others.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        staged: bool = False,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, staged: bool = False) -> None:
+        self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings
         self._embedder = runtime.demand_embedder()
-        self._clock = runtime.clock
         self._staged = staged
 
     def status(self, agent_id: str | None = None) -> VectorStatus:
@@ -174,7 +166,7 @@ class Backfiller:
         began = time.monotonic()
         model = self._embedder.model
         await in_thread(demand_own_database, self._store, self._settings, model)
-        work = _Run(self._store, self._embedder, self._clock, tell, staged=self._staged)
+        work = _Run(self._runtime, tell, staged=self._staged)
         facts = itertools.islice(self._stale(agent_id), limit)
         batches = of_one_agent(facts, BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
@@ -220,19 +212,11 @@ class Backfiller:
 class _Run:
     """What one run has done so far."""
 
-    def __init__(
-        self,
-        store: Store,
-        embedder: Embedder,
-        clock: Callable[[], datetime],
-        tell: Callable[[int], None],
-        *,
-        staged: bool,
-    ) -> None:
-        self._store = store
+    def __init__(self, runtime: Runtime, tell: Callable[[int], None], *, staged: bool) -> None:
+        self._store = runtime.store
         self._staged = staged
-        self._embedder = embedder
-        self._clock = clock
+        self._embedder = runtime.demand_embedder()
+        self._clock = runtime.clock
         self._tell = tell
         self._meter = Meter()
         self._embedded = 0

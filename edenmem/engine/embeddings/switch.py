@@ -50,11 +50,7 @@ class ModelSwitcher:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        monotonic: Clock = time.monotonic,
-        sleep: Sleep = time.sleep,
+        self, runtime: Runtime, *, monotonic: Clock = time.monotonic, sleep: Sleep = time.sleep
     ) -> None:
         self._store = runtime.store
         self.runtime = runtime

@@ -86,12 +86,7 @@ class Evaluator:
     ``prepared``: also by vectors that a switch to the embedder's model is only preparing.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        prepared: bool = False,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, prepared: bool = False) -> None:
         self._store = runtime.store
         self._prepared = prepared
         self._settings = runtime.settings.search

@@ -330,11 +330,7 @@ def _bad_lines(checked: FileCheck) -> InputError:
 class _Work:
     """One way through the records of a file that was checked."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        checked: FileCheck,
-    ) -> None:
+    def __init__(self, runtime: Runtime, checked: FileCheck) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
         self._actor = runtime.actor

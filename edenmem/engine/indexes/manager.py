@@ -98,11 +98,7 @@ class IndexKeeper:
     """The indexes of one store."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        clock: Clock = time.monotonic,
-        sleep: Sleep = time.sleep,
+        self, runtime: Runtime, *, clock: Clock = time.monotonic, sleep: Sleep = time.sleep
     ) -> None:
         self._store = runtime.store
         self.conflicts = runtime.store.indexes.platform_conflicts

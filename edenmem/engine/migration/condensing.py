@@ -34,12 +34,7 @@ _HOPELESS = (ProviderAuthError, BudgetExceeded)
 class Condenser:
     """Shortens the texts of one run."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        rounds: Rounds,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, rounds: Rounds) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
         self._actor = runtime.actor

@@ -27,12 +27,7 @@ _TELL = 100
 
 
 def undo_run(
-    runtime: Runtime,
-    run_id: str,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-    reason: str = "",
+    runtime: Runtime, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
 ) -> Iterator[UndoStep]:
     """Take back all that a run changed, newest first; what became of each entry. Blocks.
 

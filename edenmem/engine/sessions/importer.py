@@ -349,12 +349,7 @@ class _Import:
     """What lines have in common: the store, the people, and the rules."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        add_missing: bool,
-        line_bytes: int,
-        owner: str | None,
+        self, runtime: Runtime, *, add_missing: bool, line_bytes: int, owner: str | None
     ) -> None:
         self._store = runtime.store
         self._add_missing = add_missing
