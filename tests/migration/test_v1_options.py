@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.migration.items import target_scope
 from edenmem.models.host import User
 from edenmem.models.memory import Policy
 from edenmem.models.scope import ScopeKind
@@ -260,3 +261,31 @@ def test_source_texts_can_be_looked_up() -> None:
         before = plan.source_text(item.sources[0])
     assert before is not None
     assert before.startswith("VERSION: 4\nLena runs")
+
+
+def test_a_memory_without_type_goes_no_wider_than_the_narrowest_list(tmp_path: Path) -> None:
+    """Known failure 77: it may be a person's directive, whatever else lists it."""
+    secret, paused, plain = (memory(n, None, f"memory {n}") for n in (101, 102, 103))
+    ids = [each["_id"] for each in (secret, paused, plain)]
+    database = {
+        "memory_sessions": [secret, paused, plain],
+        "memory_user": [user_text(1, LENA, "", unabsorbed_memory_ids=[ids[0]])],
+        "memory_agent": [
+            shard(WALK, "Walk", "", facts=ids, unabsorbed_memory_ids=[ids[0]]),
+            shard(FAIR, "Fair", "", facts=[ids[1]], is_active=False),
+        ],
+    }
+    items = items_of_database(tmp_path, database)
+    homes = {
+        (item.kind, scope.kind): {source.id for source in item.sources}
+        for item in items
+        if isinstance(item.target, V1Fact | V1Reflection)
+        and (scope := target_scope(item)) is not None
+    }
+    assert homes == {
+        ("reflection", ScopeKind.USER): {str(ids[0])},
+        ("fact", ScopeKind.SHARD): {str(ids[1])},
+        ("fact", ScopeKind.AGENT): {str(ids[2])},
+    }
+    told = {problem.detail for item in items for problem in item.problems}
+    assert f"memory {ids[0]} has no type; it stays in its narrower list" in told

@@ -51,6 +51,7 @@ _REFUSALS = {
     "foreign_agent": (V1ProblemKind.FOREIGN_AGENT, "memory {} is another agent's; it stays there"),
     "foreign_user": (V1ProblemKind.FOREIGN_USER, "memory {} is another user's; it stays there"),
     "wrong_type": (V1ProblemKind.WRONG_TYPE, "memory {} does not belong in this list"),
+    "wider": (V1ProblemKind.WRONG_TYPE, "memory {} has no type; it stays in its narrower list"),
 }
 
 

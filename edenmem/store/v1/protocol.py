@@ -110,7 +110,8 @@ class V1Stage(Protocol):
 
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
         """Ids in a document's lists that are not used, in order, and why: "dangling",
-        "foreign_agent", "foreign_user" or "wrong_type"."""
+        "foreign_agent", "foreign_user", "wrong_type" or "wider" (it has no type, and a list of a
+        narrower scope has it too)."""
 
     def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The agent's episodes, by id."""

@@ -26,6 +26,9 @@ from tests.engine.migration_runs.conftest import Migrate
 from tests.engine.migration_runs.listed import AGENT, OTHER, USER, ListedPlan, whole_plan
 from tests.support.builders import NOW, ago, change_set, make_actor, make_policy, make_reflection
 from tests.support.runtime import make_runtime
+from tests.support.v1_files import write_dump
+from tests.support.v1_plans import plan_of as plan_in
+from tests.support.v1_world import LENA, MIRA, TOMAS, at, memory, user_text
 
 USERS, AGENTS = Scope.user(AGENT, USER), Scope.agent(AGENT)
 LORE = Scope.shard(AGENT, "lore")
@@ -245,3 +248,35 @@ def test_what_is_in_a_text_that_was_not_taken_goes_on_waiting(
     text = listed.text(USERS, "One and a.", at=ago(days=1))
     migrate(plan_of(text, absorbed=[item.sources[0].id]))
     assert [each.content for each in store.memory.pending(USERS)] == ["a"]
+
+
+def test_run_again_after_v1_consolidated(store: Store, migrate: Migrate, tmp_path: Any) -> None:
+    """A directive of two people is absorbed only for the one whose text has it."""
+    lena, tomas = LENA, TOMAS
+    said = [memory(n, "directive", f"directive {n}", users=[lena]) for n in (101, 102, 104)]
+    shared = memory(103, "directive", "directive 103", users=[lena, tomas])
+    first, second, later = (each["_id"] for each in said)
+
+    def database(content: str, lists: Any, **fields: Any) -> Any:
+        return {
+            "memory_sessions": [*said, shared],
+            "memory_user": [
+                user_text(1, lena, content, unabsorbed_memory_ids=lists, **fields),
+                user_text(2, tomas, "", unabsorbed_memory_ids=[shared["_id"]]),
+            ],
+            "memory_agent": [],
+        }
+
+    before = database("", [first, second, shared["_id"]], fully_formed_memory=None)
+    after = database("101, 102 and 103.", [later], last_updated_at=at(50))
+    scopes = [Scope.user(str(MIRA), str(user)) for user in (lena, tomas)]
+    for name, world in (("before", before), ("after", after), ("again", after)):
+        with plan_in(write_dump(tmp_path / name, world)) as plan:
+            foretold = make_plan(make_runtime(store), plan, RunOptions())
+            report = migrate(plan)
+        assert foretold.outcomes == dict(sorted(report.run.counts.items()))
+    waiting = [[each.content for each in store.memory.pending(scope)] for scope in scopes]
+    assert waiting == [["directive 104"], ["directive 103"]]
+    absorbed = store.memory.reflections(scopes, absorbed=True)
+    assert {each.content for each in absorbed} == {f"directive {n}" for n in (101, 102, 103)}
+    assert texts(store, scopes[0]) == ["101, 102 and 103."]

@@ -50,10 +50,13 @@ CREATE INDEX documents_by_agent ON documents (agent, collection, owner);
 """
 
 #: Every listed id once for each list, with what is to be said of it. A suggestion among facts and
-#: the like stays where its list has it; what is personal never comes into a shard.
+#: the like stays where its list has it; what is personal never comes into a shard. A memory without
+#: type may be anybody's: of the scopes whose lists have it, it goes to the narrowest kind alone.
 _JUDGING = """
 CREATE TABLE judged AS
     SELECT l.lister, l.role, l.id AS listed_id, min(l.place) AS place, count(*) AS times,
+        CASE WHEN x.collection = 'memory_user' THEN 2 WHEN x.scope <> 'agent' THEN 1 ELSE 0
+            END AS narrow,
         x.agent, x.scope, x.id AS lister_id, d.number AS memory, d.text, d.at, d.id,
         CASE
             WHEN d.number IS NULL THEN 'dangling'
@@ -70,6 +73,15 @@ CREATE TABLE judged AS
     LEFT JOIN documents d ON d.collection = 'memory_sessions' AND d.id = l.id AND NOT d.bad
     GROUP BY l.lister, l.role, l.id;
 DROP TABLE listed;
+CREATE INDEX judged_by_memory ON judged (memory);
+UPDATE judged SET verdict = 'wider'
+    FROM (
+        SELECT j.memory, max(j.narrow) AS narrowest
+        FROM judged j JOIN documents d ON d.number = j.memory
+        WHERE j.verdict = '' AND d.kind = ''
+        GROUP BY j.memory HAVING max(j.narrow) > min(j.narrow)
+    ) AS many
+    WHERE many.memory = judged.memory AND judged.verdict = '' AND judged.narrow < many.narrowest;
 CREATE TABLE refused AS
     SELECT lister, role, place, listed_id AS id, verdict, memory FROM judged WHERE verdict <> '';
 CREATE INDEX refused_by_lister ON refused (lister, role, place);
