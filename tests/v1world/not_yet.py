@@ -59,12 +59,6 @@ CASES: dict[str, str] = {
         "source.add_people: accounts without a text of their own stay behind, and no "
         "eden_user_id comes"
     ),
-    "memory_without_type_of_a_user_and_a_shard": (
-        "sqlite.v1.settling._JUDGING lets a memory without type into every list that has it"
-    ),
-    "memory_without_type_of_an_active_and_a_paused_shard": (
-        "sqlite.v1.settling._JUDGING lets a memory without type into every list that has it"
-    ),
     "dates_as_text_of_milliseconds": (
         "store.v1.values._parse: fromisoformat takes digits for a year, month and day"
     ),
