@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.operations import SearchIndexModel
@@ -28,9 +30,46 @@ from edenmem.store.mongo.core.errors import (
 Document = dict[str, Any]
 Sort = Sequence[tuple[str, int]]
 
+_OPTIONS: CodecOptions[Any] = CodecOptions(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_LENIENT_OPTIONS = _OPTIONS.with_options(unicode_decode_error_handler="replace")
 #: Documents that one batch of a cursor brings; vectors make them large.
 BATCH = 500
 _DUPLICATE_KEY = 11000
+
+
+class Read(NamedTuple):
+    """A document that was read without trust, and what is wrong with its bytes."""
+
+    document: Document
+    error: Exception | None = None
+
+
+class Page(NamedTuple):
+    """Some documents; ``is_cut`` if there are more than fit into one answer."""
+
+    documents: Iterator[Read]
+    is_cut: bool
+
+
+def read_bson(raw: bytes) -> Read:
+    """Read a document. A time beyond what Python has comes as a value of the driver's own. Text
+    that is no UTF-8 is an error of this document alone, and has marks in the place of what is
+    broken."""
+    try:
+        return Read(bson.decode(raw, _OPTIONS))
+    except BSONError as error:
+        return Read(bson.decode(raw, _LENIENT_OPTIONS), error)
+
+
+def _split(batch: bytes) -> Iterator[Read]:
+    """The documents of a batch, each of which begins with its length."""
+    place = 0
+    while place < len(batch):
+        size = int.from_bytes(batch[place : place + 4], "little")
+        yield read_bson(batch[place : place + size])
+        place += size
 
 
 class Collection:
@@ -43,21 +82,6 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self._location!r})"
-
-    def leniently(self) -> Collection:
-        """The same collection, read without trust: a time beyond what Python has comes as a value
-        of the driver's own, and text that is no UTF-8 with marks in the place of what is broken,
-        where otherwise one such document would keep all others of its batch from being read."""
-        options: CodecOptions[Any] = CodecOptions(
-            tz_aware=True,
-            datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-            unicode_decode_error_handler="replace",
-        )
-        try:
-            raw = self._raw.with_options(codec_options=options)
-        except NotImplementedError:  # a mock of a server
-            raw = self._raw
-        return Collection(raw, self._location, read_only=True)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -75,6 +99,49 @@ class Collection:
             if sort:
                 cursor = cursor.sort(list(sort)).allow_disk_use(True)
         return self._drain(cursor)
+
+    def read_page(
+        self,
+        filter: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        *,
+        limit: int,
+        start: Any = None,
+        by_id: bool = False,
+    ) -> Page:
+        """Documents of one answer of the server, which has at most 16 MB; no cursor is left open.
+
+        Args:
+            filter: What to find.
+            projection: The fields to read.
+            limit: How many documents the page may have.
+            start: The id to begin with, ``by_id``; None: the first.
+            by_id: Along the index of ids, in the order of which the documents come.
+        """
+        with translate_errors(self._location):
+            cursor = self._raw.find_raw_batches(filter, projection, limit=limit, batch_size=limit)
+            if by_id:
+                cursor = cursor.sort("_id", 1).hint([("_id", 1)])
+            if start is not None:
+                cursor = cursor.min([("_id", start)])
+            with cursor:
+                batch: bytes = next(cursor, b"")
+                return Page(_split(batch), is_cut=cursor.alive)
+
+    def walk_by_id(
+        self, filter: Mapping[str, Any], projection: Mapping[str, Any] | None = None
+    ) -> Iterator[Read]:
+        """All documents by id, of whatever type their ids are, a page at a time."""
+        last: Any = None
+        while True:
+            later = {**filter, "_id": {"$ne": last}}
+            page = self.read_page(later, projection, limit=BATCH, start=last, by_id=True)
+            number = 0
+            for read in page.documents:
+                number, last = number + 1, read.document["_id"]
+                yield read
+            if not page.is_cut and number < BATCH:
+                return
 
     def find_one(
         self,

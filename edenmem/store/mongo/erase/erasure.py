@@ -16,11 +16,14 @@ from typing import Any
 from pymongo import UpdateOne
 
 from edenmem.errors import ScopeError, UsageError
+from edenmem.models import backup
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
+from edenmem.store.common.documents import texts_of
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -28,30 +31,18 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     EVERYTHING,
     Filter,
-    build_consolidated_filters,
     build_consolidated_key,
-    fact_fields,
-    group_filters,
     id_parts,
     object_id,
     object_ids,
-    owner_fields,
-    policy_id,
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
 from edenmem.store.mongo.erase.settling import settle_session
-from edenmem.store.mongo.erase.traces import (
-    FULL,
-    account_filters,
-    context_filters,
-    count_traces,
-    key_filters,
-    source_filters,
-    trace_reflections,
-    trace_texts,
-)
+from edenmem.store.mongo.erase.traces import FULL, context_filters, count_traces
+from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.mongo.walk.passages import CONTEXT_FIELDS
+from edenmem.store.mongo.walk.documents import demand_decoded, walk_documents
+from edenmem.store.mongo.walk.sources import narrow
 from edenmem.store.protocol.formations import Formations
 
 _AT_ONCE = 500
@@ -115,11 +106,16 @@ class MongoErasure:
 
     def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
         """See `Erasure.trace_reflections`."""
-        return trace_reflections(self._db, traces)
+        documents = self._trace(RecordKind.REFLECTION, traces)
+        return (each.record for each in documents if isinstance(each.record, Reflection))
 
     def trace_texts(self, traces: Traces) -> Iterator[Passage]:
         """See `Erasure.trace_texts`."""
-        return trace_texts(self._db, traces)
+        for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
+            yield from texts_of(self._trace(kind, traces))
+
+    def _trace(self, kind: RecordKind, traces: Traces) -> Iterator[backup.Document]:
+        return demand_decoded(walk_documents(self._db, (kind,), Selection(traces=traces)))
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
         """See `Erasure.count_traces`."""
@@ -195,24 +191,21 @@ class MongoErasure:
         for reflection_id in derived:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
             self._erase_reflections("derived reflections", list(found), removed)
-        for filter in (*group_filters(traces.scopes, fact_fields), *source_filters(traces.sources)):
+        wanted = Selection(traces=traces)
+        for filter in narrow(RecordKind.FACT, wanted):
             for page in self._pages(self._db.facts, filter):
                 self._erase_facts(page, removed)
-        for filter in (
-            *group_filters(traces.scopes, owner_fields),
-            *source_filters(traces.sources),
-        ):
+        for filter in narrow(RecordKind.REFLECTION, wanted):
             for page in self._pages(self._db.reflections, filter):
                 self._erase_reflections("reflections", page, removed)
-        for filter in build_consolidated_filters(traces.scopes):
+        for filter in narrow(RecordKind.CONSOLIDATION, wanted):
             removed["texts"] += self._db.consolidated.delete_many(filter)
-        for part in id_parts(str(policy_id(scope)) for scope in traces.scopes):
-            removed["policies"] += self._db.policies.delete_many({"_id": {"$in": part}})
-        for key in key_filters(traces.scopes):
-            removed[VERSIONS] += self._db.history.delete_many(key)
-            removed[ENTRIES] += self._empty_audit(key)
-        for key in account_filters(traces):
-            removed[ENTRIES] += self._empty_audit(key)
+        for filter in narrow(RecordKind.POLICY, wanted):
+            removed["policies"] += self._db.policies.delete_many(filter)
+        for filter in narrow(RecordKind.HISTORY, wanted):
+            removed[VERSIONS] += self._db.history.delete_many(filter)
+        for filter in narrow(RecordKind.AUDIT, wanted):
+            removed[ENTRIES] += self._empty_audit(filter)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 

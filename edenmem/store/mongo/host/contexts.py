@@ -22,6 +22,8 @@ _FINGERPRINT = "edenmem_fingerprint"
 
 #: What the platform may not serve to the next account for the next agent: agent id → context.
 _OURS = "edenmem_contexts"
+#: The fields of ``memory_context`` that hold a cached context, and say what it was built from.
+CONTEXT_FIELDS = (_XML, _TIME, _FINGERPRINT)
 
 
 class MongoContexts:

@@ -10,6 +10,8 @@ import msgspec
 from bson.binary import Binary
 
 from edenmem.memory.outcome import version_id
+from edenmem.models import backup
+from edenmem.models.backup import StoredVersion
 from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_new_fact
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
@@ -34,6 +36,11 @@ DELETED = "delete"
 _TYPES = {"fact", "consolidation"}
 
 
+#: Where a version stands among those of its target: its number, how often a fact was restored
+#: before it, and whether it is the tombstone by which that life ended.
+Place = tuple[int, int, bool]
+
+
 class Kept(msgspec.Struct, frozen=True):
     """A version in history. ``life`` counts how often a fact was restored before it: a removal
     and a restoration leave the number of the version as it is."""
@@ -47,7 +54,7 @@ class Kept(msgspec.Struct, frozen=True):
         return self.entry.action == DELETED
 
     @property
-    def place(self) -> tuple[int, int, bool]:
+    def place(self) -> Place:
         """Where it stands among the versions of its target."""
         return self.entry.version, self.life, self.is_tombstone
 
@@ -103,6 +110,20 @@ def history_from(document: Document) -> Kept:
         snapshot=None if snapshot is None else msgspec.msgpack.decode(snapshot, type=Fact),
     )
     return Kept(entry, codec.number(document.get("life")))
+
+
+def place_of(document: Document) -> Place:
+    """The place of a stored version."""
+    is_tombstone = document.get("action") == DELETED
+    return codec.number(document.get("version")), codec.number(document.get("life")), is_tombstone
+
+
+def stored_version(version: Kept) -> StoredVersion:
+    """A version as a backup has it, with the id that it has on every store."""
+    entry = version.entry
+    fields = msgspec.structs.asdict(entry)
+    fields["id"] = backup.version_id(entry.target_type, entry.target_id, version.place)
+    return StoredVersion(**fields, life=version.life)
 
 
 def audit_document(entry: AuditEntry) -> Document:
@@ -279,11 +300,18 @@ def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
     A tombstone is written before its fact goes. If the removal then lost to another write, or was
     cut off, the fact is in the same life still, or ended that life at a later version.
     """
-    ordered = sorted(versions, key=lambda version: version.place)
-    ends = {version.life: version.place for version in ordered if version.is_tombstone}
+    by_place = {version.place: version for version in versions}
+    places = order_places(by_place, None if current is None else current.place)
+    return [by_place[place] for place in places]
+
+
+def order_places(places: Iterable[Place], current: Place | None) -> list[Place]:
+    """The places of versions that follow each other; see `in_order`."""
+    ordered = sorted(places)
+    ends = {life: place for place in ordered for _, life, is_tombstone in [place] if is_tombstone}
     if current is not None:
-        ends = {life: place for life, place in ends.items() if life < current.life}
-    return [v for v in ordered if not v.is_tombstone or ends.get(v.life) == v.place]
+        ends = {life: place for life, place in ends.items() if life < current[1]}
+    return [place for place in ordered if not place[2] or ends.get(place[1]) == place]
 
 
 def fact_version(document: Document) -> Kept:

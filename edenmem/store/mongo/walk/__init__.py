@@ -1,4 +1,4 @@
-"""Walks over everything stored in MongoDB: backups, integrity, statistics, traces.
+"""Everything stored in MongoDB: the one walk over it, loading a backup, and statistics.
 
 May import: common, mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.search,
 protocol.

@@ -60,10 +60,11 @@ from edenmem.store.mongo.memory.history import (
     fact_version,
     history_document,
     history_from,
+    stored_version,
     text_version,
 )
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.mongo.walk.dumping import agent_record, session_record, text_record
+from edenmem.store.mongo.walk.sources import read_agent, read_session
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
 
@@ -79,7 +80,7 @@ def refuse(detail: str) -> LoadResult:
     return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
-class Loader:
+class RecordLoader:
     """Loads records; each kind has a function, which gives an answer for the place of each
     record."""
 
@@ -164,7 +165,7 @@ class Loader:
         def write(agent: StoredAgent) -> Document:
             return _account(host_codec.agent_document(agent), agent)
 
-        return self._load_accounts(RecordKind.AGENT, records, dry_run, write, agent_record)
+        return self._load_accounts(RecordKind.AGENT, records, dry_run, write, read_agent)
 
     def _load_users(self, records: Sequence[StoredUser], dry_run: bool) -> Answers:
         def write(user: StoredUser) -> Document:
@@ -205,7 +206,7 @@ class Loader:
             records,
             dry_run,
             write=lambda session: _session_document(assign_owner(self._db, session)),
-            read=session_record,
+            read=read_session,
             why_not="another session has this id",
             fit=lambda session: refuse(reason) if (reason := self._host.refusal(session)) else None,
         )
@@ -302,7 +303,7 @@ class Loader:
             self._db.consolidated, build_consolidated_filters(scopes)
         ):
             if scope := codec.find_text_scope(document):
-                stored[scope] = text_record(document)
+                stored[scope] = codec.consolidation_from(document)
         answers: Answers = {}
         buffers: list[int] = []
         for place, text in enumerate(records):
@@ -442,7 +443,7 @@ class Loader:
             for part in id_parts(r.target_id for r in records if r.target_type == kind)
         ]
         found = map(history_from, self._db.find_all(self._db.history, filters))
-        return {_id(_record(version)): version for version in found}
+        return {_id(stored_version(version)): version for version in found}
 
     def _targets(
         self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
@@ -558,7 +559,7 @@ class _Load:
         """The answer to one version; what follows from it is noted."""
         known = self._past.get(_id(record))
         if known is not None:
-            return compare_records(RecordKind.HISTORY, _record(known), record)
+            return compare_records(RecordKind.HISTORY, stored_version(known), record)
         version = _version(record)
         target = self._targets.get(record.target_id)
         if target is None or _is_past(version, target.current):
@@ -571,7 +572,7 @@ class _Load:
         elif _origin(version) == _origin(target.current):
             return SAME
         elif target.is_marked:
-            return compare_records(RecordKind.HISTORY, _record(target.current), record)
+            return compare_records(RecordKind.HISTORY, stored_version(target.current), record)
         self.marks.append(UpdateOne(target.key, {"$set": _mark(version)}))
         target.current, target.is_marked = version, True
         return ADDED
@@ -609,7 +610,3 @@ def _id(record: StoredVersion) -> str:
 def _version(record: StoredVersion) -> Kept:
     fields = {name: getattr(record, name) for name in HistoryEntry.__struct_fields__}
     return Kept(HistoryEntry(**{**fields, "id": _id(record)}), record.life)
-
-
-def _record(version: Kept) -> StoredVersion:
-    return StoredVersion(**msgspec.structs.asdict(version.entry), life=version.life)

@@ -7,18 +7,23 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.ids import as_utc
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import ScopeKind
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, object_id
+from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 from edenmem.store.mongo.formations.usage import day_of
 from edenmem.store.mongo.memory.overview import agents_with_memory, scope_of
+from edenmem.store.mongo.walk.sources import SOURCES, narrow
+
+_PENDING: Filter = {"absorbed": False}
 
 
 class MongoStatistics:
@@ -32,18 +37,11 @@ class MongoStatistics:
     ) -> Sequence[FormedOnDay]:
         """See `Statistics.count_by_day`."""
         counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
-        for match in self._agent_kinds(agent_id):
-            for name, collection in (
-                ("facts", self._db.facts),
-                ("reflections", self._db.reflections),
-            ):
-                rows = collection.aggregate(
-                    [
-                        {"$match": {**match, "formed_at": {"$gte": since or EPOCH}}},
-                        {"$group": {"_id": day_of("$formed_at"), "count": {"$sum": 1}}},
-                    ]
-                )
-                for row in rows:
+        formed: Filter = {"formed_at": {"$gte": since or EPOCH}}
+        by_day = {"$group": {"_id": day_of("$formed_at"), "count": {"$sum": 1}}}
+        for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
+            for wanted in self._agent_kinds(agent_id):
+                for row in self._sum(kind, wanted, formed, by_day):
                     counts[name][str(row["_id"])] += int(row["count"])
         return [
             FormedOnDay(day=day, **{name: counts[name][day] for name in counts})
@@ -52,14 +50,14 @@ class MongoStatistics:
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """See `Statistics.counts_by_kind`."""
-        facts: Counter[str] = Counter()
-        reflections: Counter[str] = Counter()
-        pending: Counter[str] = Counter()
-        for match in self._agent_kinds(agent_id):
-            kind = match["scope"]
-            facts[kind] += self._db.facts.count(match)
-            reflections[kind] += self._db.reflections.count(match)
-            pending[kind] += self._db.reflections.count({**match, "absorbed": False})
+        facts: Counter[ScopeKind] = Counter()
+        reflections: Counter[ScopeKind] = Counter()
+        pending: Counter[ScopeKind] = Counter()
+        for wanted in self._agent_kinds(agent_id):
+            (kind,) = wanted.kinds
+            facts[kind] += self._count(RecordKind.FACT, wanted)
+            reflections[kind] += self._count(RecordKind.REFLECTION, wanted)
+            pending[kind] += self._count(RecordKind.REFLECTION, wanted, _PENDING)
         return [
             KindCount(
                 kind=kind, facts=facts[kind], reflections=reflections[kind], pending=pending[kind]
@@ -71,7 +69,7 @@ class MongoStatistics:
         """See `Statistics.buffer_ages`."""
         return heapq.nsmallest(
             limit,
-            (age for match in self._agent_kinds(agent_id) for age in self._ages(match)),
+            (age for wanted in self._agent_kinds(agent_id) for age in self._ages(wanted)),
             key=lambda age: (age.oldest_at, age.scope),
         )
 
@@ -79,7 +77,7 @@ class MongoStatistics:
         """See `Statistics.fact_use`."""
         facts = never = accesses = repeated = 0
         for agent in self._agents_named(agent_id):
-            match: Filter = {"agent_id": object_id(agent)}
+            wanted = Selection(agent_ids=(agent,))
             accessed = count_or_zero("$access_count")
             group = {
                 "_id": None,
@@ -87,32 +85,32 @@ class MongoStatistics:
                 "never": {"$sum": {"$cond": [{"$gt": [accessed, 0]}, 0, 1]}},
                 "accesses": {"$sum": accessed},
             }
-            for row in self._db.facts.aggregate([{"$match": match}, {"$group": group}]):
+            for row in self._sum(RecordKind.FACT, wanted, {}, {"$group": group}):
                 facts += int(row["facts"])
                 never += int(row["never"])
                 accesses += int(row["accesses"])
-            twice = [
-                {"$match": {**match, "hash": {"$type": "string"}}},
+            twice = self._sum(
+                RecordKind.FACT,
+                wanted,
+                {"hash": {"$type": "string"}},
                 {"$group": {"_id": "$hash", "count": {"$sum": 1}}},
                 {"$match": {"count": {"$gt": 1}}},
                 {"$group": {"_id": None, "count": {"$sum": "$count"}}},
-            ]
-            repeated += sum(int(row["count"]) for row in self._db.facts.aggregate(twice))
+            )
+            repeated += sum(int(row["count"]) for row in twice)
         return FactUse(facts=facts, never=never, accesses=accesses, repeated=repeated)
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         """See `Statistics.most_retrieved`."""
         order = [("access_count", -1), ("_id", 1)]
+        retrieved: Filter = {"access_count": {"$gt": 0}}
         found = (
-            fact
+            codec.fact_from(document)
             for agent in self._agents_named(agent_id)
+            for filter in narrow(RecordKind.FACT, Selection(agent_ids=(agent,)))
             for document in self._db.facts.find(
-                {"agent_id": object_id(agent), "access_count": {"$gt": 0}},
-                {"embedding": 0},
-                sort=order,
-                limit=limit,
+                {**filter, **retrieved}, codec.NO_VECTOR, sort=order, limit=limit
             )
-            if (fact := codec.fact_from(document)) is not None
         )
         return heapq.nsmallest(limit, found, key=lambda fact: (-fact.access_count, fact.id))
 
@@ -127,29 +125,38 @@ class MongoStatistics:
     def _agents_named(self, agent_id: str | None) -> list[str]:
         return agents_with_memory(self._db) if agent_id is None else [agent_id]
 
-    def _agent_kinds(self, agent_id: str | None) -> Iterator[Filter]:
+    def _agent_kinds(self, agent_id: str | None) -> Iterator[Selection]:
         for agent in self._agents_named(agent_id):
             for kind in ScopeKind:
-                yield {"agent_id": object_id(agent), "scope": kind.value}
+                yield Selection(agent_ids=(agent,), kinds=(kind,))
 
-    def _ages(self, match: Filter) -> Iterator[BufferAge]:
+    def _count(self, kind: RecordKind, wanted: Selection, condition: Filter | None = None) -> int:
+        collection = SOURCES[kind].collection(self._db)
+        filters = narrow(kind, wanted)
+        return sum(collection.count({**filter, **(condition or {})}) for filter in filters)
+
+    def _sum(
+        self, kind: RecordKind, wanted: Selection, condition: Filter, *stages: Document
+    ) -> Iterator[Document]:
+        """What a pipeline makes of the documents of a kind."""
+        for filter in narrow(kind, wanted):
+            match = {"$match": {**filter, **condition}}
+            yield from SOURCES[kind].collection(self._db).aggregate([match, *stages])
+
+    def _ages(self, wanted: Selection) -> Iterator[BufferAge]:
+        (agent,), (kind,) = wanted.agent_ids, wanted.kinds
         names = ["user_id", "group_id", "shard"]
-        if match["scope"] == ScopeKind.SESSION:
+        if kind is ScopeKind.SESSION:
             names.append("session_id")
-        rows = self._db.reflections.aggregate(
-            [
-                {"$match": {**match, "absorbed": False}},
-                {
-                    "$group": {
-                        "_id": {name: f"${name}" for name in names},
-                        "pending": {"$sum": 1},
-                        "oldest": {"$min": "$formed_at"},
-                    }
-                },
-            ]
-        )
-        for row in rows:
-            scope = scope_of({**match, **row["_id"]})
+        owners = {
+            "$group": {
+                "_id": {name: f"${name}" for name in names},
+                "pending": {"$sum": 1},
+                "oldest": {"$min": "$formed_at"},
+            }
+        }
+        for row in self._sum(RecordKind.REFLECTION, wanted, _PENDING, owners):
+            scope = scope_of({"agent_id": agent, "scope": kind, **row["_id"]})
             if scope is not None and isinstance(row["oldest"], datetime):
                 yield BufferAge(
                     scope=scope, pending=int(row["pending"]), oldest_at=as_utc(row["oldest"])

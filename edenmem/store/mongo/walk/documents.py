@@ -1,0 +1,398 @@
+"""Every stored document, decoded or not, kind by kind: one walk for all who look at everything.
+
+What is narrowed by nothing that has an index is walked along the ids. Of everything else the ids
+are read first (some hundred bytes each), and then the documents, in order. Either way they come in
+pages that are short in number and in bytes, with no cursor open between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from heapq import merge
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from bson import ObjectId
+
+from edenmem.errors import ScopeError
+from edenmem.models import backup
+from edenmem.models.backup import (
+    Record,
+    RecordKind,
+    Selection,
+    StoredAgent,
+    StoredUser,
+    StoredVersion,
+)
+from edenmem.models.host import Message
+from edenmem.models.memory import Policy
+from edenmem.store.common.documents import demand_readable
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
+from edenmem.store.mongo.core.connection import Connection
+from edenmem.store.mongo.core.filters import Filter, object_ids
+from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.memory.history import (
+    Place,
+    fact_version,
+    order_places,
+    place_of,
+    stored_version,
+    text_version,
+)
+from edenmem.store.mongo.walk.sources import SOURCES, is_anchored, narrow
+from edenmem.store.protocol.store import batched
+
+_ONLY_ID = {"_id": 1}
+_NO_INSTRUCTIONS = {"memory_instructions": 0, "consolidation_instructions": 0}
+_BY_TARGET = (("target_type", 1), ("target_id", 1), ("version", 1))
+#: What the order of versions is told from.
+_PLACES = {"target_id": 1, "version": 1, "life": 1, "action": 1}
+#: Entries of history whose places are read together.
+_ROWS = 5000
+
+#: The fields that must be times wherever they are there at all.
+_TIMES = (
+    "formed_at",
+    "updated_at",
+    "absorbed_at",
+    "last_consolidated_at",
+    "last_accessed_at",
+    "createdAt",
+    "at",
+    "created_at",
+    "lease_until",
+)
+_LISTS = ("source_message_ids", "propagated_from", "unabsorbed_ids", "absorbed_ids", "message_ids")
+
+
+class Found(NamedTuple):
+    """A document of the walk, and what kept it from being decoded."""
+
+    document: backup.Document
+    error: Exception | None = None
+
+    @property
+    def is_ownerless(self) -> bool:
+        """Whether it is somebody else's document that belongs to no scope: nobody reads it."""
+        return isinstance(self.error, ScopeError)
+
+
+def walk_documents(
+    db: Connection,
+    kinds: Sequence[RecordKind],
+    selection: Selection,
+    *,
+    with_vectors: bool = False,
+    unwritten: bool = False,
+) -> Iterator[Found]:
+    """Walk the documents of these kinds; see `Walk.documents`."""
+    for kind in RecordKind:
+        if kind not in kinds:
+            continue
+        match kind:
+            case RecordKind.HISTORY:
+                found = _walk_history(db, selection, as_versions=unwritten)
+            case RecordKind.MESSAGE:
+                found = _walk_messages(db, selection)
+            case RecordKind.POLICY:
+                found = _walk_policies(db, selection)
+            case RecordKind.FACT if not with_vectors:
+                found = _walk(db, kind, selection, codec.NO_VECTOR)
+            case _:
+                found = _walk(db, kind, selection)
+        for each in found:
+            if _is_since(each.document.record, selection.since):
+                yield each
+
+
+def demand_decoded(found: Iterable[Found]) -> Iterator[backup.Document]:
+    """Demand that the documents can be read; those are left out that belong to nobody."""
+    return demand_readable(each.document for each in found if not each.is_ownerless)
+
+
+def _walk(
+    db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
+) -> Iterator[Found]:
+    """The documents of a kind, by id."""
+    for read in _read(db, kind, selection, projection):
+        found = _decode(kind, read)
+        if found is not None:
+            yield found
+
+
+def _read(
+    db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
+) -> Iterator[Read]:
+    collection, filters = SOURCES[kind].collection(db), _filters(kind, selection)
+    if is_anchored(kind, filters):
+        return _read_in_order(collection, _find_ids(collection, filters), projection)
+    (filter,) = filters
+    return collection.walk_by_id(filter, projection)
+
+
+def _filters(kind: RecordKind, selection: Selection) -> list[Filter]:
+    """What a selection means, and what is stored otherwise than queries look for, too."""
+    filters = narrow(kind, selection)
+    if not selection.agent_ids:
+        return filters
+    agents = {"$in": [*object_ids(selection.agent_ids), *selection.agent_ids]}
+    return [{**each, **({"agent_id": agents} if "agent_id" in each else {})} for each in filters]
+
+
+def _find_ids(collection: Collection, filters: Iterable[Filter]) -> list[Any]:
+    """The ids of what any filter finds, in the order of the server."""
+    found = {each["_id"] for filter in filters for each in collection.find(filter, _ONLY_ID)}
+    return sorted(found, key=_order)
+
+
+def _order(key: Any) -> tuple[bool, str]:
+    """The order of ids: those that are text before all others."""
+    return isinstance(key, ObjectId), str(key)
+
+
+def _read_in_order(
+    collection: Collection, ids: Sequence[Any], projection: Filter | None = None
+) -> Iterator[Read]:
+    """The documents with these ids, in this order, without those that are gone."""
+    start, size = 0, BATCH
+    while start < len(ids):
+        part = ids[start : start + size]
+        page = collection.read_page({"_id": {"$in": part}}, projection, limit=len(part))
+        by_id = {read.document["_id"]: read for read in page.documents}
+        if page.is_cut:  # they are large
+            size = max(1, len(by_id) // 2)
+            continue
+        yield from (by_id[key] for key in part if key in by_id)
+        start, size = start + len(part), min(2 * size, BATCH)
+
+
+# -- kinds with an order of their own ------------------------------------------------------------
+
+
+def _walk_messages(db: Connection, selection: Selection) -> Iterator[Found]:
+    """Session by session, each of which has a message that is in several."""
+    for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
+        ids = _find_ids(db.messages, [{"session": session["_id"]}])
+        for read in _read_in_order(db.messages, ids):
+            here = Read({**read.document, "session": [session["_id"]]}, read.error)
+            found = _decode(RecordKind.MESSAGE, here)
+            if found is not None:
+                yield found
+
+
+def _walk_policies(db: Connection, selection: Selection) -> Iterator[Found]:
+    """By scope: their documents have ids of their own, as they keep revisions."""
+    places = []
+    for read in _read(db, RecordKind.POLICY, selection, _NO_INSTRUCTIONS):
+        found = _decode(RecordKind.POLICY, read)
+        if found is not None:
+            key = read.document["_id"]
+            policy = found.document.record
+            scope = policy.home if isinstance(policy, Policy) else None
+            named = (scope.agent_id, scope.kind.value, scope.owner) if scope else ("", "", str(key))
+            places.append((named, key))
+    ids = [key for _, key in sorted(places, key=lambda item: item[0])]
+    for read in _read_in_order(db.policies, ids):
+        found = _decode(RecordKind.POLICY, read)
+        if found is not None:
+            yield found
+
+
+# -- history -------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """An entry of history; or, without an id, the version that a document holds."""
+
+    target: tuple[bool, str]
+    place: Place
+    id: Any = None
+    version: StoredVersion | None = None
+
+
+def _walk_history(db: Connection, selection: Selection, *, as_versions: bool) -> Iterator[Found]:
+    """Entries target by target, as the versions followed each other.
+
+    ``as_versions``: each version once, that one included which its document holds, and without
+    tombstones of removals that never were.
+    """
+    for kind in (RecordKind.CONSOLIDATION, RecordKind.FACT):
+        rows = _read_rows(db, kind, _filters(RecordKind.HISTORY, selection))
+        if as_versions:
+            both = merge(rows, _read_current(db, kind, selection), key=_target)
+            rows = (row for _, each in groupby(both, key=_target) for row in _as_versions(each))
+        for page in batched(rows, BATCH):
+            yield from _read_entries(db, page)
+
+
+def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> Iterator[_Row]:
+    """The places of entries, in order."""
+    of_kind = {"target_type": kind.value}
+    if is_anchored(RecordKind.HISTORY, filters):
+        found = (db.history.find({**filter, **of_kind}, _PLACES) for filter in filters)
+        yield from _rows(each for documents in found for each in documents)
+        return
+    (filter,) = filters
+    after: Filter = {}
+    while True:
+        narrowed = {**filter, **of_kind, **after}
+        page = list(db.history.find(narrowed, _PLACES, sort=_BY_TARGET, limit=_ROWS))
+        if len(page) < _ROWS:
+            yield from _rows(page)
+            return
+        last = page[-1]["target_id"]  # of which there may be more
+        yield from _rows(each for each in page if each["target_id"] != last)
+        of_last = {**filter, **of_kind, "target_id": last}
+        yield from _rows(db.history.find(of_last, _PLACES))
+        after = _after(last)
+
+
+def _rows(documents: Iterable[Document]) -> list[_Row]:
+    rows = (
+        _Row(_order(document.get("target_id")), place_of(document), document["_id"])
+        for document in documents
+    )
+    return sorted(rows, key=lambda row: (row.target, row.place))
+
+
+def _after(target: Any) -> Filter:
+    """A filter for the targets after one; a comparison with a text finds nothing but texts."""
+    later: Filter = {"target_id": {"$gt": target}}
+    if isinstance(target, ObjectId):
+        return later
+    return {"$or": [later, {"target_id": {"$type": "objectId"}}]}
+
+
+def _read_current(db: Connection, kind: RecordKind, selection: Selection) -> Iterator[_Row]:
+    """The versions that documents hold, by target. Of those that cannot be read their own kind
+    tells."""
+    is_fact = kind is RecordKind.FACT
+    for document, error in _read(db, kind, selection, codec.NO_VECTOR):
+        if error is not None:
+            continue
+        with suppress(*codec.UNREADABLE):
+            if is_fact or codec.read_version(document):
+                version = fact_version(document) if is_fact else text_version(document)
+                target = _order(document["_id"])
+                yield _Row(target, version.place, version=stored_version(version))
+
+
+def _target(row: _Row) -> tuple[bool, str]:
+    return row.target
+
+
+def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """The versions of one target, in order; what is written stands for what its document holds."""
+    current: _Row | None = None
+    by_place: dict[Place, _Row] = {}
+    for row in rows:
+        if row.version is None:
+            by_place[row.place] = row
+        else:
+            current = row
+    if current is not None:
+        by_place.setdefault(current.place, current)
+    for place in order_places(by_place, None if current is None else current.place):
+        yield by_place[place]
+
+
+def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[Found]:
+    """The documents of some entries."""
+    ids = [row.id for row in rows if row.version is None]
+    written = _read_in_order(db.history, ids)
+    ahead = next(written, None)
+    for row in rows:
+        if row.version is not None:
+            yield Found(
+                backup.Document(
+                    kind=RecordKind.HISTORY,
+                    id=row.version.id,
+                    agent_id=row.version.scope.agent_id,
+                    record=row.version,
+                )
+            )
+        elif ahead is not None and ahead.document["_id"] == row.id:
+            found = _decode(RecordKind.HISTORY, ahead)
+            if found is not None:
+                yield found
+            ahead = next(written, None)
+
+
+# -- documents -----------------------------------------------------------------------------------
+
+
+def _decode(kind: RecordKind, read: Read) -> Found | None:
+    """What a document means; None for one that is no record."""
+    source, (document, error) = SOURCES[kind], read
+    record: Any = None
+    wanted: Filter = {}
+    try:
+        if error is None:
+            record = source.decode(document)
+            if record is None:
+                return None
+            wanted = source.key(record) if source.key else {}
+    except codec.UNREADABLE as raised:
+        record, error = None, raised
+    key = str(document.get("_id"))
+    return Found(
+        backup.Document(
+            kind=kind,
+            id=record.id if kind is RecordKind.POLICY and record is not None else key,
+            agent_id=str(document.get("agent_id") or ""),
+            record=record,
+            fault=_fault(error),
+            oddities=() if error else tuple(_oddities(document, wanted)),
+        ),
+        error,
+    )
+
+
+def _fault(error: Exception | None) -> str:
+    if error is None:
+        return ""
+    # These two say in words what is wrong with the document.
+    plain = type(error) in (ScopeError, ValueError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
+
+
+def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
+    """What is stored otherwise than the queries expect, which look past it."""
+    if not isinstance(document.get("_id"), ObjectId):
+        yield "its _id is no ObjectId"
+    for field, value in wanted.items():
+        found = document.get(field)
+        if isinstance(found, list) and value in found:
+            continue  # as some old documents have their scope
+        if found != value or type(found) is not type(value):
+            yield f"{field} is {_format_value(found)}, and is looked for as {_format_value(value)}"
+    for field in _TIMES:
+        found = document.get(field)
+        if found is not None and codec.moment(found) is None:
+            yield f"{field} is no time: {_format_value(found)}"
+    for field in _LISTS:
+        found = document.get(field)
+        if not isinstance(found, list | dict | None):  # old documents have a dict for a list
+            yield f"{field} is no list: {_format_value(found)}"
+
+
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "not there"
+    return (
+        f"{value!r}" if isinstance(value, str | int | float) else f"{type(value).__name__} {value}"
+    )
+
+
+def _is_since(record: Record | None, since: datetime | None) -> bool:
+    """Whether a record was made or changed at or after the moment; what cannot be read was."""
+    if since is None or record is None or isinstance(record, StoredAgent | StoredUser):
+        return True
+    if isinstance(record, Message):
+        return record.created_at >= since
+    names = ("updated_at", "at", "formed_at", "absorbed_at", "last_activity")
+    times = [getattr(record, name, None) for name in names]
+    return max((time for time in times if time is not None), default=EPOCH) >= since

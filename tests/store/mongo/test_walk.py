@@ -1,0 +1,178 @@
+"""The walk over everything: nothing is lost between two pages, and no cursor is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from pymongo.monitoring import CommandListener
+
+from edenmem.errors import StoreError
+from edenmem.models.backup import Document, RecordKind, Selection
+from edenmem.models.changes import ReviseFact
+from edenmem.models.forgetting import Traces
+from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
+from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.core import collection
+from edenmem.store.mongo.walk import documents as walk
+from tests.store.mongo.conftest import OpenMongo
+from tests.store.mongo.faults import wrapped_store
+from tests.support.builders import NOW, make_fact
+from tests.support.memory import add_fact, add_facts, applied
+
+SCOPE = Scope.user(new_id(), new_id())
+OTHER = Scope.agent(SCOPE.agent_id)
+OF_AGENT = Selection(agent_ids=(SCOPE.agent_id,))
+OF_SCOPE = Selection(traces=Traces(scopes=(SCOPE,)))
+
+pytestmark = pytest.mark.slow
+narrowed = pytest.mark.parametrize(
+    "selection", [Selection(), OF_AGENT, OF_SCOPE], ids=["all", "agent", "traces"]
+)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "BATCH", 2)
+    monkeypatch.setattr(walk, "BATCH", 2)
+    monkeypatch.setattr(walk, "_ROWS", 2)
+
+
+def add(store: MongoStore, number: int) -> list[str]:
+    """Add facts; their ids, in order."""
+    facts = [make_fact(SCOPE, f"fact {n}") for n in range(number)]
+    add_facts(store, *facts)
+    return sorted(fact.id for fact in facts)
+
+
+def revise(store: MongoStore, fact_id: str, version: int) -> None:
+    content = f"{fact_id}, {version}"
+    change = ReviseFact(
+        scope=SCOPE, fact_id=fact_id, expected_version=version, content=content, at=NOW
+    )
+    applied(store, change)
+
+
+def documents(store: MongoStore, kind: RecordKind, selection: Selection) -> list[Document]:
+    return list(store.walk.documents((kind,), selection))
+
+
+def ids(store: MongoStore, kind: RecordKind, selection: Selection) -> list[str]:
+    return [document.id for document in documents(store, kind, selection)]
+
+
+@narrowed
+def test_each_comes_once_whatever_its_id_is(mongo: MongoStore, selection: Selection) -> None:
+    """A comparison of ids of one type passes over all others."""
+    facts = add(mongo, 5)
+    raw = mongo.connection.database.memory2_facts
+    odd: list[Any] = [7, "text", "texts", b"bytes", True]
+    stored = raw.find_one({})
+    raw.insert_many([{**stored, "_id": key, "hash": str(key)} for key in odd])
+    found = ids(mongo, RecordKind.FACT, selection)
+    assert sorted(found) == sorted([*facts, *map(str, odd)])
+    assert [key for key in found if key in facts] == facts
+
+
+@narrowed
+def test_versions_come_target_by_target(mongo: MongoStore, selection: Selection) -> None:
+    facts = add(mongo, 3)
+    for fact_id in facts[:2]:
+        for version in (1, 2, 3):
+            revise(mongo, fact_id, version)
+    # Of a target whose id is text, all come before those of others.
+    first = {"target_id": ObjectId(facts[0])}
+    mongo.connection.history.update_many(first, {"$set": {"target_id": facts[0]}})
+    records = [document.record for document in documents(mongo, RecordKind.HISTORY, selection)]
+    places = [(record.target_id, record.version) for record in records]  # type: ignore[union-attr]
+    assert places == [(key, version) for key in facts[:2] for version in (1, 2, 3, 4)]
+
+
+@narrowed
+def test_documents_larger_than_an_answer_come_too(mongo: MongoStore, selection: Selection) -> None:
+    facts = add(mongo, 3)
+    large = {"$set": {"previous_content": "x" * 9_000_000}}
+    mongo.connection.facts.update_many({}, large)
+    assert ids(mongo, RecordKind.FACT, selection) == facts
+
+
+class _Garbling:
+    """A cursor whose answers have a text in them that is no UTF-8."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._raw, name)
+        return (lambda *args: _Garbling(method(*args))) if callable(method) else method
+
+    def __enter__(self) -> _Garbling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw.close()
+
+    def __next__(self) -> bytes:
+        answer: bytes = next(self._raw)
+        return answer.replace(b"bad!", b"bad\xff")
+
+
+def test_a_text_that_is_no_utf8_is_a_fault_of_its_document_alone(mongo: MongoStore) -> None:
+    """The server of the tests takes no such text, as others do."""
+
+    def garble(name: str, work: Callable[[], Any]) -> Any:
+        return _Garbling(work()) if name.startswith("find_raw") else work()
+
+    facts = [make_fact(SCOPE, "good"), make_fact(SCOPE, "bad!")]
+    add_facts(mongo, *facts)
+    garbled = wrapped_store(mongo, garble)
+    found = {document.id: document for document in documents(garbled, RecordKind.FACT, OF_AGENT)}
+    good, bad = (found[fact.id] for fact in facts)
+    assert (good.record is None, good.fault) == (False, "")
+    assert (bad.record, bad.agent_id) == (None, SCOPE.agent_id)
+    assert "utf-8" in bad.fault
+    with pytest.raises(StoreError, match="cannot be read"):
+        list(garbled.walk.passages())
+
+
+class _Cursors(CommandListener):
+    """The cursors that are open on the server."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.finds = 0
+
+    def started(self, event: Any) -> None:
+        if event.command_name == "killCursors":
+            self.open -= set(event.command["cursors"])
+        self.open.discard(event.command.get("getMore"))
+
+    def succeeded(self, event: Any) -> None:
+        cursor = event.reply.get("cursor")
+        if cursor is None:
+            return
+        self.finds += 1
+        if cursor["id"]:
+            self.open.add(cursor["id"])
+
+    def failed(self, event: Any) -> None:
+        pass
+
+
+@narrowed
+def test_no_cursor_is_open_while_a_document_is_looked_at(
+    open_mongo: OpenMongo, selection: Selection
+) -> None:
+    cursors = _Cursors()
+    store = open_mongo(listeners=(cursors,))
+    store.database.initialise()
+    fact_id, *_ = add(store, 5)
+    add_fact(store, OTHER)
+    revise(store, fact_id, 1)
+    cursors.finds = 0
+    for document in store.walk.documents(tuple(RecordKind), selection):
+        assert not cursors.open, document
+    assert cursors.finds > 10
