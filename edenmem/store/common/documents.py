@@ -29,19 +29,19 @@ def records_of_backup(
     """The records as a backup holds them: without buffers, and without the names of models of
     vectors that are not there. Audit entries of changes that were not made are left out."""
     for document in documents:
-        match document.record:
-            case None:
-                yield document.kind, Unreadable(id=document.id, reason=document.fault)
-            case AuditEntry(status=status) if status != _DONE:
-                pass
-            case Consolidation() as text:
-                updated_at = text.updated_at if text.version else None  # a buffer has no time
-                bare = msgspec.structs.replace(text, unabsorbed_ids=(), updated_at=updated_at)
-                yield document.kind, bare
-            case Fact(embedding=None, embedding_model=str()) as fact:
-                yield document.kind, msgspec.structs.replace(fact, embedding_model=None)
-            case record:
-                yield document.kind, record
+        record = document.record
+        if record is None:
+            yield document.kind, Unreadable(id=document.id, reason=document.fault)
+            continue
+        if isinstance(record, Fact):
+            if record.embedding is None and record.embedding_model is not None:
+                record = msgspec.structs.replace(record, embedding_model=None)
+        elif isinstance(record, Consolidation):
+            updated_at = record.updated_at if record.version else None  # a buffer has no time
+            record = msgspec.structs.replace(record, unabsorbed_ids=(), updated_at=updated_at)
+        elif isinstance(record, AuditEntry) and record.status != _DONE:
+            continue
+        yield document.kind, record
 
 
 def records_of_integrity(documents: Iterable[Document]) -> Iterator[integrity.Record]:
@@ -113,8 +113,9 @@ def _passages(
 
 
 def _of_fact(document: Document, fact: Fact) -> Iterator[Passage]:
-    yield from _passages(document, fact.home, fact.content, of=fact)
-    yield from _passages(document, fact.home, fact.previous_content, place="previous", of=fact)
+    home = fact.home
+    yield from _passages(document, home, fact.content, of=fact)
+    yield from _passages(document, home, fact.previous_content, place="previous", of=fact)
 
 
 def _of_reflection(document: Document, found: Reflection) -> Iterator[Passage]:

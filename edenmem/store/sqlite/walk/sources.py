@@ -402,7 +402,7 @@ def _check_scope(kind: str, agent_id: str, owner: str) -> None:
 
 
 def _check_ids(ids: tuple[Any, ...]) -> None:
-    if not all(isinstance(each, str) for each in ids):
+    if ids and not all(isinstance(each, str) for each in ids):
         raise ValueError("a list of ids has something else in it")
 
 
