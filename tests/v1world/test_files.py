@@ -1,4 +1,4 @@
-"""Dumps that are not whole, and folders that can be read in two ways: nothing is chosen silently."""
+"""Dumps that are not whole, and folders that can be read in two ways: nothing passes in silence."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_folder_that_can_be_read_in_two_ways_is_refused(
     assert done.code in (2, 4), done.out
     assert named in done.err
     memory = place.read()
-    assert not (memory.facts or memory.reflections or memory.texts or memory.policies)
+    assert (memory.facts, memory.reflections, memory.texts, memory.policies) == ([], [], [], [])
 
 
 FOLDERS = {"latin_1_folder": b"d\xfcmp", "folder_of_another_script": "夜の港".encode()}
