@@ -273,7 +273,7 @@ def equal_facts_of_two_agents(c: Case) -> None:
     text = c.words()
     c.shard("Walk", facts=[c.memory("fact", text)])
     other = c.id("second agent")
-    c._account(other, "agent", "second", name="Second", owner=c.owner)
+    c.account(other, "agent", "second", name="Second", owner=c.owner)
     second = c.memory("fact", text, agent_id=other)
     c.shard("Walk", facts=[second], agent_id=other, _id=c.id("shard of the second"))
 

@@ -46,9 +46,9 @@ def with_live(wanted: Memory, live: Memory, on_conflict: str, appended: str) -> 
     texts = [text for text in live.texts if text.scope not in {each.scope for each in wanted.texts}]
     for text in wanted.texts:
         own = standing.get(text.scope)
-        if own is None or own.content == text.content:
+        if own is None:
             texts.append(text)
-        elif on_conflict == "keep":
+        elif on_conflict == "keep" or own.content == text.content:
             texts.append(own)
         else:
             content = text.content

@@ -176,9 +176,9 @@ def earlier_text_lost(place: Any, whole: Whole) -> None:
 def _forget_version(place: Any, scope: Scope) -> None:
     """Delete the oldest version of a text from history."""
     if place.name == "sqlite":
-        number = place._scope(scope)
+        number = place.scope_number(scope)
         query = "SELECT id FROM history WHERE scope_id = ? ORDER BY version LIMIT 1"
-        (row,) = place._execute(query, (number,))
+        (row,) = place.execute(query, (number,))
         place.delete("history", row["id"])
     else:
         found = place.database.memory2_history.find({"scope": scope.kind, "owner": scope.owner})

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edenmem.engine.factory import open_store
-from edenmem.models.changes import Actor, ChangeSet, WriteConsolidation
-from edenmem.models.ids import utc_now
-from edenmem.models.scope import Scope as HomeScope
-from edenmem.settings.schema import Settings, StoreSettings
+from tests.v1world.live import write_text
 from tests.v1world.memory import Scope
 from tests.v1world.whole import Do, Whole
 
@@ -122,23 +118,9 @@ def consolidated_and_edited(place: Any, whole: Whole) -> None:
 def consolidate(place: Any, scope: Scope) -> None:
     """Write a new text that has absorbed what waits, as consolidation does."""
     place.command("status")  # MongoDB's place then knows that it is written to
-    store = open_store(Settings(store=StoreSettings(uri=place.cli.uri)))
-    try:
-        home = HomeScope.user(scope.agent, scope.owner)
-        current = store.memory.consolidations([home])[home]
-        change = WriteConsolidation(
-            scope=home,
-            expected_version=current.version,
-            content="Be brief, and never round amounts.",
-            word_limit=300,
-            at=utc_now(),
-            absorbed_ids=tuple(item.id for item in store.memory.pending(home)),
-        )
-        actor = Actor(name="tester", host="here", command="consolidate")
-        (result,) = store.changes.apply(ChangeSet(actor=actor, at=utc_now(), changes=(change,)))
-        assert result.ok, result
-    finally:
-        store.database.close()
+    waiting = [each for each in place.read().reflections if each.scope == scope]
+    absorbed = tuple(each.id for each in waiting if not each.absorbed)
+    write_text(place, scope, "Be brief, and never round amounts.", absorbed=absorbed)
 
 
 @change

@@ -125,7 +125,7 @@ class SqlitePlace:
             for file in self.folder.glob("damaged.db*"):
                 file.unlink()
 
-    def _execute(self, statement: str, values: Any = ()) -> list[sqlite3.Row]:
+    def execute(self, statement: str, values: Any = ()) -> list[sqlite3.Row]:
         with closing(sqlite3.connect(self.path)) as connection:
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA foreign_keys = OFF")
@@ -135,53 +135,53 @@ class SqlitePlace:
 
     def _where(self, key: str | Scope) -> tuple[str, tuple[Any, ...]]:
         if isinstance(key, Scope):
-            return "scope_id = ?", (self._scope(key),)
+            return "scope_id = ?", (self.scope_number(key),)
         return "id = ?", (key,)
 
-    def _scope(self, scope: Scope) -> int:
+    def scope_number(self, scope: Scope) -> int:
         values = (scope.kind, scope.agent, scope.owner)
-        self._execute(
+        self.execute(
             "INSERT OR IGNORE INTO scopes (kind, agent_id, owner) VALUES (?, ?, ?)", values
         )
         query = "SELECT scope_id FROM scopes WHERE kind = ? AND agent_id = ? AND owner = ?"
-        return int(self._execute(query, values)[0]["scope_id"])
+        return int(self.execute(query, values)[0]["scope_id"])
 
     def set(self, table: str, key: str | Scope, **fields: Any) -> None:
         where, values = self._where(key)
-        assert self._execute(f"SELECT 1 FROM {table} WHERE {where}", values), (table, key)
+        assert self.execute(f"SELECT 1 FROM {table} WHERE {where}", values), (table, key)
         stored = {name: self._encode(value) for name, value in fields.items()}
         named = ", ".join(f"{name} = ?" for name in stored)
-        self._execute(f"UPDATE {table} SET {named} WHERE {where}", (*stored.values(), *values))
+        self.execute(f"UPDATE {table} SET {named} WHERE {where}", (*stored.values(), *values))
 
     def _encode(self, value: Any) -> Any:
         return json.dumps(value) if isinstance(value, (list, tuple)) else value
 
     def delete(self, table: str, key: str | Scope) -> None:
         where, values = self._where(key)
-        assert self._execute(f"SELECT 1 FROM {table} WHERE {where}", values), (table, key)
-        self._execute(f"DELETE FROM {table} WHERE {where}", values)
+        assert self.execute(f"SELECT 1 FROM {table} WHERE {where}", values), (table, key)
+        self.execute(f"DELETE FROM {table} WHERE {where}", values)
 
     def copy(self, table: str, key: str | Scope, scope: Scope, **fields: Any) -> None:
         where, values = self._where(key)
-        row = dict(self._execute(f"SELECT * FROM {table} WHERE {where}", values)[0])
+        row = dict(self.execute(f"SELECT * FROM {table} WHERE {where}", values)[0])
         for counted in ("fact_no", "reflection_no"):
             row.pop(counted, None)
         row.pop("recent_at", None)
         stored = {name: self._encode(value) for name, value in fields.items()}
-        row |= {"id": str(ObjectId()), "scope_id": self._scope(scope), **stored}
+        row |= {"id": str(ObjectId()), "scope_id": self.scope_number(scope), **stored}
         names, marks = ", ".join(row), ", ".join("?" for _ in row)
-        self._execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
+        self.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
 
     def move(self, table: str, key: str | Scope, scope: Scope) -> None:
-        self.set(table, key, scope_id=self._scope(scope))
+        self.set(table, key, scope_id=self.scope_number(scope))
 
     def entries(self, **match: Any) -> list[str]:
         where = " AND ".join(f"{name} = ?" for name in match) or "1"
         query = f"SELECT id FROM audit WHERE {where} ORDER BY audit_no"
-        return [row["id"] for row in self._execute(query, tuple(match.values()))]
+        return [row["id"] for row in self.execute(query, tuple(match.values()))]
 
     def rewrite_entry(self, entry: str, old: str, new: str) -> None:
-        (row,) = self._execute("SELECT after FROM audit WHERE id = ?", (entry,))
+        (row,) = self.execute("SELECT after FROM audit WHERE id = ?", (entry,))
         assert old in row["after"]
         self.set("audit", entry, after=row["after"].replace(old, new))
 

@@ -48,7 +48,7 @@ class Case:
         self._minutes = 0
         self.owner = self.person("owner")
         self.agent = self.id("agent")
-        self.agent_account = self._account(
+        self.agent_account = self.account(
             self.agent, "agent", "agent", name=f"Agent of {name}", owner=self.owner
         )
 
@@ -77,10 +77,11 @@ class Case:
         """Add a person's account."""
         person = self.id(f"person {label}")
         if known:
-            self._account(person, "user", label, **fields)
+            self.account(person, "user", label, **fields)
         return person
 
-    def _account(self, id: ObjectId, type: str, label: str, **fields: Any) -> Document:
+    def account(self, id: ObjectId, type: str, label: str, **fields: Any) -> Document:
+        """Add an account of a person or an agent."""
         username = f"{label}_{hashlib.sha256(f'{self._seed}{self.name}'.encode()).hexdigest()[:8]}"
         account = {"_id": id, "type": type, "username": username, "createdAt": START, **fields}
         self.database[ACCOUNTS].append(account)

@@ -1,0 +1,257 @@
+"""Running again after v1 went on, and what the ledger tells of runs."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.v1world import not_yet
+from tests.v1world.again import KEPT, STORIES, GoesOn, Here
+from tests.v1world.comparer import compare
+from tests.v1world.conftest import NewPlace, Once
+from tests.v1world.expected import Options, expect
+from tests.v1world.memory import Memory
+from tests.v1world.places import Place, SqlitePlace, init, last_run, migrate
+from tests.v1world.world import World, write_dump
+
+#: What is absorbed meanwhile is absorbed at some time: of v1's text, or of the second run. What
+#: stands in the log of a text is of its first run.
+FREE = ("absorbed_at", "related users", "user missing", "text not marked")
+
+
+@dataclass
+class Twice:
+    """Two runs with a part of v1's life between them."""
+
+    world: World
+    first: Memory
+    between: Memory
+    after: Memory
+    third: Memory
+    wanted: Memory
+    #: Sources of what the second run has kept, with its words for it.
+    kept: dict[str, str]
+    verified: int
+
+
+@pytest.fixture(scope="module")
+def twice(folder: Path, new_place: NewPlace) -> Once[Twice]:
+    return Once(lambda kind: _twice(new_place(kind), folder / kind))
+
+
+def _twice(place: Place, dump: Path) -> Twice:
+    world = World(STORIES)
+    before = copy.deepcopy(world.database)
+    options = Options(own_accounts=place.own_accounts)
+    init(place, world.database)
+    migrate(place, write_dump(dump, before), options).ok()
+    memory = place.read()
+    for name, do in Here.items():
+        do(place, world.cases[name], memory)
+    between = place.read()
+    for name, goes_on in GoesOn.items():
+        goes_on(world.cases[name])
+    database = {
+        collection: [each for case in world.cases.values() for each in case.database[collection]]
+        for collection in world.database
+    }
+    write_dump(dump, database)
+    migrate(place, dump, options).ok()
+    (second,) = place.cli.json("migrate", "status", last_run(place))
+    kept = {each["source"]: each["reason"] for each in second["problems"]}
+    verified = place.cli("migrate", "verify", last_run(place)).code
+    after = place.read()
+    migrate(place, dump, options).ok()
+    # What v1 has absorbed is here, absorbed: as it would be if provenance had been asked for.
+    wanted = expect(database, Options(provenance=True, own_accounts=place.own_accounts))
+    return Twice(world, memory, between, after, place.read(), wanted, kept, verified)
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        *not_yet.params(STORIES, not_yet.AGAIN, "sqlite"),
+        *not_yet.params(STORIES, not_yet.AGAIN, "mongodb", pytest.mark.slow),
+    ],
+)
+def test_running_again_after_v1_went_on(twice: Once[Twice], store: str, name: str) -> None:
+    runs = twice[store]
+    agent = str(runs.world.cases[name].agent)
+    if name not in KEPT:
+        wanted = _with_later_versions(runs.wanted, runs.between)
+        assert _differences(wanted, runs.after, agent) == []
+        return
+    # What is here stays, but for what comes from v1 beside it.
+    differences = _differences(runs.between, runs.after, agent)
+    assert [each for each in differences if " extra " not in each and "buffer" not in each] == []
+    have = Counter(_contents(runs.after, agent))
+    assert max(have.values(), default=1) == 1
+    new = set(_contents(runs.wanted, agent)) - set(_contents(runs.first, agent))
+    assert new <= have.keys() or "forgotten" in name
+
+
+def _differences(wanted: Memory, found: Memory, agent: str) -> list[str]:
+    return [
+        str(each)
+        for each in compare(wanted, found)
+        if each.scope.agent == agent and not each.name.endswith(FREE)
+    ]
+
+
+def _contents(memory: Memory, agent: str) -> list[str]:
+    items = (*memory.facts, *memory.reflections)
+    return [each.content for each in items if each.scope.agent == agent]
+
+
+def _with_later_versions(wanted: Memory, before: Memory) -> Memory:
+    """Number texts as a store does: a new text is a new version, and none goes back."""
+    standing = {text.scope: text for text in before.texts}
+    texts = []
+    for text in wanted.texts:
+        own = standing.get(text.scope)
+        if own is not None:
+            same = own.content == text.content
+            version = own.version if same else max(own.version + 1, text.version)
+            text = replace(text, version=version)
+        texts.append(text)
+    return replace(wanted, texts=texts)
+
+
+CHECKS = ("the run is verified", "a third run changes nothing", "what is kept is listed")
+
+
+@pytest.mark.parametrize(
+    ("store", "check"),
+    [
+        *not_yet.params(CHECKS, not_yet.AGAIN, "sqlite"),
+        *not_yet.params(CHECKS, not_yet.AGAIN, "mongodb", pytest.mark.slow),
+    ],
+)
+def test_a_second_run(twice: Once[Twice], store: str, check: str) -> None:
+    runs = twice[store]
+    if check == "the run is verified":
+        assert runs.verified == 0
+    elif check == "a third run changes nothing":
+        assert [str(each) for each in compare(runs.after, runs.third)] == []
+    else:
+        changed = ("text_edited_here_is_kept", "text_consolidated_here_is_kept")
+        texts = [runs.world.cases[name].database["memory_user"][0]["_id"] for name in changed]
+        assert all(any(str(text) in source for source in runs.kept) for text in texts)
+        # and what is the same here as in v1 is not called so
+        ours = {
+            str(each["_id"])
+            for name in KEPT
+            for documents in runs.world.cases[name].database.values()
+            for each in documents
+        }
+        others = {k: v for k, v in runs.kept.items() if not any(each in k for each in ours)}
+        assert others == {}
+
+
+# -- the ledger ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> SqlitePlace:
+    """A store with one run, of the dump in its folder."""
+    place = SqlitePlace(tmp_path)
+    init(place)
+    migrate(place, write_dump(tmp_path / "dump", World(["active_shard"]).database), Options()).ok()
+    return place
+
+
+def _states(place: Place) -> list[str]:
+    """The states of all runs, oldest first."""
+    runs = place.cli.json("migrate", "status")[0]["runs"]
+    return [run["state"] for run in reversed(runs)]
+
+
+def _rolled_back(place: SqlitePlace) -> None:
+    place.cli("migrate", "rollback", last_run(place), "--yes").ok()
+    assert _states(place) == ["rolled_back"]
+
+
+def _undone(place: SqlitePlace) -> None:
+    place.cli("undo", "--run", last_run(place), "--yes").ok()
+    assert _states(place) == ["undone"]
+
+
+def _undone_and_made_again(place: SqlitePlace) -> None:
+    """No rollback is needed first: the second run brings all of it, and is verified."""
+    whole = place.read()
+    place.cli("undo", "--run", last_run(place), "--yes").ok()
+    assert not place.read().facts
+    done = migrate(place, place.folder / "dump", Options())
+    assert done.code == 0, done.out
+    _compare_but_for_versions(whole, place.read())
+    assert _states(place)[1] == "done"
+    assert place.cli("migrate", "verify", last_run(place)).code == 0
+
+
+def _compare_but_for_versions(whole: Memory, again: Memory) -> None:
+    differences = compare(whole, again)
+    assert [str(each) for each in differences if each.name != "text version"] == []
+
+
+def _rolled_back_and_made_again(place: SqlitePlace) -> None:
+    whole = place.read()
+    place.cli("migrate", "rollback", last_run(place), "--yes").ok()
+    migrate(place, place.folder / "dump", Options()).ok()
+    _compare_but_for_versions(whole, place.read())
+    assert _states(place) == ["rolled_back", "done"]
+
+
+def _undone_is_not_verified(place: SqlitePlace) -> None:
+    """An empty store is not what a run made."""
+    run = last_run(place)
+    place.cli("undo", "--run", run, "--yes").ok()
+    assert place.cli("migrate", "verify", run).code in (1, 4)
+
+
+def _one_entry_undone(place: SqlitePlace) -> None:
+    """The log says that it was taken back; the run stands."""
+    (entry,) = place.entries(target_id=place.read().facts[0].id)
+    place.cli("undo", entry, "--yes").ok()
+    check = place.cli.json("migrate", "verify", last_run(place))[0]
+    assert (check["complete"], check["changed"]) == (True, 1)
+
+
+def _superseded(place: SqlitePlace) -> None:
+    """A later run of the same v1 that went on takes the place of the first."""
+    world = World(["active_shard"])
+    (shard,) = world.database["memory_agent"]
+    shard["content"] = "VERSION: 9\nAll is new."
+    write_dump(place.folder / "dump", world.database)
+    migrate(place, place.folder / "dump", Options()).ok()
+    assert _states(place) == ["superseded", "done"]
+
+
+def _superseded_run_is_told_from_damage(place: SqlitePlace) -> None:
+    first = last_run(place)
+    _superseded(place)
+    said = place.cli("migrate", "verify", first)
+    assert "superseded" in said.out + said.err
+
+
+LEDGER = {
+    do.__name__.strip("_"): do
+    for do in (
+        _rolled_back,
+        _undone,
+        _undone_and_made_again,
+        _rolled_back_and_made_again,
+        _undone_is_not_verified,
+        _one_entry_undone,
+        _superseded,
+        _superseded_run_is_told_from_damage,
+    )
+}
+
+
+@pytest.mark.parametrize("name", not_yet.params(LEDGER, not_yet.STATUS))
+def test_the_ledger_tells_what_became_of_a_run(place: SqlitePlace, name: str) -> None:
+    LEDGER[name](place)
