@@ -7,7 +7,8 @@ The tree::
     │   ├── ConfigError                  2   a setting is unknown or has a value it may not have
     │   ├── ScopeError                   2   a scope lacks an id, or has one that it may not have
     │   ├── InputError                   2   a file or a text that was given cannot be read
-    │   └── AmbiguousReference           2   a name or prefix fits more than one thing
+    │   ├── AmbiguousReference           2   a name or prefix fits more than one thing
+    │   └── AmbiguousInput               2   a folder holds several things to read
     ├── NotFoundError                    3   what was named does not exist
     ├── ConflictError                    4   somebody else changed it first, or it exists already
     │   └── FactKeyConflict              4   an index of the database refuses facts
@@ -32,6 +33,7 @@ A message says what was wrong and where; ``hint`` says what to do.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -96,6 +98,19 @@ class AmbiguousReference(UsageError):
             hint="give more of the id, or the whole name",
         )
         self.candidates = tuple(candidates)
+
+
+class AmbiguousInput(UsageError):
+    """An input that holds several things, of which ``option`` names one; ``choices`` lists them."""
+
+    def __init__(self, message: str, *, option: str, choices: Sequence[str]) -> None:
+        shown = [*choices[:8], *(["…"] if len(choices) > 8 else [])]
+        super().__init__(
+            f"{message}: {', '.join(shown)}",
+            hint=f"name one of them with {option}, such as {option} {shlex.quote(choices[0])}",
+        )
+        self.option = option
+        self.choices = tuple(choices)
 
 
 class NotFoundError(EdenmemError):

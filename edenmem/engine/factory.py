@@ -223,15 +223,16 @@ def open_v1_plan(
 
     Raises:
         UsageError: nothing was named, and the configured store is no MongoDB.
-        NotFoundError: there is no such file or folder.
+        NotFoundError: there is no such file, folder or database.
         InputError: there is nothing of v1 in it.
+        AmbiguousInput: there are several databases, or several files of one collection.
         StoreError: the database cannot be reached, or there is no room for the file.
     """
     from edenmem.engine.migration.source import open_plan
     from edenmem.store.sqlite.v1.staging import SqliteV1Stage
     from edenmem.store.v1.opening import open_source
 
-    source = open_source(location, settings.store)
+    source = open_source(location, settings.store, database=options.database, files=options.files)
     return open_plan(source, SqliteV1Stage(folder), options, users=users, progress=progress)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from edenmem.models.changes import Actor
+from edenmem.models.v1 import V1Damage
 
 
 class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,9 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     key of the last item that is done, ``done`` how many of ``total`` items; ``counts`` are items by
     outcome. ``resumed`` counts how often the run went on after it was cut off. ``problems`` holds
     the first of them only. ``seconds`` is the time that all its processes were at work.
-    ``undo_runs`` are the runs of commands that took it back, or made it again.
+    ``undo_runs`` are the runs of commands that took it back, or made it again. ``incomplete`` is
+    what of the source was missing or could not be read, ``incomplete_accepted`` whether the person
+    calls it complete all the same.
     """
 
     id: str
@@ -71,3 +74,10 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     error: str = ""
     undo_runs: tuple[str, ...] = ()
+    incomplete: tuple[V1Damage, ...] = ()
+    incomplete_accepted: bool = False
+
+    @property
+    def lacks_input(self) -> bool:
+        """Whether its source is incomplete, and nobody has accepted that."""
+        return bool(self.incomplete) and not self.incomplete_accepted

@@ -62,6 +62,8 @@ class V1ProblemKind(StrEnum):
     UNKNOWN_USER = "unknown_user"  # the host has no such user any more
     UNKNOWN_AGENT = "unknown_agent"  # the host has no such agent any more
     OVER_LIMIT = "over_limit"  # longer than v2 allows; moved whole, never cut
+    ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
+    NOT_AN_ID = "not_an_id"  # an entry of a list of ids that names no document
 
 
 class V1Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,41 @@ class V1Problem(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None
     kind: V1ProblemKind
     detail: str
+
+
+class V1DamageKind(StrEnum):
+    """Why the input of a migration is incomplete."""
+
+    ENDS_EARLY = "ends_early"  # a file, or the gzip around it, stops in the middle
+    EMPTY = "empty"  # a file of no bytes
+    UNREADABLE = "unreadable"  # bytes of which no document can be made
+    INVALID_UTF8 = "invalid_utf8"  # documents whose texts are partly lost
+    WRONG_TYPE = "wrong_type"  # documents whose owner, text or kind is of another type
+    DUPLICATE_ID = "duplicate_id"  # documents whose _id another one has
+    NO_DATA = "no_data"  # the metadata of a collection without its documents
+    NO_COLLECTION = "no_collection"  # a collection that others refer to
+
+
+class V1Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the input that is missing or cannot be read.
+
+    Attributes:
+        kind: What is wrong.
+        where: The file, or the collection of a database.
+        collection: The collection it belongs to; empty if unknown.
+        documents: Number of documents affected; None if unknown.
+        bytes: Number of bytes known to be missing or unreadable; None if unknown.
+        places: The first offsets, lines or ids.
+        detail: A sentence for a person.
+    """
+
+    kind: V1DamageKind
+    where: str
+    detail: str
+    collection: str = ""
+    documents: int | None = None
+    bytes: int | None = None
+    places: tuple[str, ...] = ()
 
 
 class V1Ref(msgspec.Struct, frozen=True, order=True):
@@ -162,6 +199,7 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
         problems: What was wrong with the sources.
         extra: Fields that v2 has no place for: JSON, ``{"collection/id": {field: value}}``, values
             as relaxed Extended JSON; empty if there are none. For history.
+        related_users: Canonical ids of all users that the sources name as related.
     """
 
     key: str
@@ -175,17 +213,21 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
     target: V1Target | None = None
     problems: tuple[V1Problem, ...] = ()
     extra: str = ""
+    related_users: tuple[str, ...] = ()
 
 
 class V1Person(msgspec.Struct, frozen=True, kw_only=True):
     """An agent or user, as far as v1's source tells: ``known`` is None if it has no ``users3``,
-    else whether the id is in it and not deleted. ``user_memory_enabled`` is an agent's switch."""
+    else whether the id is in it and not deleted. ``persona`` and ``user_memory_enabled`` are an
+    agent's; ``eden_user_id`` links an account to the canonical id of its user."""
 
     id: str
     username: str | None = None
     name: str | None = None
     owner: str | None = None
     known: bool | None = None
+    persona: str | None = None
+    eden_user_id: str | None = None
     user_memory_enabled: bool = False
 
 
@@ -204,6 +246,8 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
         fact_words: Longer facts are noted as problems, and moved whole.
         reflection_words: The same for directives, suggestions and episodes.
         user_words: The limit of a user's text; likewise the other three.
+        database: Which of several databases to read; empty: the only one.
+        files: Patterns of file names, to choose among several files of one collection.
     """
 
     shards: Literal["merge", "keep"] = "merge"
@@ -217,3 +261,5 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
     agent_words: int = 1200
     shard_words: int = 1000
     session_words: int = 200
+    database: str = ""
+    files: tuple[str, ...] = ()

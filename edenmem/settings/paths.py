@@ -82,6 +82,24 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
     return (base or Path.cwd()) / Path(plain).expanduser()
 
 
+#: A byte of a file name that is not UTF-8, as `format_path` writes it.
+_ESCAPED_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+def format_path(path: Path | str) -> str:
+    """The path as text that every store can hold: bytes that are not UTF-8 become ``\\xNN``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def parse_path(text: str) -> Path:
+    """The path that `format_path` wrote; any other text is the path itself."""
+    path = Path(text)
+    if "\\x" not in text or os.path.lexists(path):
+        return path
+    raw = _ESCAPED_BYTE.sub(lambda found: bytes([int(found[1], 16)]), os.fsencode(text))
+    return Path(os.fsdecode(raw))
+
+
 # The user part may hold an unescaped "@" or "/" by mistake: take all up to the last "@".
 _USERINFO = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s]*):(?P<secret>\S*)@", re.I

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -121,6 +123,55 @@ def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -
     assert {scope["scope"] for scope in scopes} == {"user", "shard", "session"}
     run_id = new_cli.json("migrate", "status")[0]["runs"][0]["id"]
     assert new_cli.json("migrate", "verify", run_id)[0]["complete"]
+
+
+def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
+    new_cli: Inside, dump: Path, tmp_path: Path
+) -> None:
+    """Known failure 80: a dump that ends in the middle counted as verified."""
+    broken = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(dump, broken)
+    path = broken / "memory_sessions.bson"
+    path.write_bytes(path.read_bytes()[:-30])
+    source = ("--from", str(broken))
+    (plan,) = new_cli.json("migrate", "v1", *source, "--dry-run")
+    (damage,) = plan["incomplete"]
+    assert (damage["kind"], damage["bytes"]) == ("ends_early", 30)
+    command = ("migrate", "v1", *source, "--yes", "--no-embed")
+    done = new_cli(*command)
+    assert done.code == 1
+    assert "30 bytes of the last document are missing" in " ".join(done.out.split())
+    assert "--accept-incomplete" in done.err
+    (run,) = new_cli.json("migrate", "status")[0]["runs"]
+    assert run["source"].endswith("caf\\xe9")
+    assert (run["incomplete"], run["incomplete_accepted"]) == ([damage], False)
+    assert new_cli("migrate", "verify", run["id"]).code == 1
+
+    new_cli(*command, "--accept-incomplete").ok()
+    accepted, _ = new_cli.json("migrate", "status")[0]["runs"]
+    assert (accepted["incomplete"], accepted["incomplete_accepted"]) == ([damage], True)
+    assert new_cli.json("migrate", "verify", accepted["id"])[0]["complete"]
+
+
+def test_of_several_databases_and_files_one_is_named(
+    new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path
+) -> None:
+    both = tmp_path / "both"
+    for name in ("eden", "staging"):
+        shutil.copytree(dump, both / name)
+    (both / "eden" / "memory_user.jsonl").write_text("[]")
+    command = ("migrate", "v1", "--from", str(both), "--yes", "--no-embed")
+    refused = new_cli(*command)
+    assert refused.code == 2
+    assert "--database eden" in refused.err
+    refused = new_cli(*command, "--database", "eden")
+    assert refused.code == 2
+    assert "--file memory_user.bson" in refused.err
+    asked = empty_cli.on_terminal(*command, answers=[("Database:", "\r"), ("File:", "\r")])
+    assert f"all {_SIZE} documents are accounted for" in " ".join(asked.out.split())
+    (run,) = new_cli.json("migrate", "status")[0]["runs"]
+    assert (run["options"]["database"], run["options"]["files"]) == ("eden", ["memory_user.bson"])
+    new_cli("migrate", "verify", run["id"]).ok()
 
 
 @pytest.mark.slow

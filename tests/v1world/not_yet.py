@@ -32,41 +32,6 @@ CASES: dict[str, str] = {
         "SQLite orders a buffer of one moment by id (store.memory.pending): v1's order of "
         "the list is lost"
     ),
-    "unabsorbed_directive_ids": "store.v1.documents._user_text does not read the older name",
-    "unabsorbed_directive_ids_beside_newer_ones": (
-        "store.v1.documents._user_text does not read the older name"
-    ),
-    "relevant_facts": "store.v1.documents._shard does not read the older name",
-    "relevant_facts_beside_newer_ones": "store.v1.documents._shard does not read the older name",
-    "fully_formed_memory_only": (
-        "agent_items._user_text takes content alone; fully_formed_memory goes to extra"
-    ),
-    "fully_formed_memory_of_a_shard_only": (
-        "agent_items.Shard.text takes content alone; fully_formed_memory goes to extra"
-    ),
-    "fully_formed_memory_with_a_consolidated_section": "agent_items._user_text takes content alone",
-    "fully_formed_memory_shard": "store.v1.documents._shard does not read the older name",
-    "total_word_count_lines": "agent_items.split_version leaves v1's word counts in the text",
-    "sqlite persona": "source._agent brings no persona along; V1Account and V1Person have none",
-    "sqlite second_account_of_a_person": (
-        "source.add_people: accounts without a text of their own stay behind, and no "
-        "eden_user_id comes"
-    ),
-    "sqlite text_of_a_second_account": (
-        "source.add_people: accounts without a text of their own stay behind, and no "
-        "eden_user_id comes"
-    ),
-    "sqlite two_accounts_of_one_person": (
-        "source.add_people: accounts without a text of their own stay behind, and no "
-        "eden_user_id comes"
-    ),
-    "dates_as_text_of_milliseconds": (
-        "store.v1.values._parse: fromisoformat takes digits for a year, month and day"
-    ),
-    "dates_as_text_of_seconds": "store.v1.values._parse: digits as text are no time",
-    "non_ids_in_source_messages": (
-        "store.v1.values.identifiers keeps what is no id as text, and it reaches source_message_ids"
-    ),
     "related users": "no field for related users: models, both stores, memory_items",
 }
 
@@ -269,132 +234,11 @@ CHANGES: dict[str, str] = {
     "shard_resumed": "verification: what is not compared is not told as changed since",
 }
 
-FILES: dict[str, str] = {
-    "bson_ends_early": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "bson_ends_in_its_first_document": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "bson_is_empty": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "bson_of_zeros": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "gzip_ends_early": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "gzip_is_empty": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "gzip_of_nothing": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "unreadable_document": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "document_with_a_wrong_length": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "hole_in_the_middle": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "json_lines_end_early": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "json_array_ends_early": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "json_array_without_its_end": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "json_is_empty": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "json_with_an_unreadable_line": (
-        "run, verification: what cannot be read, or is not there at all, is no reason for exit 1"
-    ),
-    "bson_of_the_accounts_ends_early": (
-        "store.v1.files.accounts: what cannot be read of accounts is passed over in silence"
-    ),
-    "bson_beside_json": (
-        "store.v1.files._collections_in takes the first file of a collection and says "
-        "nothing of others"
-    ),
-    "bson_beside_its_gzip": (
-        "store.v1.files._collections_in takes the first file of a collection and says "
-        "nothing of others"
-    ),
-    "json_beside_json_lines": (
-        "store.v1.files._collections_in takes the first file of a collection and says "
-        "nothing of others"
-    ),
-    "one_collection_of_two_databases": (
-        "store.v1.files._collections_in takes the first file of a collection and says "
-        "nothing of others"
-    ),
-    "collections_of_two_databases": (
-        "store.v1.files._collection_named drops the database before the collection"
-    ),
-    "folder_of_a_database_beside_files_of_another": (
-        "store.v1.files._files_of_folder looks into folders only where there are no files"
-    ),
-    "latin_1_folder": "the ledger cannot hold a location with bytes that are no UTF-8: exit 2",
-}
+FILES: dict[str, str] = {}
 
-ACCEPTED: dict[str, str] = {
-    "bson_ends_early": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "bson_ends_in_its_first_document": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "bson_is_empty": "there is no --accept-incomplete, and a plan names no file that is not whole",
-    "bson_of_zeros": "there is no --accept-incomplete, and a plan names no file that is not whole",
-    "gzip_ends_early": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "gzip_is_empty": "there is no --accept-incomplete, and a plan names no file that is not whole",
-    "gzip_of_nothing": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "unreadable_document": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "document_with_a_wrong_length": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "hole_in_the_middle": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "json_lines_end_early": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "json_array_ends_early": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "json_array_without_its_end": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "json_is_empty": "there is no --accept-incomplete, and a plan names no file that is not whole",
-    "json_with_an_unreadable_line": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-    "bson_of_the_accounts_ends_early": (
-        "there is no --accept-incomplete, and a plan names no file that is not whole"
-    ),
-}
+ACCEPTED: dict[str, str] = {}
 
-CONFLICTS: dict[str, str] = {
-    "append fully_formed_memory_only": (
-        "agent_items._user_text takes content alone, so there is no conflict to solve"
-    ),
-    "replace fully_formed_memory_only": (
-        "agent_items._user_text takes content alone, so there is no conflict to solve"
-    ),
-    "the plan names each conflict": "all but those of fully_formed_memory_only",
-}
+CONFLICTS: dict[str, str] = {}
 
 AGAIN: dict[str, str] = {
     "a_new_shard_joins_the_text_of_the_agent": (

@@ -160,7 +160,11 @@ def place(tmp_path: Path) -> SqlitePlace:
     """A store with one run, of the dump in its folder."""
     place = SqlitePlace(tmp_path)
     init(place)
-    migrate(place, write_dump(tmp_path / "dump", World(["active_shard"]).database), Options()).ok()
+    migrate(
+        place,
+        write_dump(tmp_path / "dump", World(["active_shard", "texts_of_two_users"]).database),
+        Options(),
+    ).ok()
     return place
 
 
@@ -222,7 +226,7 @@ def _one_entry_undone(place: SqlitePlace) -> None:
 
 def _superseded(place: SqlitePlace) -> None:
     """A later run of the same v1 that went on takes the place of the first."""
-    world = World(["active_shard"])
+    world = World(["active_shard", "texts_of_two_users"])
     (shard,) = world.database["memory_agent"]
     shard["content"] = "VERSION: 9\nAll is new."
     write_dump(place.folder / "dump", world.database)

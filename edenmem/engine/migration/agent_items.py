@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edenmem.memory.v1_text import has_lists, split_off_text
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope, ScopeKind
@@ -30,7 +31,7 @@ from edenmem.models.v1 import (
     V1Toggles,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note, V1Shard, V1StagedDocument, V1UserText
+from edenmem.models.v1_documents import Note, V1Memory, V1Shard, V1StagedDocument, V1UserText
 from edenmem.store.v1.protocol import V1Stage
 from edenmem.text import clean, one_line, word_count
 
@@ -92,7 +93,24 @@ class ItemBuilder:
     @cached_property
     def shards(self) -> list[Shard]:
         """The agent's shards, oldest first."""
-        return shards_of(self.agent_id, self.stage.shards(self.agent_id), self.options)
+        staged = self.stage.shards(self.agent_id)
+        return [
+            shard._replace(text=self.text(shard.document, shard.key))
+            for shard in shards_of(self.agent_id, staged, self.options)
+        ]
+
+    def text(self, document: V1Shard | V1UserText, key: str) -> VersionedText:
+        """The text of a shard or user: its own, else what only the assembled one holds."""
+        own = split_version(document.content)
+        if own.content or not document.assembled:
+            return own
+        listed: Iterator[str] = iter(())
+        if has_lists(document.assembled):
+            memories = self.stage.used(self.agent_id, key)
+            listed = (clean(each.document.content) for each in memories if each.document)
+        instructions = clean(document.instructions) if isinstance(document, V1Shard) else ""
+        found = split_off_text(clean(document.assembled), instructions=instructions, listed=listed)
+        return split_version(found)._replace(assembled=bool(found))
 
     @cached_property
     def _scopes(self) -> dict[str, Scope]:
@@ -178,6 +196,7 @@ class ItemBuilder:
             target=target,
             problems=tuple(self._problems(sources)),
             extra=_extra(sources),
+            related_users=_related_users(sources),
         )
 
     def _problems(self, sources: Sequence[Source]) -> Iterator[V1Problem]:
@@ -208,6 +227,13 @@ def _extra(sources: Sequence[Source]) -> str:
     return msgspec.json.encode(fields).decode() if fields else ""
 
 
+def _related_users(sources: Sequence[Source]) -> tuple[str, ...]:
+    """The users that the memories among the sources name, each once."""
+    documents = (source.staged.document for source in sources)
+    users = (each.users for each in documents if isinstance(each, V1Memory))
+    return tuple(dict.fromkeys(user for named in users for user in named if is_id(user)))
+
+
 #: The longest name of a shard scope.
 NAME_CHARACTERS = 100
 
@@ -215,10 +241,12 @@ _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d{1,9})[^\S\n]*(?:\n|\Z)", re.IGNOR
 
 
 class VersionedText(NamedTuple):
-    """A text of v1 and the number of its ``VERSION:`` line, 1 if it has none."""
+    """A text of v1 and the number of its ``VERSION:`` line, 1 if it has none. ``assembled``: it is
+    only in ``fully_formed_memory``."""
 
     content: str
     version: int
+    assembled: bool = False
 
 
 def split_version(text: str) -> VersionedText:
@@ -239,11 +267,7 @@ class Shard(NamedTuple):
     key: str
     scope: Scope
     notes: tuple[Note, ...]
-
-    @property
-    def text(self) -> VersionedText:
-        """Its text."""
-        return split_version(self.document.content)
+    text: VersionedText
 
     @property
     def updated_at(self) -> datetime:
@@ -265,7 +289,8 @@ def shards_of(agent_id: str, staged: Sequence[V1StagedDocument], options: V1Opti
         shard_id = document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id)
         scope = Scope.agent(agent_id) if merged else Scope.shard(agent_id, name)
         key = "agent" if merged else f"shard/{shard_id}"
-        shards.append(Shard(each, document, name, key, scope, notes))
+        text = split_version(document.content)
+        shards.append(Shard(each, document, name, key, scope, notes, text))
     return shards
 
 
@@ -372,12 +397,12 @@ def texts(builder: ItemBuilder) -> Iterator[V1Item]:
     if merged:
         yield _with_length(_agent_text(builder, merged))
     for shard in sorted(_list_kept(builder), key=lambda shard: shard.key):
-        content, version = shard.text
+        content, version, assembled = shard.text
         item = builder.item(
             "text",
             shard.key,
             [_build_source(builder, shard)],
-            "the texts of its shards" if content else _NO_TEXT,
+            _reason("the texts of its shards", assembled) if content else _NO_TEXT,
             _text(builder, shard.scope, content, version, shard.updated_at),
             scope_key=shard.key,
             shard=shard.name,
@@ -399,7 +424,18 @@ def _list_kept(builder: ItemBuilder) -> list[Shard]:
 def _build_source(builder: ItemBuilder, shard: Shard) -> Source:
     notes = [*shard.notes, *character_notes(shard.document.content, "content")]
     notes += character_notes(shard.document.instructions, "extraction_prompt")
+    notes += _assembled_notes(shard.text)
     return Source(shard.staged, *notes, *builder.refusals(shard.staged))
+
+
+def _assembled_notes(text: VersionedText) -> list[Note]:
+    if not text.assembled:
+        return []
+    return [(Kind.ASSEMBLED_TEXT, "content is empty; the text is taken from fully_formed_memory")]
+
+
+def _reason(reason: str, assembled: bool) -> str:
+    return f"{reason}, taken from fully_formed_memory" if assembled else reason
 
 
 def _text(
@@ -441,6 +477,7 @@ def _with_length(item: V1Item) -> V1Item:
 
 def _agent_text(builder: ItemBuilder, merged: Sequence[Shard]) -> V1Item:
     written = [shard for shard in merged if shard.text.content]
+    assembled = bool(written) and all(shard.text.assembled for shard in written)
     target = None
     if written:
         content = join_sections([(shard.name, shard.text.content) for shard in written])
@@ -451,7 +488,9 @@ def _agent_text(builder: ItemBuilder, merged: Sequence[Shard]) -> V1Item:
         "text",
         "agent",
         [_build_source(builder, shard) for shard in merged],
-        "the texts of its active shards, each under its name" if target else _NO_TEXT,
+        _reason("the texts of its active shards, each under its name", assembled)
+        if target
+        else _NO_TEXT,
         target,
         scope_key="agent",
         shard=merged[0].name if len(merged) == 1 else None,
@@ -476,11 +515,14 @@ def _read_updated_at(document: V1UserText) -> datetime:
 
 def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedDocument]) -> V1Item:
     """The newest text of a pair; others of it belong into its history."""
-    written = [each for each in documents if split_version(_document(each).content).content]
+    key = f"user/{user_id}"
+    texts = [builder.text(_document(each), key) for each in documents]
+    written = [(each, text) for each, text in zip(documents, texts, strict=True) if text.content]
     target = None
+    assembled = bool(written) and written[-1][1].assembled
     if written:
-        newest = _document(written[-1])
-        content, version = split_version(newest.content)
+        newest = _document(written[-1][0])
+        content, version, _ = written[-1][1]
         target = _text(
             builder,
             Scope.user(builder.agent_id, user_id),
@@ -492,6 +534,7 @@ def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedD
     sources = []
     for number, each in enumerate(documents):
         notes = character_notes(_document(each).content, "content")
+        notes += _assembled_notes(texts[number])
         if number < len(documents) - 1:
             detail = f"there is a newer text for user {user_id}: {documents[-1].id}"
             notes.append((Kind.REPEATED_PAIR, detail))
@@ -499,24 +542,25 @@ def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedD
     sources[-1].notes += _stranger(builder, user_id)
     return builder.item(
         "text",
-        f"user/{user_id}",
+        key,
         sources,
-        "the texts of its users" if target else _NO_TEXT,
+        _reason("the texts of its users", assembled) if target else _NO_TEXT,
         target,
-        scope_key=f"user/{user_id}",
+        scope_key=key,
         user_id=user_id,
     )
 
 
-def _earlier(documents: Sequence[V1StagedDocument], content: str) -> list[V1EarlierText]:
+def _earlier(
+    documents: Sequence[tuple[V1StagedDocument, VersionedText]], content: str
+) -> list[V1EarlierText]:
     earlier = []
-    for each in documents:
-        text, version = split_version(_document(each).content)
-        if text != content:
+    for each, text in documents:
+        if text.content != content:
             earlier.append(
                 V1EarlierText(
-                    content=text,
-                    version=version,
+                    content=text.content,
+                    version=text.version,
                     at=_read_updated_at(_document(each)),
                     source=Source(each).ref,
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from edenmem.models.v1 import V1Item, V1Person, V1Problem, V1Ref
+from edenmem.models.v1 import V1Damage, V1Item, V1Person, V1Problem, V1Ref
 
 
 class V1Plan(Protocol):
@@ -19,6 +19,10 @@ class V1Plan(Protocol):
     @property
     def location(self) -> str:
         """Where v1 was read from, without secrets."""
+
+    @property
+    def incomplete(self) -> Sequence[V1Damage]:
+        """What of the source is missing or cannot be read; empty if it is complete."""
 
     @property
     def totals(self) -> Mapping[str, int]:
@@ -40,7 +44,8 @@ class V1Plan(Protocol):
         """The agents that the items belong to, in that order."""
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text of the agent, or of any of the agents that were asked for."""
+        """The users with a text of the agent, or of any of the agents that were asked for, each
+        followed by their other accounts."""
 
     def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
         """The items by agent, kind and key; with ``after``, only those with greater keys."""

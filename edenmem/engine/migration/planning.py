@@ -130,6 +130,7 @@ def make_plan(
         cost=_cost(runtime.settings, embedder, tokens),
         notices=tuple(_notices(there, runtime.settings, plan, sums)),
         resumes=earlier.id if earlier else None,
+        incomplete=tuple(plan.incomplete),
     )
 
 

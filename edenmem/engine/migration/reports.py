@@ -9,7 +9,7 @@ import msgspec
 from edenmem.engine.embeddings.backfill import BackfillReport
 from edenmem.models.formation import UsageTotal
 from edenmem.models.migration import MigrationRun
-from edenmem.models.v1 import V1Options, V1Problem
+from edenmem.models.v1 import V1Damage, V1Options, V1Problem
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             kept as an older version.
         embed: Give facts their vectors at the end.
         batch_size: Items that are written together.
+        accept_incomplete: Call the run complete although its source is not.
     """
 
     v1: V1Options = msgspec.field(default_factory=V1Options)
@@ -30,6 +31,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     condense: bool = False
     embed: bool = False
     batch_size: int = 500
+    accept_incomplete: bool = False
 
     def to_ledger(self) -> dict[str, Any]:
         """What the ledger keeps: all that says what the run makes."""
@@ -84,6 +86,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     facts would take, ``cost`` in US dollars (None: no price is known), ``model`` which one.
     ``outcomes`` counts items by what the run would report of them; ``conflicts_by_treatment``
     counts those for which v2 has something else, ``conflicts`` names the first of them.
+    ``incomplete`` is what of the source is missing or cannot be read.
     """
 
     source: str
@@ -106,6 +109,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     notices: tuple[str, ...] = ()
     resumes: str | None = None
+    incomplete: tuple[V1Damage, ...] = ()
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +138,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     ``documents`` are those of v1, ``seen`` those that the items account for, ``by_disposition``
     how: a document that is in several items counts by what moved it furthest. ``changed`` were
     moved and have been edited, consolidated or removed since. ``unaccounted`` counts what is
-    missing; ``missing`` holds the first of them.
+    missing; ``missing`` holds the first of them. ``incomplete`` is what the source lacks, unless
+    that was accepted.
     """
 
     run_id: str
@@ -145,11 +150,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     kept: int = 0
     unaccounted: int = 0
     missing: tuple[Unaccounted, ...] = ()
+    incomplete: tuple[V1Damage, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether each document is accounted for."""
-        return not self.unaccounted and self.documents == self.seen
+        """Whether the source is complete, and each document is accounted for."""
+        return not self.unaccounted and not self.incomplete and self.documents == self.seen
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):

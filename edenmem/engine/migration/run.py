@@ -189,7 +189,13 @@ class V1Runner:
                 options=self._options.to_ledger(),
                 documents=dict(self._plan.totals),
             )
-        run = msgspec.structs.replace(run, total=self._plan.item_total(), error="")
+        run = msgspec.structs.replace(
+            run,
+            total=self._plan.item_total(),
+            error="",
+            incomplete=tuple(self._plan.incomplete),
+            incomplete_accepted=self._options.accept_incomplete,
+        )
         store.migrations.put_migration_run(run)
         return run
 

@@ -17,6 +17,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
 from edenmem.models.v1 import (
+    V1Damage,
     V1Item,
     V1Options,
     V1Person,
@@ -122,13 +123,16 @@ def _agent(person: V1Person) -> Agent:
         id=person.id,
         username=person.username or person.id,
         name=person.name or "",
+        persona=person.persona or "",
         owner=person.owner,
         user_memory_enabled=person.user_memory_enabled,
     )
 
 
 def _user(person: V1Person) -> Change:
-    user = User(id=person.id, username=person.username or person.id)
+    user = User(
+        id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
+    )
     return AddUser(user=user, reason=_KNOWN_TO_V1)
 
 
@@ -180,19 +184,19 @@ def open_plan(
     try:
         counts = source.counts()
         stage.add_accounts(source.accounts())
-        canonical = {user.id: user.person_id for user in users if user.id != user.person_id}
-        canonical |= stage.canonical()
-        reads = source.documents(canonical)
+        stage.add_people((user.id, user.person_id) for user in users if user.eden_user_id)
+        reads = source.documents(stage.canonical)
         if progress is not None:
             reads = _count(reads, progress, sum(counts.values()))
         stage.add(reads)
         stage.settle(merge=options.shards == "merge")
+        incomplete = (*source.damage(), *stage.damage(source.collections()))
     except BaseException:
         stage.close()
         raise
     finally:
         source.close()
-    return StagedPlan(stage, options, source.location)
+    return StagedPlan(stage, options, source.location, incomplete)
 
 
 def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[V1Read]:
@@ -207,7 +211,14 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
 class StagedPlan:
     """See `edenmem.engine.migration.plan.V1Plan`."""
 
-    def __init__(self, stage: V1Stage, options: V1Options, location: str) -> None:
+    def __init__(
+        self,
+        stage: V1Stage,
+        options: V1Options,
+        location: str,
+        incomplete: tuple[V1Damage, ...] = (),
+    ) -> None:
+        self.incomplete = incomplete
         self._stage = stage
         self._options = options
         self._item_total: int | None = None
@@ -233,9 +244,25 @@ class StagedPlan:
         return [self._person(agent, is_agent=True) for agent in self._agents if agent]
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text, each once."""
+        """The users with a text, each once, followed by their other accounts."""
         for user_id in self._stage.user_ids(self._agents if agent_id is None else [agent_id]):
-            yield self._person(user_id, is_agent=False)
+            accounts = self._stage.accounts_of(user_id)
+            if all(account.id != user_id for account in accounts):
+                yield V1Person(id=user_id, known=self._is_known(user_id))
+            for account in sorted(accounts, key=lambda each: each.id != user_id):
+                yield V1Person(
+                    id=account.id,
+                    username=account.username or None,
+                    known=not account.deleted,
+                    eden_user_id=account.memory_id if account.memory_id != account.id else None,
+                )
+
+    def _is_known(self, user_id: str) -> bool | None:
+        """Whether the source has such a user, if it has users at all."""
+        if not self._stage.has_accounts(agents=False):
+            return None
+        account = self._stage.account(user_id)
+        return account is not None and not account.is_agent and not account.deleted
 
     def _person(self, person_id: str, *, is_agent: bool) -> V1Person:
         account = self._stage.account(person_id)
@@ -252,6 +279,7 @@ class StagedPlan:
             name=account.name or None,
             owner=account.owner or None,
             known=known,
+            persona=account.persona or None,
             user_memory_enabled=account.user_memory_enabled,
         )
 

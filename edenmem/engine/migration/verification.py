@@ -184,6 +184,7 @@ def verify(
         kept=kept,
         unaccounted=by_rank.get(_MISSING, 0),
         missing=tuple(missing),
+        incomplete=() if run.incomplete_accepted else tuple(plan.incomplete),
     )
 
 

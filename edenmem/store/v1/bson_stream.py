@@ -22,7 +22,7 @@ from edenmem.models.ids import is_id
 #: MongoDB's limit, with what the server allows itself on top.
 MOST_BYTES = 16 * 1024 * 1024 + 16 * 1024
 #: What may still be one document that somebody made elsewhere; beyond it a length is nonsense.
-_MOST_FRAME = 64 * 1024 * 1024
+_MOST_FRAME = 32 * 1024 * 1024
 _LEAST_BYTES = 5
 _CHUNK = 1024 * 1024
 _LENGTH = struct.Struct("<I").unpack_from
@@ -44,6 +44,15 @@ _LENIENT = _STRICT.with_options(unicode_decode_error_handler="replace")
 UNREADABLE = (EOFError, OSError, zlib.error)
 
 
+def describe_failure(error: Exception) -> str:
+    """Why a stream cannot be read to its end."""
+    if isinstance(error, EOFError):
+        return "the gzip data ends before its end marker"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"the file cannot be read: {error.strerror}"
+    return f"the gzip data is damaged: {error}"
+
+
 def read_some(stream: BinaryIO) -> bytes:
     """What comes next; empty at the end. What a damaged gzip still gives is not lost."""
     read1 = getattr(stream, "read1", stream.read)
@@ -52,11 +61,19 @@ def read_some(stream: BinaryIO) -> bytes:
 
 
 class Frame(NamedTuple):
-    """``raw`` is one whole document, unless ``problem`` says why it is none."""
+    """``raw`` is one whole document, unless ``problem`` says why it is none; then ``size`` bytes
+    were skipped, of which ``raw`` is the beginning.
+
+    ``ends_early``: the stream stops inside of the document, ``missing`` bytes before its end (0: it
+    cannot be told). The last frame of a stream that cannot be read any further has no bytes.
+    """
 
     offset: int
     raw: bytes
     problem: str = ""
+    size: int = 0
+    ends_early: bool = False
+    missing: int = 0
 
 
 def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
@@ -111,7 +128,7 @@ class _Framing:
             else:
                 yield self._skip(length)
         if self._failure:
-            yield Frame(self._before + self._at, b"", self._failure)
+            yield Frame(self._before + self._at, b"", self._failure, ends_early=True)
 
     def _intact(self) -> Iterator[Frame]:
         """Those that are in memory with what follows them, and of which nothing is to be said."""
@@ -155,7 +172,7 @@ class _Framing:
         try:
             chunk = read_some(self._stream)
         except UNREADABLE as error:
-            self._failure = f"the file cannot be read any further: {error}"
+            self._failure = describe_failure(error)
             chunk = b""
         self._ended = not chunk
         return chunk
@@ -204,13 +221,21 @@ class _Framing:
                 if found and self._is_whole(self._at + start, found):
                     self._at += start
                     kept = kept[: skipped + start]
-                    return Frame(offset, kept, "damaged: its length is wrong")
+                    size = skipped + start
+                    return Frame(offset, kept, "damaged: its length is wrong", size)
             if self._ended:
                 skipped += len(window)
                 self._at = len(self._data)
-                short = length and length > skipped
+                short = length > skipped
                 why = f"{length:,} bytes long, and {skipped:,} are there" if short else "damaged"
-                return Frame(offset, kept, f"cut off or damaged: {why}")
+                return Frame(
+                    offset,
+                    kept,
+                    f"cut off or damaged: {why}",
+                    skipped,
+                    ends_early=short or skipped < _LEAST_BYTES,
+                    missing=length - skipped if short else 0,
+                )
             step = max(len(window) - _CHUNK, 1)
             skipped += step
             self._at += step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from bson import json_util
 
 from edenmem.models.ids import is_id
-from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS
+from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1DamageKind
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.models.v1_documents import (
     V1Account,
@@ -27,24 +28,42 @@ ACCOUNTS = ("users3", "users", "agents")
 
 _COMMON = {"_id", "agent_id", "agent_owner", "createdAt", "updatedAt", "created_at", "updated_at"}
 _TEXT = _COMMON | {"content", "unabsorbed_memory_ids", "fully_formed_memory", "last_updated_at"}
+#: Names that v1 used before, by today's. What they hold was never moved to the new fields.
+_OLDER = {
+    "unabsorbed_memory_ids": "unabsorbed_directive_ids",
+    "facts": "relevant_facts",
+    "fully_formed_memory": "fully_formed_memory_shard",
+}
 _KNOWN = {
     MEMORIES: frozenset(
         _COMMON
         | {"source_session_id", "memory_type", "content", "source_message_ids", "related_users"}
         | {"shard_id"}
     ),
-    USER_TEXTS: frozenset(_TEXT | {"user_id"}),
+    USER_TEXTS: frozenset(_TEXT | {"user_id", "unabsorbed_directive_ids"}),
     SHARDS: frozenset(
         _TEXT
         | {"shard_name", "extraction_prompt", "is_active", "facts", "max_facts_per_shard"}
-        | {"max_agent_memories_before_consolidation"}
+        | {"max_agent_memories_before_consolidation", "relevant_facts", "fully_formed_memory_shard"}
     ),
 }
 
 #: Fields that tell which collection a document is of, if nothing else does.
-_SIGNS = (("shard_name", SHARDS), ("memory_type", MEMORIES), ("unabsorbed_memory_ids", USER_TEXTS))
+_SIGNS = (
+    ("shard_name", SHARDS),
+    ("memory_type", MEMORIES),
+    ("unabsorbed_memory_ids", USER_TEXTS),
+    ("unabsorbed_directive_ids", USER_TEXTS),
+)
+
+#: Fields without which a document is not what it was; those of another type are lost.
+_VITAL = frozenset({"agent_id", "user_id", "memory_type", "content"})
+
+_VERSION_LINE = re.compile(r"\s*VERSION:\s*\d{1,9}[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
 Raw = Mapping[str, Any]
+#: Account → canonical id of the person.
+Canonical = Callable[[str], str]
 
 
 def collection_of(raw: Raw) -> str | None:
@@ -58,7 +77,7 @@ def read(
     place: str,
     *,
     invalid_utf8: bool = False,
-    canonical: Mapping[str, str] | None = None,
+    canonical: Canonical = str,
 ) -> V1Read:
     """The document of a collection; ``place`` names it if it has no id of its own.
 
@@ -67,7 +86,7 @@ def read(
         raw: What was stored.
         place: Where it was found.
         invalid_utf8: Whether bytes in it had to be replaced.
-        canonical: Account → canonical id, of people whose two differ.
+        canonical: Account → canonical id.
     """
     notes = Notes()
     if invalid_utf8:
@@ -80,13 +99,27 @@ def read(
         if build is None:
             document = _account(collection, raw, document_id)
         else:
-            document = build(raw, document_id, notes, canonical or {})
+            document = build(raw, document_id, notes, canonical)
     except RecursionError:  # MongoDB takes 100 levels: no server had this one
         document = None
         notes.found = [(Kind.UNREADABLE, "nested too deeply")]
     return V1Read(
-        collection=collection, id=document_id, document=document, notes=tuple(notes.found)
+        collection=collection,
+        id=document_id,
+        document=document,
+        notes=tuple(notes.found),
+        damage=_damage(document, notes),
     )
+
+
+def _damage(document: V1Document | V1Account | None, notes: Notes) -> V1DamageKind | None:
+    if document is None:
+        return V1DamageKind.UNREADABLE if notes.found else None
+    if notes.wrong & _VITAL:
+        return V1DamageKind.WRONG_TYPE
+    if notes.found and any(kind is Kind.INVALID_UTF8 for kind, _ in notes.found):
+        return V1DamageKind.INVALID_UTF8
+    return None
 
 
 def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
@@ -119,13 +152,15 @@ def _times(raw: Raw, document_id: str, notes: Notes) -> tuple[datetime, datetime
     return found or values.EPOCH, updated
 
 
-def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str]) -> V1Memory:
+def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1Memory:
     get = raw.get
     created, updated = _times(raw, document_id, notes)
     memory_type = get("memory_type")
-    people = values.identifiers(get("related_users"), "related_users", notes)
-    if canonical:
-        people = tuple(dict.fromkeys(canonical.get(person, person) for person in people))
+    if memory_type is not None and not isinstance(memory_type, str):
+        notes.wrong.add("memory_type")
+    # Somebody who cannot be told is somebody all the same: the memory is not everybody's.
+    people = values.identifiers(get("related_users"), "related_users", notes, other="?")
+    people = tuple(dict.fromkeys(map(canonical, people)))
     return V1Memory(
         id=document_id,
         agent_id=values.owner(get("agent_id"), "agent_id", notes),
@@ -137,36 +172,33 @@ def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, st
         else "",
         content=values.text(get("content"), "content", notes),
         session_id=values.owner(get("source_session_id"), "source_session_id", notes),
-        message_ids=values.identifiers(get("source_message_ids"), "source_message_ids", notes),
+        message_ids=values.message_ids(get("source_message_ids"), "source_message_ids", notes),
         users=people,
         shard_id=values.owner(get("shard_id"), "shard_id", notes),
     )
 
 
-def _user_text(
-    raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str]
-) -> V1UserText:
+def _user_text(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1UserText:
     created, updated = _times(raw, document_id, notes)
-    content = values.text(raw.get("content"), "content", notes)
+    content, assembled, more = _texts(raw, notes)
     user_id = values.owner(raw.get("user_id"), "user_id", notes)
     return V1UserText(
         id=document_id,
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
         created_at=created,
         updated_at=updated,
-        extra=_extra(USER_TEXTS, raw, notes, *_only_copy(raw, content)),
-        user_id=canonical.get(user_id, user_id),
+        extra=_extra(USER_TEXTS, raw, notes, *more),
+        user_id=canonical(user_id) if user_id else "",
         content=content,
-        pending=values.identifiers(
-            raw.get("unabsorbed_memory_ids"), "unabsorbed_memory_ids", notes
-        ),
+        assembled=assembled,
+        pending=_list(raw, "unabsorbed_memory_ids", notes),
         last_updated_at=values.moment(raw.get("last_updated_at"), "last_updated_at", notes),
     )
 
 
-def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str]) -> V1Shard:
+def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1Shard:
     created, updated = _times(raw, document_id, notes)
-    content = values.text(raw.get("content"), "content", notes)
+    content, assembled, more = _texts(raw, notes)
     if not isinstance(raw.get("is_active"), bool):
         notes.add(Kind.WRONG_SHAPE, "is_active is not true or false: v1 took the shard as inactive")
     return V1Shard(
@@ -174,15 +206,14 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str
         agent_id=values.owner(raw.get("agent_id"), "agent_id", notes),
         created_at=created,
         updated_at=updated,
-        extra=_extra(SHARDS, raw, notes, *_only_copy(raw, content)),
+        extra=_extra(SHARDS, raw, notes, *more),
         name=values.text(raw.get("shard_name"), "shard_name", notes),
         instructions=values.text(raw.get("extraction_prompt"), "extraction_prompt", notes),
         active=raw.get("is_active") is True,
         content=content,
-        pending=values.identifiers(
-            raw.get("unabsorbed_memory_ids"), "unabsorbed_memory_ids", notes
-        ),
-        facts=values.identifiers(raw.get("facts"), "facts", notes),
+        assembled=assembled,
+        pending=_list(raw, "unabsorbed_memory_ids", notes),
+        facts=_list(raw, "facts", notes),
         last_updated_at=values.moment(raw.get("last_updated_at"), "last_updated_at", notes),
         max_facts=values.number(raw.get("max_facts_per_shard"), "max_facts_per_shard", notes),
         max_pending=values.number(
@@ -193,9 +224,31 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Mapping[str, str
     )
 
 
-def _only_copy(raw: Raw, content: str) -> tuple[str, ...]:
-    """The assembled text repeats the others, unless the text itself is gone."""
-    return ("fully_formed_memory",) if raw.get("fully_formed_memory") and not content else ()
+def _list(raw: Raw, field: str, notes: Notes) -> tuple[str, ...]:
+    """The ids of a list under its older name, then those under today's that are not among them."""
+    older = values.identifiers(raw.get(_OLDER[field]), _OLDER[field], notes)
+    found = values.identifiers(raw.get(field), field, notes)
+    if not older:
+        return found
+    known = set(older)
+    return older + tuple([each for each in found if each not in known])
+
+
+def _texts(raw: Raw, notes: Notes) -> tuple[str, str, tuple[str, ...]]:
+    """The text; the assembled one, which v1 served, if there is no other; and the fields to keep in
+    history because they hold a text that the document's own does not."""
+    content = values.without_word_count(values.text(raw.get("content"), "content", notes))
+    field = next(
+        (name for name in ("fully_formed_memory", _OLDER["fully_formed_memory"]) if raw.get(name)),
+        None,
+    )
+    if field is None:
+        return content, "", ()
+    assembled = values.without_word_count(values.text(raw[field], field, notes))
+    plain = _VERSION_LINE.sub("", content, count=1).strip()
+    if not plain:
+        return content, assembled, ()
+    return content, "", () if plain in assembled else (field,)
 
 
 def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
@@ -210,11 +263,12 @@ def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
         name=values.text(raw.get("name"), "name", unheard),
         owner=values.owner(raw.get("owner"), "owner", unheard),
         deleted=values.flag(raw.get("deleted"), "deleted", unheard, default=False),
+        persona=values.text(raw.get("persona"), "persona", unheard),
         user_memory_enabled=raw.get("user_memory_enabled") == 1,
     )
 
 
-_BUILDERS: dict[str, Callable[[Raw, str, Notes, Mapping[str, str]], V1Document]] = {
+_BUILDERS: dict[str, Callable[[Raw, str, Notes, Canonical], V1Document]] = {
     MEMORIES: _memory,
     USER_TEXTS: _user_text,
     SHARDS: _shard,

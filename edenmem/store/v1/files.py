@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from edenmem.errors import InputError, NotFoundError, UsageError
-from edenmem.models.v1 import MEMORIES, V1_COLLECTIONS, V1ProblemKind
+from edenmem.errors import NotFoundError
+from edenmem.models.v1 import MEMORIES, V1_COLLECTIONS, V1Damage, V1DamageKind, V1ProblemKind
 from edenmem.models.v1_documents import V1Account, V1Read
-from edenmem.store.v1 import bson_stream, documents, json_stream
-
-#: The end of a name tells what a file holds.
-_BSON = re.compile(r"(?P<name>.+)\.bson(?:\.gz)?", re.IGNORECASE)
-_JSON = re.compile(r"(?P<name>.+)\.(?:json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
-_METADATA = re.compile(r".*\.metadata\.json(?:\.gz)?", re.IGNORECASE)
-_ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
-_GZIP = b"\x1f\x8b"
-#: Options and indexes of one collection are a few kilobytes.
-_MOST_METADATA = 1024 * 1024
-_COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
-
-
-class _File(NamedTuple):
-    """``collection`` is None if each document must tell it."""
-
-    path: Path
-    is_bson: bool
-    collection: str | None
+from edenmem.settings.paths import format_path
+from edenmem.store.v1 import bson_stream, damage, documents, folders, json_stream
+from edenmem.store.v1.damage import DamageTally
+from edenmem.store.v1.documents import Canonical
+from edenmem.store.v1.folders import V1File
 
 
 class _Found(NamedTuple):
+    """``raw`` is a document, unless ``problem`` says why there is none. ``ends_early``: the file
+    ends there; if nothing was ``kept``, that is all there is to say."""
+
     collection: str | None
     place: str
     raw: Mapping[str, Any] | None
@@ -41,27 +27,57 @@ class _Found(NamedTuple):
     problem: str = ""
     kept: bytes = b""
     id: str = ""
+    size: int = 0
+    ends_early: bool = False
+    missing: int = 0
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is a document, be it damaged."""
+        return self.raw is not None or bool(self.kept)
 
 
 class FileSource:
     """v1 in a file, or in the files of a folder; see `edenmem.store.v1.protocol.V1Source`.
 
+    Args:
+        path: The file or folder.
+        database: Which of several databases in a folder.
+        patterns: Names of files, to choose among several of one collection.
+
     Raises:
-        NotFoundError: there is no such file or folder.
+        NotFoundError: there is no such file, folder or database.
         InputError: there is nothing of v1 in it.
-        UsageError: the folder holds more than one database.
+        AmbiguousInput: the folder holds several databases, or several files of one collection.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, database: str = "", patterns: Sequence[str] = ()) -> None:
         if not path.exists():
-            raise NotFoundError(f"there is no file or folder {path}")
+            raise NotFoundError(f"there is no file or folder {format_path(path)}")
         self._path = path
-        self._files = _files_of_folder(path) if path.is_dir() else [_file(path)]
+        choose = folders.choose_files if path.is_dir() else folders.choose_file
+        chosen = choose(path, database=database, patterns=patterns)
+        self._files = chosen.files
+        self._without_data = chosen.without_data
+        self._damage = DamageTally()
 
     @property
     def location(self) -> str:
         """The file or folder."""
-        return str(self._path)
+        return format_path(self._path)
+
+    def collections(self) -> frozenset[str]:
+        """The collections that have a file; a file without a name of its own may hold all."""
+        if any(file.collection is None for file in self._files):
+            return frozenset(V1_COLLECTIONS)
+        return frozenset(file.collection for file in self._files if file.collection)
+
+    def damage(self) -> Sequence[V1Damage]:
+        """What is missing or cannot be read."""
+        for path, collection in self._without_data:
+            self._damage.add(damage.no_data(self._name(path), collection))
+        self._without_data = ()
+        return self._damage.damage()
 
     def counts(self) -> dict[str, int]:
         """Documents by collection, counted by reading through the files once."""
@@ -70,12 +86,13 @@ class FileSource:
             if file.collection in documents.ACCOUNTS:
                 continue
             if file.is_bson and file.collection:
-                with _open(file.path) as stream:
-                    counted[file.collection] += sum(1 for _ in bson_stream.frames(stream))
+                with folders.open_file(file.path) as stream:
+                    frames = bson_stream.frames(stream)
+                    counted[file.collection] += sum(1 for each in frames if each.raw)
                 continue
             for found in _read(file):
-                if (collection := found.collection or MEMORIES) in counted:
-                    counted[collection] += 1
+                if found.is_document and (found.collection or MEMORIES) in counted:
+                    counted[found.collection or MEMORIES] += 1
         return counted
 
     def accounts(self) -> Iterator[V1Account]:
@@ -83,47 +100,85 @@ class FileSource:
         for file in self._files:
             if file.collection not in documents.ACCOUNTS:
                 continue
-            for found in _read(file):
+            for found in self._read(file):
                 if found.raw is not None:
                     account = documents.read(file.collection, found.raw, found.place).document
                     if isinstance(account, V1Account):
                         yield account
 
-    def documents(self, canonical: Mapping[str, str]) -> Iterator[V1Read]:
+    def documents(self, canonical: Canonical) -> Iterator[V1Read]:
         """All documents, file by file."""
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
                 continue
-            for found in _read(file):
+            for found in self._read(file):
                 collection = found.collection
                 if found.raw is not None and collection in V1_COLLECTIONS:
-                    yield documents.read(
+                    read = documents.read(
                         collection,
                         found.raw,
                         found.place,
                         invalid_utf8=found.invalid_utf8,
                         canonical=canonical,
                     )
+                    if read.damage is not None:
+                        self._damage.count(read.damage, self._name(file.path), collection, read.id)
+                    yield read
                 elif found.raw is None and (collection is None or collection in V1_COLLECTIONS):
-                    detail = f"{file.path.name} {found.place}: {found.problem}"
+                    detail = f"{format_path(file.path.name)} {found.place}: {found.problem}"
                     yield V1Read(
                         collection=collection or MEMORIES,
                         id=found.id or found.place,
                         document=None,
                         notes=((V1ProblemKind.UNREADABLE, detail),),
                         raw=found.kept,
+                        damage=V1DamageKind.UNREADABLE,
                     )
 
     def close(self) -> None:
         """Nothing is kept open."""
 
+    def _name(self, path: Path) -> str:
+        return format_path(path.relative_to(self._path) if self._path.is_dir() else path.name)
 
-def _read(file: _File) -> Iterator[_Found]:
-    with _open(file.path) as stream:
+    def _read(self, file: V1File) -> Iterator[_Found]:
+        """The documents of a file; what is damaged is counted on the way."""
+        name, collection = self._name(file.path), file.collection or ""
+        nothing, whole = True, True
+        for found in _read(file):
+            nothing = False
+            place = found.place.removeprefix("@")
+            if file.is_bson:
+                place = f"byte {int(place):,}"
+            if found.ends_early:
+                if whole:
+                    self._damage.add(
+                        damage.ends_early(
+                            name, collection, place, found.problem, missing=found.missing
+                        )
+                    )
+                whole = False
+            elif found.raw is None:
+                kind = V1DamageKind.UNREADABLE
+                self._damage.count(kind, name, collection, place, found.size)
+            if found.is_document:
+                yield found
+        if nothing and _is_empty(file):
+            self._damage.add(damage.empty(name, collection))
+
+
+def _is_empty(file: V1File) -> bool:
+    with folders.open_file(file.path) as stream:
+        beginning = stream.read(4096)
+    return not beginning or not (file.is_bson or beginning.strip())
+
+
+def _read(file: V1File) -> Iterator[_Found]:
+    with folders.open_file(file.path) as stream:
         yield from _read_bson(file, stream) if file.is_bson else _read_json(file, stream)
 
 
-def _read_bson(file: _File, stream: BinaryIO) -> Iterator[_Found]:
+def _read_bson(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
     for frame in bson_stream.frames(stream):
         place = f"@{frame.offset}"
         problem = frame.problem
@@ -136,17 +191,33 @@ def _read_bson(file: _File, stream: BinaryIO) -> Iterator[_Found]:
                 collection = file.collection or documents.collection_of(raw)
                 yield _whose(collection, place, raw, lenient)
                 continue
-        known = bson_stream.id_in(frame.raw)
-        yield _Found(file.collection, place, None, False, problem, frame.raw, known)
+        yield _Found(
+            file.collection,
+            place,
+            None,
+            problem=problem,
+            kept=frame.raw,
+            id=bson_stream.id_in(frame.raw),
+            size=frame.size or len(frame.raw),
+            ends_early=frame.ends_early,
+            missing=frame.missing,
+        )
 
 
-def _read_json(file: _File, stream: BinaryIO) -> Iterator[_Found]:
+def _read_json(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
     for value in json_stream.documents(stream):
         place = f"@line {value.line}"
         raw = value.document
         if raw is None:
-            kept = value.text.encode("utf-8", "surrogateescape")
-            yield _Found(file.collection, place, None, False, value.problem, kept)
+            yield _Found(
+                file.collection,
+                place,
+                None,
+                problem=value.problem,
+                kept=value.text.encode("utf-8", "surrogateescape"),
+                size=value.size,
+                ends_early=value.ends_early,
+            )
         else:
             yield _whose(file.collection or documents.collection_of(raw), place, raw, False)
 
@@ -157,117 +228,5 @@ def _whose(
     if collection is not None:
         return _Found(collection, place, raw, invalid_utf8)
     kept = repr(raw)[:1000].encode("utf-8", "replace")
-    return _Found(None, place, None, False, "nothing tells which collection it is of", kept)
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        with path.open("rb") as stream:
-            zipped = stream.read(2) == _GZIP
-        opened = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - returned
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    return opened  # type: ignore[return-value]
-
-
-# -- which files ---------------------------------------------------------------------------------
-
-
-def _file(path: Path) -> _File:
-    """One file that was named."""
-    _demand_file(path)
-    _refuse_archive(path)
-    for pattern, is_bson in ((_BSON, True), (_JSON, False)):
-        if match := pattern.fullmatch(path.name):
-            return _File(path, is_bson, _collection_named(match["name"]))
-    raise InputError(
-        f"{path} is neither BSON nor JSON, judged by its name",
-        hint="name a folder of mongodump, a .bson file, or a .json or .jsonl file",
-    )
-
-
-def _demand_file(path: Path) -> None:
-    """Refuse a link to nothing, which must not look like an empty collection, and a pipe: files
-    are read more than once."""
-    if not path.is_file():
-        raise InputError(f"{path} cannot be read: it is no file, or a link to none")
-
-
-def _refuse_archive(path: Path) -> None:
-    with _open(path) as stream:
-        try:
-            beginning = stream.read(4)
-        except bson_stream.UNREADABLE:
-            return  # read later, and reported with all that can still be read
-    if beginning == _ARCHIVE:
-        raise InputError(
-            f"{path} is an archive of mongodump, which cannot be read",
-            hint="dump into a folder: mongodump --out FOLDER, without --archive",
-        )
-
-
-def _collection_named(name: str) -> str | None:
-    """The collection that a file is called after: by itself, or after its database."""
-    return next((each for each in _COLLECTIONS if name == each or name.endswith(f".{each}")), None)
-
-
-def _files_of_folder(folder: Path) -> list[_File]:
-    files = _collections_in(folder)
-    if not _has_v1(files):
-        inside = {
-            each: found
-            for each in sorted(path for path in folder.iterdir() if path.is_dir())
-            if _has_v1(found := _collections_in(each))
-        }
-        if len(inside) > 1:
-            raise UsageError(
-                f"{folder} holds {len(inside)} databases with memory of v1: "
-                + ", ".join(each.name for each in inside),
-                hint="name the folder of one of them",
-            )
-        files = next(iter(inside.values()), [])
-    if not files:
-        raise InputError(
-            f"{folder} has no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl",
-            hint="name what mongodump or mongoexport wrote, or the MongoDB itself",
-        )
-    return files
-
-
-def _has_v1(files: list[_File]) -> bool:
-    return any(file.collection in V1_COLLECTIONS for file in files)
-
-
-def _collections_in(folder: Path) -> list[_File]:
-    """At most one file for each collection: BSON before JSON, plain before gzipped."""
-    found: dict[str, _File] = {}
-    paths = sorted(path for path in folder.iterdir() if not path.is_dir())
-    for pattern, is_bson in ((_BSON, True), (_JSON, False)):
-        for path in paths:
-            match = pattern.fullmatch(path.name)
-            if match is None or _METADATA.fullmatch(path.name):
-                continue
-            name = _collection_named(match["name"]) or _collection_of_metadata(path, match["name"])
-            if name is not None:
-                _demand_file(path)
-                found.setdefault(name, _File(path, is_bson, name))
-    return [found[name] for name in _COLLECTIONS if name in found]
-
-
-def _collection_of_metadata(path: Path, name: str) -> str | None:
-    """The name that the metadata beside a file give its collection, if the file's own tells none
-    (mongodump shortens and escapes names)."""
-    for file in (
-        path.with_name(f"{name}.metadata.json"),
-        path.with_name(f"{name}.metadata.json.gz"),
-    ):
-        if not file.exists():
-            continue
-        try:
-            with _open(file) as stream:
-                metadata = json.loads(stream.read(_MOST_METADATA))
-        except (ValueError, RecursionError, *bson_stream.UNREADABLE):
-            return None  # the data are what counts
-        if isinstance(metadata, dict):
-            return _collection_named(str(metadata.get("collectionName", "")))
-    return None
+    problem = "nothing tells which collection it is of"
+    return _Found(None, place, None, problem=problem, kept=kept)

@@ -21,7 +21,7 @@ from edenmem.store.v1 import bson_stream
 
 _CHUNK = 1024 * 1024
 #: No document is longer; what goes on for longer without an end is damaged.
-_MOST_CHARACTERS = 64 * 1024 * 1024
+_MOST_CHARACTERS = 32 * 1024 * 1024
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 #: The beginning of a document, as far as it can be told without reading what is before it.
 _NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
@@ -34,12 +34,18 @@ _OPTIONS = json_util.JSONOptions(
 
 class Value(NamedTuple):
     """``document`` is what was read, unless ``problem`` says why nothing was; ``line`` is where it
-    begins, from 1; ``text`` is kept of what cannot be read."""
+    begins, from 1; ``text`` is the beginning of the ``size`` characters that cannot be read.
+
+    ``ends_early``: the stream stops inside of the document, or of the array around it. What says
+    only that, and is no document, has no text.
+    """
 
     line: int
     document: dict[str, Any] | None
     problem: str = ""
     text: str = ""
+    size: int = 0
+    ends_early: bool = False
 
 
 def documents(stream: BinaryIO) -> Iterator[Value]:
@@ -62,12 +68,13 @@ class _Reading:
         self._text = ""
         self._at = 0
         self._line = 1
+        self._open = 0  # brackets of arrays around the documents
         self._ended = False
         self._failure = ""
 
     def run(self) -> Iterator[Value]:
         while self._find():
-            line = self._line
+            line, start = self._line, self._at
             try:
                 found, end = self._decoder.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
@@ -79,15 +86,20 @@ class _Reading:
             if isinstance(found, dict):
                 yield Value(line, found)
             else:
-                yield Value(line, None, "no document but a single value", str(found)[:1000])
+                text = str(found)[:1000] or " "
+                yield Value(line, None, "no document but a single value", text, end - start)
         if self._failure:
-            yield Value(self._line, None, self._failure)
+            yield Value(self._line, None, self._failure, ends_early=True)
+        elif self._open > 0:
+            yield Value(self._line, None, "the array is not closed", ends_early=True)
 
     def _find(self) -> bool:
         """Go to the next thing that is not white space or between documents; whether there is."""
         while True:
             match = _BETWEEN.match(self._text, self._at)
             assert match is not None
+            between = match.group()
+            self._open += between.count("[") - between.count("]")
             self._move(match.end())
             if self._at < len(self._text):
                 return True
@@ -117,7 +129,7 @@ class _Reading:
         try:
             raw = bson_stream.read_some(self._stream)
         except bson_stream.UNREADABLE as error:
-            self._failure = f"the file cannot be read any further: {error}"
+            self._failure = bson_stream.describe_failure(error)
         self._ended = not raw
         return self._characters.decode(raw, final=self._ended)
 
@@ -133,8 +145,18 @@ class _Reading:
         match = pattern.search(self._text, self._at)
         end = match.end() if match else len(self._text)
         text = self._text[self._at : end]
+        cut = match is None and self._ended and _is_cut(error, self._text.rstrip())
         self._move(end)
         why = "nested too deeply"
         if isinstance(error, ValueError):  # of syntax, or a number of thousands of digits
             why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return Value(line, None, f"no Extended JSON: {why}", text[:64_000])
+        return Value(line, None, f"no Extended JSON: {why}", text[:64_000], len(text), cut)
+
+
+def _is_cut(error: Exception, text: str) -> bool:
+    """Whether a text that is no JSON only lacks its end."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    if error.msg.startswith("Unterminated string") or error.pos >= len(text):
+        return True
+    return error.pos >= len(text) - 8 and not text.endswith("}")  # inside of a word or number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -10,12 +10,14 @@ from pymongo import MongoClient
 from pymongo import errors as driver
 
 from edenmem.errors import InputError
-from edenmem.models.v1 import V1_COLLECTIONS, V1ProblemKind
+from edenmem.models.v1 import V1_COLLECTIONS, V1Damage, V1DamageKind, V1ProblemKind
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core.connection import DEFAULT_DATABASE
 from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
 from edenmem.store.v1 import bson_stream, documents
+from edenmem.store.v1.damage import DamageTally
+from edenmem.store.v1.documents import Canonical
 
 _BATCH = 1000
 _ACCOUNT_FIELDS = (
@@ -25,6 +27,7 @@ _ACCOUNT_FIELDS = (
     "eden_user_id",
     "owner",
     "deleted",
+    "persona",
     "user_memory_enabled",
 )
 
@@ -62,6 +65,7 @@ class LiveSource:
             self._client[database] if database else self._client.get_default_database(default)
         )
         self._accounts = settings.users_collection
+        self._damage = DamageTally()
         try:
             self._look()
         except BaseException:
@@ -77,13 +81,21 @@ class LiveSource:
             raise InputError(
                 f"{self.location} has no memory of v1 in its database "
                 f"{self._database.name!r}: none of {', '.join(V1_COLLECTIONS)}",
-                hint="name the database in the URI: mongodb://host/DATABASE",
+                hint="name the database: --database NAME, or mongodb://host/NAME",
             )
 
     @property
     def location(self) -> str:
         """Where it is, without secrets."""
         return location_of(self._uri)
+
+    def collections(self) -> frozenset[str]:
+        """The collections that the database has."""
+        return frozenset([*self._present, *([self._accounts] if self._has_accounts else [])])
+
+    def damage(self) -> Sequence[V1Damage]:
+        """What cannot be read."""
+        return self._damage.damage()
 
     def counts(self) -> dict[str, int]:
         """As the server knows them without reading."""
@@ -102,30 +114,36 @@ class LiveSource:
         for frame in self._frames(self._accounts, dict.fromkeys(_ACCOUNT_FIELDS, 1)):
             try:
                 raw, _ = bson_stream.decode(frame.raw)
-            except ValueError:
-                continue  # an account that cannot be read is known to nobody
+            except ValueError:  # known to nobody
+                unreadable, known = V1DamageKind.UNREADABLE, bson_stream.id_in(frame.raw)
+                self._damage.count(unreadable, self._accounts, self._accounts, known or "no id")
+                continue
             account = documents.read(documents.ACCOUNTS[0], raw, "").document
             if isinstance(account, V1Account):
                 yield account
 
-    def documents(self, canonical: Mapping[str, str]) -> Iterator[V1Read]:
+    def documents(self, canonical: Canonical) -> Iterator[V1Read]:
         """All documents, collection by collection."""
         for name in self._present:
             for place, frame in enumerate(self._frames(name), start=1):
                 try:
                     raw, lenient = bson_stream.decode(frame.raw)
                 except ValueError as error:
-                    yield V1Read(
+                    read = V1Read(
                         collection=name,
                         id=bson_stream.id_in(frame.raw) or f"@{place}",
                         document=None,
                         notes=((V1ProblemKind.UNREADABLE, str(error)),),
                         raw=frame.raw,
+                        damage=V1DamageKind.UNREADABLE,
                     )
                 else:
-                    yield documents.read(
+                    read = documents.read(
                         name, raw, f"@{place}", invalid_utf8=lenient, canonical=canonical
                     )
+                if read.damage is not None:
+                    self._damage.count(read.damage, name, name, read.id)
+                yield read
 
     def _frames(
         self, name: str, projection: Mapping[str, int] | None = None

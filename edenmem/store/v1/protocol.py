@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from edenmem.models.v1 import V1Ref
+from edenmem.models.v1 import V1Damage, V1Ref
 from edenmem.models.v1_documents import V1Account, V1Read, V1StagedDocument
 
 
@@ -24,11 +24,17 @@ class V1Source(Protocol):
     def accounts(self) -> Iterator[V1Account]:
         """The host's users and agents, if they are there too."""
 
-    def documents(self, canonical: Mapping[str, str]) -> Iterator[V1Read]:
+    def documents(self, canonical: Callable[[str], str]) -> Iterator[V1Read]:
         """Every document of v1's collections, whatever its state, one after another.
 
-        ``canonical``: account → canonical id, of people whose two differ.
+        ``canonical``: account → canonical id.
         """
+
+    def collections(self) -> frozenset[str]:
+        """The collections that are there, empty ones included."""
+
+    def damage(self) -> Sequence[V1Damage]:
+        """What is missing or cannot be read, once `accounts` and `documents` are at their end."""
 
     def close(self) -> None:
         """Let go of files and sockets."""
@@ -48,8 +54,12 @@ class V1Stage(Protocol):
     def add_accounts(self, accounts: Iterable[V1Account]) -> None:
         """Lay out users and agents."""
 
-    def canonical(self) -> dict[str, str]:
-        """Account → canonical id, of people whose two differ."""
+    def add_people(self, people: Iterable[tuple[str, str]]) -> None:
+        """Lay out (account, canonical id) of people who are known elsewhere; what the accounts
+        say goes before it."""
+
+    def canonical(self, account_id: str) -> str:
+        """The canonical id of an account; the id itself if nothing else is known."""
 
     def add(self, reads: Iterable[V1Read]) -> None:
         """Lay out documents."""
@@ -65,6 +75,16 @@ class V1Stage(Protocol):
 
     def account(self, account_id: str) -> V1Account | None:
         """A user or an agent by id, or a user by canonical id."""
+
+    def accounts_of(self, person_id: str) -> list[V1Account]:
+        """The accounts of users that have this canonical id, by id."""
+
+    def damage(self, collections: Collection[str]) -> Sequence[V1Damage]:
+        """What the documents as a whole say is missing: repeated ids, and collections that are not
+        among these ``collections`` although documents refer to them."""
+
+    def used(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
+        """The memories that lists add to a scope."""
 
     def has_accounts(self, *, agents: bool) -> bool:
         """Whether there are users (or ``agents``) at all."""

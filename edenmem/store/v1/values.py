@@ -1,5 +1,6 @@
 """Values of old documents, made into the types that they should have, with a note on each that
-was not."""
+was not. ``edenmem/docs/migration.md`` has the table of what becomes of which value.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bson import ObjectId
-from bson.datetime_ms import DatetimeMS
+from bson import Decimal128, ObjectId, Timestamp
 
 from edenmem.models.ids import as_utc, is_id
 from edenmem.models.v1 import V1ProblemKind as Kind
@@ -19,22 +19,39 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Numbers up to here are taken for seconds since 1970, greater ones for milliseconds.
 _MOST_SECONDS = 100_000_000_000
+_NUMBER = re.compile(r"[+-]?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
+#: Eight digits are a date, not seconds.
+_DATE_DIGITS = re.compile(r"(?:19|20)\d{6}", re.ASCII)
+#: Numbers that Extended JSON, or a driver that did not understand it, left as a document.
+_NUMBER_KEYS = ("$numberLong", "$numberInt", "$numberDouble", "$numberDecimal")
+#: The line that v1 wrote under a consolidated text.
+_WORD_COUNT = re.compile(
+    r"^[^\S\n]*-+[^\S\n]*total word count:[^\S\n]*[\d,.]+[^\S\n]*(?:words)?[^\S\n]*-*[^\S\n]*"
+    r"(?:\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: Notes on one document: enough for a person, and no cost for a list of a million wrong entries.
+_MOST_NOTES = 100
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 #: Bytes that are no UTF-8, in text that was read with "surrogateescape".
 _ESCAPED = re.compile("[\udc80-\udcff]+")
 
 
 class Notes:
-    """What was noticed in one document. Most have nothing, and pay nothing for it."""
+    """What was noticed in one document. Most have nothing, and pay nothing for it.
 
-    __slots__ = ("found",)
+    ``wrong`` holds the fields whose value has a type that nothing can be made of.
+    """
+
+    __slots__ = ("found", "wrong")
 
     def __init__(self) -> None:
         self.found: list[Note] = []
+        self.wrong: set[str] = set()
 
     def add(self, kind: Kind, detail: str) -> None:
         """Note something, once."""
-        if (kind, detail) not in self.found:
+        if len(self.found) < _MOST_NOTES and (kind, detail) not in self.found:
             self.found.append((kind, detail))
 
 
@@ -71,12 +88,17 @@ def owner(value: Any, field: str, notes: Notes) -> str:
     found = identifier(value, field, notes)
     if found and not is_id(found):
         notes.add(Kind.NO_OWNER, f"{field} is no id: {format_value(value)}")
+        notes.wrong.add(field)
         return ""
     return found
 
 
-def identifiers(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
-    """A list of ids. A dict in its place gives its values in order, a single id a list of one."""
+def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tuple[str, ...]:
+    """A list of ids. A dict in its place gives its values in order, a single id a list of one.
+
+    Texts and numbers that are not ids stay, in case a document has such an ``_id``. Lists within
+    the list give their entries. Every other entry is ``other``, or left out.
+    """
     if value is None:
         return ()
     if isinstance(value, list):
@@ -87,7 +109,40 @@ def identifiers(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
     else:
         notes.add(Kind.WRONG_SHAPE, f"{field} is a single value, not a list")
         items = [value]
-    return tuple([found for item in items if (found := identifier(item, field, notes))])
+    found: list[str] = []
+    for item in items:
+        if type(item) is ObjectId:
+            found.append(str(item))
+        else:
+            found += _entries(item, field, notes, other)
+    return tuple(found)
+
+
+def _entries(item: Any, field: str, notes: Notes, other: str) -> list[str]:
+    """What an entry that is not an ObjectId stands for."""
+    if isinstance(item, list):
+        notes.add(Kind.NOT_AN_ID, f"{field} holds a list; its entries are taken")
+        return [each for inner in item for each in _entries(inner, field, notes, other)]
+    is_document = isinstance(item, Mapping) and isinstance(item.get("$oid"), str)
+    if isinstance(item, ObjectId | str) or is_document:
+        if found := identifier(item, field, notes):
+            return [found]
+    elif isinstance(item, int | float) and not isinstance(item, bool):
+        notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {format_value(item)}")
+        return [format_value(item)]
+    notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {format_value(item)}; it is left out")
+    return [other] if other and item is not None and item != "" else []
+
+
+def message_ids(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
+    """A list of ids of messages, without what is no id."""
+    found = identifiers(value, field, notes)
+    if all(map(is_id, found)):
+        return found
+    for each in found:
+        if not is_id(each):
+            notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {each[:60]}; it is left out")
+    return tuple(filter(is_id, found))
 
 
 def text(value: Any, field: str, notes: Notes) -> str:
@@ -97,7 +152,16 @@ def text(value: Any, field: str, notes: Notes) -> str:
     if value is None:
         return ""
     notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {format_value(value)}")
+    notes.wrong.add(field)
     return _plain(value)
+
+
+def without_word_count(text: str) -> str:
+    """A text without v1's ``-- Total word count: N --`` lines."""
+    if "otal" not in text and "OTAL" not in text:
+        return text
+    kept, found = _WORD_COUNT.subn("", text)
+    return kept.rstrip() if found else text
 
 
 def _plain(value: Any) -> str:
@@ -142,16 +206,43 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
 def _parse(value: Any) -> datetime | None:
     try:
         if isinstance(value, str):
-            return datetime.fromisoformat(value.strip())
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            seconds = value if abs(value) <= _MOST_SECONDS else value / 1000
-            return EPOCH + timedelta(seconds=seconds)
+            plain = value.strip()
+            if _NUMBER.fullmatch(plain) and not _DATE_DIGITS.fullmatch(plain):
+                return _since_epoch(float(plain))
+            return datetime.fromisoformat(plain)
+        if isinstance(value, Timestamp):
+            return EPOCH + timedelta(seconds=value.time)
         if isinstance(value, Mapping) and len(value) == 1 and "$date" in value:
-            return _parse(value["$date"])
-        if isinstance(value, DatetimeMS):
-            return None
-    except (ValueError, OverflowError):
+            return _parse_extended(value["$date"])
+        number = _read_number(value)
+        return None if number is None else _since_epoch(number)
+    except (ValueError, OverflowError, ArithmeticError):
         return None
+
+
+def _since_epoch(number: float) -> datetime:
+    """The time of a number that is seconds or, if it is too great for that, milliseconds."""
+    if abs(number) <= _MOST_SECONDS:
+        return EPOCH + timedelta(seconds=number)
+    return EPOCH + timedelta(milliseconds=number)
+
+
+def _parse_extended(value: Any) -> datetime | None:
+    """The value of ``$date``: a number there is always milliseconds."""
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return _parse(value)
+    number = float(value) if isinstance(value, str) else _read_number(value)
+    return None if number is None else EPOCH + timedelta(milliseconds=number)
+
+
+def _read_number(value: Any) -> float | None:
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((key, inner),) = value.items()
+        return float(inner) if key in _NUMBER_KEYS and isinstance(inner, str | int) else None
+    if isinstance(value, Decimal128):
+        return float(value.to_decimal())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
     return None
 
 

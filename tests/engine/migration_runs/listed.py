@@ -14,6 +14,7 @@ from edenmem.models.v1 import (
     SHARDS,
     USER_TEXTS,
     Disposition,
+    V1Damage,
     V1EarlierText,
     V1Fact,
     V1Item,
@@ -119,6 +120,7 @@ class ListedPlan:
     ) -> None:
         self.listed = sorted(items, key=lambda one: one.key)
         self.location = location
+        self.incomplete: tuple[V1Damage, ...] = ()
         self.not_asked: dict[str, int] = {}
         self.unknown_fields: dict[str, int] = {}
         self._people = people or [V1Person(id=AGENT)]

@@ -14,7 +14,7 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import From, open_plan
+from edenmem.cli.commands.data.v1_source import Database, Files, From, open_plan
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -104,12 +104,22 @@ def v1(
         str | None,
         typer.Option("--report", metavar="FILE", help="Also write the report here, as JSON."),
     ] = None,
+    database: Database = None,
+    files: Files = None,
+    accept_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--accept-incomplete",
+            help="Exit 0 although a part of the input is missing or cannot be read.",
+        ),
+    ] = False,
     yes: options.Yes = False,
 ) -> None:
     """Move memory of v1 into this store. v1 is only read.
 
     Stop it whenever you like: the same command goes on where it was. Run it again: what is there
-    is left as it is. What it did can be verified, and taken back.
+    is left as it is. What it did can be verified, and taken back. If a part of the input is missing
+    or cannot be read, the rest is moved, and the command ends with exit 1.
 
     \b
     edenmem migrate v1 --from dump/eden --dry-run
@@ -122,6 +132,8 @@ def v1(
     since = parse_when(active_since, "--active-since")
     if since is not None:  # by the day, so that the same command is the same an hour later
         since = since.replace(hour=0, minute=0, second=0, microsecond=0)
+    import msgspec
+
     from edenmem.engine.migration.reports import RunOptions
 
     chosen = RunOptions(
@@ -132,17 +144,21 @@ def v1(
             episodes=episodes.value,
             agents=tuple(dict.fromkeys(_agent_id(run, agent) for agent in agents or ())),
             active_since=since,
+            database=database or "",
+            files=tuple(files or ()),
         ),
         on_conflict=on_conflict.value,
         condense=condense,
         embed=not no_embed,
         batch_size=batch_size,
+        accept_incomplete=accept_incomplete,
     )
     if report is not None:
         _check_report(Path(report))
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
-    with open_plan(run, source, chosen.v1) as plan:
+    with open_plan(run, source, chosen.v1) as (plan, v1_options):
+        chosen = msgspec.structs.replace(chosen, v1=v1_options)
         if dry_run or not yes:
             _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
@@ -157,7 +173,7 @@ def v1(
         Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
     check = made.verification
     failed = made.run.counts.get("failed") or (made.embedding and made.embedding.failed)
-    if failed or (check is not None and not check.complete):
+    if failed or made.run.lacks_input or (check is not None and not check.complete):
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 

@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import From, open_plan
+from edenmem.cli.commands.data.v1_source import Database, Files, From, open_plan
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -106,7 +106,13 @@ def status(
     run.out.report([data], show, data=dict)
 
 
-def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
+def verify(
+    ctx: typer.Context,
+    run_id: _Run,
+    source: From = None,
+    database: Database = None,
+    files: Files = None,
+) -> None:
     """Look at source and target again: is each document of v1 accounted for? Exit 1 if not.
 
     \b
@@ -119,8 +125,12 @@ def verify(ctx: typer.Context, run_id: _Run, source: From = None) -> None:
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)
+    if database or files:
+        v1_options = msgspec.structs.replace(
+            v1_options, database=database or "", files=tuple(files or ())
+        )
     with (
-        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,
+        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as (plan, _),
         show_progress(run.out) as progress,
     ):
         check = run.service.migrations.verify(

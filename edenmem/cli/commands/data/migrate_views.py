@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
@@ -10,6 +10,7 @@ from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
+from edenmem.models.v1 import V1Damage
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("from", plan.source),
             ("into", plan.target),
             ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
+            *_incomplete(plan.incomplete),
             ("not asked for", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
             ("goes on with", plan.resumes),
             ("would write", format_counts(writes) or "nothing"),
@@ -139,6 +141,13 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         _print_problems(run, plan)
     for notice in plan.notices:
         run.out.note(notice)
+
+
+def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
+    """A line for each part of the input that is missing."""
+    return [
+        ("" if number else "incomplete input", each.detail) for number, each in enumerate(found)
+    ]
 
 
 def _embedding(plan: MigrationPlan) -> str:
@@ -187,6 +196,11 @@ def print_report(run: Invocation, report: MigrationReport) -> None:
     run.out.report([report], lambda: _show_report(run, report))
     for notice in report.notices:
         run.out.note(notice)
+    if report.run.lacks_input:
+        run.out.note(
+            "the input is incomplete: what could be read was moved, and this is exit 1; "
+            "--accept-incomplete calls it complete"
+        )
     if report.run.state is RunState.DONE:
         run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
 
@@ -218,6 +232,8 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("outcome", format_counts(run.counts, _OUTCOMES)),
         ("went on", f"{run.resumed} times" if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
+        *_incomplete(run.incomplete),
+        ("accepted", "--accept-incomplete" if run.incomplete and not run.lacks_input else None),
         ("error", run.error),
     ]
 
@@ -291,6 +307,7 @@ def _show_verification(run: Invocation, check: Verification) -> None:
             ),
             ("v2 kept", check.kept or None),
             ("changed since", check.changed or None),
+            *_incomplete(check.incomplete),
             ("result", _describe_verification(check)),
         ]
     )
@@ -300,6 +317,8 @@ def _show_verification(run: Invocation, check: Verification) -> None:
 def _describe_verification(check: Verification) -> str:
     if check.complete:
         return f"all {check.documents:,} documents are accounted for"
+    if check.incomplete and not check.unaccounted and check.documents == check.seen:
+        return f"all {check.documents:,} documents read are accounted for; the input is incomplete"
     if check.unaccounted:
         return f"{check.unaccounted:,} of {check.documents:,} documents are missing"
     return f"{check.documents:,} documents, but {check.seen:,} were looked at"

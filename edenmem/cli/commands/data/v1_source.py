@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ import typer
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.prompts import ask_choice, person_is_there
+from edenmem.errors import AmbiguousInput
 from edenmem.settings.paths import is_mongodb
 
 if TYPE_CHECKING:
@@ -28,16 +31,58 @@ From = Annotated[
 ]
 
 
+Database = Annotated[
+    str | None,
+    typer.Option("--database", metavar="NAME", help="Which of several databases in --from."),
+]
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        metavar="PATTERN",
+        help="Which of several files of one collection, such as '*.bson'; may be repeated.",
+    ),
+]
+
+#: Options that name one of several things in a source, and what a person is asked for.
+_QUESTIONS = {"--database": "database", "--file": "file"}
+
+
 @contextmanager
-def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
-    """The source, read and laid out."""
+def open_plan(
+    run: Invocation, source: str | None, v1_options: V1Options
+) -> Iterator[tuple[V1Plan, V1Options]]:
+    """The source, read and laid out, and the options with what a person chose in it."""
+    while True:
+        try:
+            plan = _open(run, source, v1_options)
+            break
+        except AmbiguousInput as error:
+            if not person_is_there():
+                raise
+            v1_options = _ask(error, v1_options)
+    with plan:
+        yield plan, v1_options
+
+
+def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
+    """The options with the answer to what could not be decided."""
+    import msgspec
+
+    choices = [(choice, choice) for choice in error.choices]
+    answer = ask_choice(_QUESTIONS[error.option], error.option, choices)
+    if error.option == "--database":
+        return msgspec.structs.replace(v1_options, database=answer)
+    return msgspec.structs.replace(v1_options, files=(*v1_options.files, glob.escape(answer)))
+
+
+def _open(run: Invocation, source: str | None, v1_options: V1Options) -> V1Plan:
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # the same from wherever it is named
     with show_progress(run.out) as progress:
-        plan = run.service.migrations.open_source(
+        return run.service.migrations.open_source(
             source,
             v1_options,
             progress=lambda done, total: progress.step("reading", done, total),
         )
-    with plan:
-        yield plan

@@ -1,4 +1,4 @@
 """The stage on which a migration lays out the documents of v1.
 
-May import: nothing of this part.
+May import: v1.
 """

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1Ref
+from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1_COLLECTIONS, V1Damage, V1Ref
 from edenmem.models.v1_documents import Note, V1Account, V1Document, V1StagedDocument
 from edenmem.store.sqlite.v1 import settling as v1_settling
+from edenmem.store.v1.damage import no_collection, repeated_ids
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,6 +22,25 @@ _BODY = msgspec.msgpack.Decoder(V1Document)
 _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
 _STAGED = "d.number, d.collection, d.id, b.hash, b.body, b.notes"
+
+
+#: Collection → who refers to it, and how many of its documents they name.
+_REFERENCES = {
+    MEMORIES: (
+        f"{USER_TEXTS} and {SHARDS}",
+        "SELECT count(DISTINCT id) FROM refused WHERE verdict = 'dangling'",
+    ),
+    SHARDS: (
+        f"facts and suggestions in {MEMORIES}",
+        "SELECT count(*) FROM (SELECT DISTINCT agent, owner FROM documents"
+        f" WHERE collection = '{MEMORIES}' AND kind IN ('fact', 'suggestion') AND NOT bad)",
+    ),
+    USER_TEXTS: (
+        f"directives in {MEMORIES}",
+        "SELECT count(*) FROM (SELECT DISTINCT agent, users FROM documents"
+        f" WHERE collection = '{MEMORIES}' AND kind = 'directive' AND users <> '' AND NOT bad)",
+    ),
+}
 
 
 class V1Questions:
@@ -54,6 +74,42 @@ class V1Questions:
             (account_id,),
         ).fetchone()
         return _ACCOUNT.decode(row[0]) if row else None
+
+    def accounts_of(self, person_id: str) -> list[V1Account]:
+        """The accounts of one user."""
+        rows = self._db.execute(
+            "SELECT account FROM accounts WHERE memory_id = ? AND NOT is_agent ORDER BY id",
+            (person_id,),
+        )
+        return [_ACCOUNT.decode(row[0]) for row in rows]
+
+    def damage(self, collections: Collection[str]) -> list[V1Damage]:
+        """Repeated ids, and collections that are missing."""
+        found = []
+        for collection in V1_COLLECTIONS:
+            where = "WHERE collection = ? AND bad = 2"
+            (count,) = self._db.execute(f"SELECT count(*) FROM documents {where}", (collection,))
+            if not count[0]:
+                continue
+            ids = self._db.execute(
+                f"SELECT id FROM documents {where} ORDER BY id LIMIT 10", (collection,)
+            ).fetchall()
+            found.append(repeated_ids(collection, count[0], [row[0] for row in ids]))
+        for missing, (referrers, query) in _REFERENCES.items():
+            if missing in collections:
+                continue
+            (count,) = self._db.execute(query)
+            if count[0]:
+                found.append(no_collection(missing, count[0], referrers))
+        return found
+
+    def used(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
+        """What lists add to a scope."""
+        return self._documents(
+            "JOIN uses u ON u.memory = d.number"
+            " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
+            (agent_id, scope),
+        )
 
     def has_accounts(self, *, agents: bool) -> bool:
         """Whether there are any."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,19 @@ CREATE TABLE accounts (
     id TEXT PRIMARY KEY, memory_id TEXT NOT NULL, is_agent INTEGER NOT NULL, account BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX accounts_by_person ON accounts (memory_id);
+CREATE TABLE people (
+    id TEXT PRIMARY KEY, memory_id TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 """
 
+#: The page cache, which is also what SQLite sorts in before it takes to temporary files.
+_CACHE_KIB = 24 * 1024
 #: Documents that are written at once: so many, or so many bytes.
 _BATCH = 2000
 _BATCH_BYTES = 8 * 1024 * 1024
+
+#: Names of unknown fields that are counted: enough for a person.
+_MOST_FIELDS = 1000
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -76,6 +85,8 @@ class SqliteV1Stage(V1Questions):
         self._encoder = msgspec.msgpack.Encoder()
         self._fields: Counter[str] = Counter()
         self._number = 0
+        # Those who were seen last; a mapping of all would grow with the host's users.
+        self._canonical = lru_cache(4096)(self._look_up_canonical)
         self._folder = folder or Path(tempfile.gettempdir())
         with self._translate_errors():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -86,7 +97,7 @@ class SqliteV1Stage(V1Questions):
                 self._db.execute("PRAGMA journal_mode = OFF")
                 self._db.execute("PRAGMA synchronous = OFF")
                 self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                self._db.execute("PRAGMA cache_size = -65536")  # KiB
+                self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
                 self._db.executescript(_TABLES)
             finally:
                 Path(name).unlink()
@@ -115,13 +126,25 @@ class SqliteV1Stage(V1Questions):
             )
             self._db.execute("COMMIT")
 
-    def canonical(self) -> dict[str, str]:
-        """Account → canonical id, of people whose two differ."""
-        return dict(
-            self._db.execute(
-                "SELECT id, memory_id FROM accounts WHERE NOT is_agent AND memory_id <> id"
-            )
-        )
+    def add_people(self, people: Iterable[tuple[str, str]]) -> None:
+        """Lay out who is known elsewhere."""
+        with self._translate_errors():
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR IGNORE INTO people VALUES (?, ?)", people)
+            self._db.execute("COMMIT")
+
+    def canonical(self, account_id: str) -> str:
+        """The canonical id of an account."""
+        return self._canonical(account_id)
+
+    def _look_up_canonical(self, account_id: str) -> str:
+        row = self._db.execute(
+            "SELECT coalesce((SELECT memory_id FROM accounts"
+            " WHERE id = ?1 AND NOT is_agent AND memory_id <> id),"
+            " (SELECT memory_id FROM people WHERE id = ?1), ?1)",
+            (account_id,),
+        ).fetchone()
+        return str(row[0])
 
     def add(self, reads: Iterable[V1Read]) -> None:
         """Lay out documents."""
@@ -143,7 +166,7 @@ class SqliteV1Stage(V1Questions):
                     self._lay_out_lists(document)
                 if document is not None and document.extra:
                     self._count_fields(read.collection, document.extra)
-                size += len(body or b"")
+                size += len(body or b"") + len(notes or b"")
                 if len(documents) == _BATCH or size > _BATCH_BYTES:
                     self._write(documents, bodies)
                     size = 0
@@ -170,7 +193,9 @@ class SqliteV1Stage(V1Questions):
 
     def _count_fields(self, collection: str, extra: str) -> None:
         for name in msgspec.json.decode(extra.encode("utf-8", "surrogatepass")):
-            self._fields[f"{collection}.{name}"] += 1
+            field = f"{collection}.{name}"
+            if field in self._fields or len(self._fields) < _MOST_FIELDS:
+                self._fields[field] += 1
 
     def settle(self, *, merge: bool) -> None:
         """Judge all lists."""

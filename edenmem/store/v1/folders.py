@@ -1,0 +1,268 @@
+"""Which files of a folder hold v1: of which database, which collection, in which form.
+
+What could be meant in more than one way is never decided here: two databases, or two files of one
+collection, are for the caller to choose from.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from edenmem.errors import AmbiguousInput, InputError, NotFoundError, UsageError
+from edenmem.models.v1 import V1_COLLECTIONS
+from edenmem.settings.paths import format_path
+from edenmem.store.v1 import bson_stream, documents
+
+#: The end of a name tells what a file holds.
+_BSON = re.compile(r"(?P<name>.+)\.bson(?:\.gz)?", re.IGNORECASE)
+_JSON = re.compile(r"(?P<name>.+)\.(?:json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
+_METADATA = re.compile(r"(?P<name>.+)\.metadata\.json(?:\.gz)?", re.IGNORECASE)
+_ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
+_GZIP = b"\x1f\x8b"
+#: Options and indexes of one collection are a few kilobytes.
+_MOST_METADATA = 1024 * 1024
+COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
+
+
+class V1File(NamedTuple):
+    """``collection`` is None if each document must tell it; ``database`` is empty if neither the
+    file's name nor its metadata tell it."""
+
+    path: Path
+    is_bson: bool
+    collection: str | None
+    database: str = ""
+
+
+class Chosen(NamedTuple):
+    """The files to read, and the metadata whose documents are not there."""
+
+    files: tuple[V1File, ...]
+    without_data: tuple[tuple[Path, str], ...] = ()
+
+
+class _Database(NamedTuple):
+    name: str
+    files: list[V1File]
+    without_data: list[tuple[Path, str]]
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The file, unzipped if it is a gzip."""
+    try:
+        with path.open("rb") as stream:
+            zipped = stream.read(2) == _GZIP
+        opened = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - returned
+    except OSError as error:
+        raise InputError(f"{format_path(path)} cannot be read: {error.strerror or error}") from None
+    return opened  # type: ignore[return-value]
+
+
+def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
+    """One file that was named."""
+    if database or patterns:
+        raise UsageError(
+            "--database and --file choose among the files of a folder",
+            hint=f"leave them out: --from names the file {format_path(path.name)}",
+        )
+    _demand_file(path)
+    _refuse_archive(path)
+    for pattern, is_bson in ((_BSON, True), (_JSON, False)):
+        if match := pattern.fullmatch(path.name):
+            return Chosen((V1File(path, is_bson, _collection_named(match["name"])),))
+    raise InputError(
+        f"{format_path(path)} is neither BSON nor JSON, judged by its name",
+        hint="name a folder of mongodump, a .bson file, or a .json or .jsonl file",
+    )
+
+
+def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
+    """The files of one database in a folder, or in the folders inside of it.
+
+    Raises:
+        AmbiguousInput: there are several databases, or several files of one collection.
+        NotFoundError: there is no such database or file.
+        InputError: there is nothing of v1.
+    """
+    chosen = _choose_database(folder, _databases_in(folder), database)
+    for pattern in patterns:
+        if not any(fnmatchcase(each.path.name, pattern) for each in chosen.files):
+            raise NotFoundError(f"{format_path(folder)} has no file {pattern} of v1")
+    files = []
+    for collection in COLLECTIONS:
+        found = [each for each in chosen.files if each.collection == collection]
+        if found:
+            files.append(_choose_one(folder, collection, found, patterns))
+    for file in files:
+        _demand_file(file.path)
+    return Chosen(tuple(files), tuple(chosen.without_data))
+
+
+def _choose_database(folder: Path, found: list[_Database], wanted: str) -> _Database:
+    if not found:
+        raise InputError(
+            f"{format_path(folder)} has no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl",
+            hint="name what mongodump or mongoexport wrote, or the MongoDB itself",
+        )
+    names = [each.name for each in found]
+    if wanted:
+        named = [each for each in found if each.name == wanted]
+        if not named:
+            raise NotFoundError(
+                f"{format_path(folder)} has no database {wanted!r} with memory of v1",
+                hint=f"it has {', '.join(names)}",
+            )
+        return named[0]
+    if len(found) > 1:
+        raise AmbiguousInput(
+            f"{format_path(folder)} holds {len(found)} databases with memory of v1",
+            option="--database",
+            choices=names,
+        )
+    return found[0]
+
+
+def _choose_one(
+    folder: Path, collection: str, found: list[V1File], patterns: Sequence[str]
+) -> V1File:
+    if len(found) == 1:
+        return found[0]
+    named = [
+        each for each in found if any(fnmatchcase(each.path.name, pattern) for pattern in patterns)
+    ]
+    if len(named) == 1:
+        return named[0]
+    among = named or found
+    raise AmbiguousInput(
+        f"{format_path(folder)} holds {len(among)} files of the collection {collection}",
+        option="--file",
+        choices=[format_path(each.path.name) for each in among],
+    )
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def _databases_in(folder: Path) -> list[_Database]:
+    """The databases with memory of v1 in a folder and in the folders inside of it."""
+    inside = sorted(path for path in folder.iterdir() if path.is_dir())
+    found = [each for place in (folder, *inside) for each in _databases_of(place)]
+    names = [each.name for each in found]
+    return [
+        each._replace(name=f"{format_path(each.files[0].path.parent.name)}/{each.name}")
+        if names.count(each.name) > 1
+        else each
+        for each in found
+    ]
+
+
+def _databases_of(folder: Path) -> list[_Database]:
+    """The databases whose files lie in one folder. What does not tell its database belongs to the
+    only one that is told, or else to one that is called as the folder."""
+    files, metadata = _files_in(folder)
+    own = format_path(folder.resolve().name)
+    told = sorted({file.database for file in files if file.database})
+    if len(told) <= 1:
+        groups = {told[0] if told else own: files}
+    else:
+        groups = {name: [each for each in files if each.database == name] for name in told}
+        if rest := [each for each in files if not each.database]:
+            groups[own if own not in told else f"./{own}"] = rest
+    return [
+        _Database(name, group, _without_data(group, metadata, name if len(groups) > 1 else ""))
+        for name, group in groups.items()
+        if any(file.collection in V1_COLLECTIONS for file in group)
+    ]
+
+
+def _without_data(
+    files: Iterable[V1File], metadata: Iterable[tuple[Path, str, str]], database: str
+) -> list[tuple[Path, str]]:
+    there = {file.collection for file in files}
+    return [
+        (path, collection)
+        for path, collection, told in metadata
+        if collection not in there and (not database or told in ("", database))
+    ]
+
+
+def _files_in(folder: Path) -> tuple[list[V1File], list[tuple[Path, str, str]]]:
+    """The files of the collections that are read, and the metadata of these collections."""
+    files: list[V1File] = []
+    metadata: list[tuple[Path, str, str]] = []
+    told: dict[str, tuple[str | None, str]] = {}
+    paths = sorted(path for path in folder.iterdir() if not path.is_dir())
+    for path in paths:
+        if match := _METADATA.fullmatch(path.name):
+            collection, database = _read_metadata(path)
+            own = _collection_named(match["name"]) or collection
+            told[match["name"]] = own, _database_named(match["name"]) or database
+            if own is not None:
+                metadata.append((path, own, told[match["name"]][1]))
+    for path in paths:
+        if _METADATA.fullmatch(path.name):
+            continue
+        for pattern, is_bson in ((_BSON, True), (_JSON, False)):
+            if match := pattern.fullmatch(path.name):
+                collection, database = told.get(match["name"], (None, ""))
+                named = _collection_named(match["name"])
+                if (own := named or collection) is not None:
+                    database = _database_named(match["name"]) or database
+                    files.append(V1File(path, is_bson, own, database))
+    return files, metadata
+
+
+def _collection_named(name: str) -> str | None:
+    """The collection that a file is called after: by itself, or after its database."""
+    return next((each for each in COLLECTIONS if name == each or name.endswith(f".{each}")), None)
+
+
+def _database_named(name: str) -> str:
+    """The database before the collection in the name of a file; empty if there is none."""
+    collection = _collection_named(name)
+    if collection is None or name == collection:
+        return ""
+    return format_path(name.removesuffix(f".{collection}"))
+
+
+def _read_metadata(path: Path) -> tuple[str | None, str]:
+    """The collection that metadata name (mongodump shortens and escapes the names of files), and
+    the database, which only those of older servers name."""
+    try:
+        with open_file(path) as stream:
+            metadata = json.loads(stream.read(_MOST_METADATA))
+    except (ValueError, RecursionError, InputError, *bson_stream.UNREADABLE):
+        return None, ""  # the data are what counts
+    if not isinstance(metadata, dict):
+        return None, ""
+    indexes = metadata.get("indexes")
+    first = indexes[0] if isinstance(indexes, list) and indexes else None
+    namespace = first.get("ns") if isinstance(first, dict) else None
+    database = namespace.partition(".")[0] if isinstance(namespace, str) else ""
+    return _collection_named(str(metadata.get("collectionName", ""))), database
+
+
+def _demand_file(path: Path) -> None:
+    """Refuse a link to nothing, which must not look like an empty collection, and a pipe: files
+    are read more than once."""
+    if not path.is_file():
+        raise InputError(f"{format_path(path)} cannot be read: it is no file, or a link to none")
+
+
+def _refuse_archive(path: Path) -> None:
+    with open_file(path) as stream:
+        try:
+            beginning = stream.read(4)
+        except bson_stream.UNREADABLE:
+            return  # read later, and reported with all that can still be read
+    if beginning == _ARCHIVE:
+        raise InputError(
+            f"{format_path(path)} is an archive of mongodump, which cannot be read",
+            hint="dump into a folder: mongodump --out FOLDER, without --archive",
+        )
