@@ -67,13 +67,6 @@ class StoredVersion(HistoryEntry, frozen=True, kw_only=True):
         return self.version, self.life, self.action == TOMBSTONE
 
 
-class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of which no record can be made: its id, and why."""
-
-    id: str
-    reason: str
-
-
 Record = (
     StoredAgent
     | StoredUser
@@ -156,6 +149,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         record: What it means; None for what cannot be decoded.
         fault: Why it cannot be decoded.
         oddities: In words, what is stored in another form than edenmem's queries look for.
+        is_ownerless: Whether it is somebody else's document that belongs to no scope: nobody is
+            shown it.
     """
 
     kind: RecordKind
@@ -164,6 +159,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     record: Record | None = None
     fault: str = ""
     oddities: tuple[str, ...] = ()
+    is_ownerless: bool = False
 
 
 class LoadStatus(StrEnum):

@@ -6,36 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.models.formation import Formation
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
-
-#: What is walked through, document by document.
-RecordKind = Literal[
-    "fact", "reflection", "consolidation", "policy", "formation", "history", "audit"
-]
 
 #: What an id may be looked up as. A "person" is an account, or the canonical id of one,
 #: a "group" by a session that names it.
 PresenceKind = Literal[
     "agent", "person", "session", "group", "message", "reflection", "consolidation"
 ]
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored document or row.
-
-    ``value`` is what it means; None for history and audit entries, which are only tried, and for
-    what cannot be decoded, of which ``fault`` says why not. ``oddities`` say in words what is
-    stored in another form than edenmem's queries look for.
-    """
-
-    kind: RecordKind
-    id: str
-    agent_id: str = ""
-    value: Fact | Reflection | Consolidation | Policy | Formation | None = None
-    fault: str = ""
-    oddities: tuple[str, ...] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

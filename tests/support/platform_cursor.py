@@ -6,7 +6,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from edenmem.models.backup import RecordKind, Selection
+from edenmem.models.backup import RecordKind
 from edenmem.models.ids import is_id
 from edenmem.store.sqlite import SqliteStore
 
@@ -30,6 +30,6 @@ def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
 
 def cursor_of(store: Any, session_id: str) -> str | None:
     """Where the cursor is."""
-    sessions = store.walk.dump([RecordKind.SESSION], Selection())
-    found: str | None = {one.id: one for _, one in sessions}[session_id].last_memory_message_id
+    sessions = store.walk.documents([RecordKind.SESSION])
+    found: str | None = {one.id: one.record.last_memory_message_id for one in sessions}[session_id]
     return found

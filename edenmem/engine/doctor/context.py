@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from edenmem.engine.doctor.providers import Providers
+from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
@@ -114,6 +115,11 @@ class DoctorContext:
 
     def __post_init__(self) -> None:
         self.forget()
+
+    def documents(self, kind: RecordKind) -> Iterator[Document]:
+        """Walk everything of a kind that is looked at."""
+        agents = () if self.agent_id is None else (self.agent_id,)
+        return self.store.walk.documents((kind,), Selection(agent_ids=agents))
 
     def forget(self) -> None:
         """Ask anew who and what there is."""

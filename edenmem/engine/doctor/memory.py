@@ -7,11 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from edenmem.engine.doctor.context import BATCH, CLOCKS, DoctorContext, Owned, about
+from edenmem.engine.doctor.context import (
+    BATCH,
+    CLOCKS,
+    DoctorContext,
+    Owned,
+    about,
+)
 from edenmem.engine.doctor.report import CheckFinding, State
 from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.models.backup import Document, RecordKind
 from edenmem.models.formation import Formation, FormationStatus
-from edenmem.models.integrity import Finding, PresenceKind, Record, RecordKind
+from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import batched
@@ -20,7 +27,7 @@ from edenmem.text import word_count
 
 def texts(context: DoctorContext) -> Iterator[CheckFinding]:
     """All texts and buffers."""
-    for batch, seen in walk(context, "consolidation", Consolidation):
+    for batch, seen in walk(context, RecordKind.CONSOLIDATION, Consolidation):
         yield from seen
         yield from strangers(context, batch)
         yield from versions(context, "consolidation", {text: text.version for text in batch})
@@ -129,7 +136,7 @@ _LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 
 def policies(context: DoctorContext) -> Iterator[CheckFinding]:
     """All policies."""
-    for batch, seen in walk(context, "policy", Policy):
+    for batch, seen in walk(context, RecordKind.POLICY, Policy):
         yield from seen
         yield from strangers(context, batch)
         for policy in batch:
@@ -147,13 +154,13 @@ def _is_whole(value: object) -> bool:
 def formations(context: DoctorContext) -> Iterator[CheckFinding]:
     """All formations."""
     count = 0
-    for batch in batched(context.store.walk.records("formation", agent_id=context.agent_id), BATCH):
+    for batch in batched(context.documents(RecordKind.FORMATION), BATCH):
         count += len(batch)
         context.tell("formations", count)
         yield from unreadable(batch)
         for record in batch:
-            if isinstance(record.value, Formation):
-                yield from _standing(context, record.value)
+            if isinstance(record.record, Formation):
+                yield from _standing(context, record.record)
 
 
 def _standing(context: DoctorContext, formation: Formation) -> Iterator[CheckFinding]:
@@ -205,9 +212,9 @@ def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
 
 def records(context: DoctorContext) -> Iterator[CheckFinding]:
     """History and audit entries, which are tried to be read."""
-    for kind in ("history", "audit"):
+    for kind in (RecordKind.HISTORY, RecordKind.AUDIT):
         count = 0
-        for batch in batched(context.store.walk.records(kind, agent_id=context.agent_id), BATCH):
+        for batch in batched(context.documents(kind), BATCH):
             count += len(batch)
             context.tell(f"{kind} entries", count)
             yield from unreadable(batch)
@@ -215,7 +222,7 @@ def records(context: DoctorContext) -> Iterator[CheckFinding]:
 
 _T = TypeVar("_T", bound=Owned)
 #: What several of a kind are called.
-_SEVERAL: dict[RecordKind, str] = {"consolidation": "texts", "policy": "policies"}
+_SEVERAL = {RecordKind.CONSOLIDATION: "texts", RecordKind.POLICY: "policies"}
 _Memory = Fact | Reflection
 
 
@@ -225,31 +232,35 @@ def walk(
     """The records of a kind, a batch at a time: those that can be read, and what is to be said of
     the others and of their stored form."""
     count = 0
-    for records in batched(context.store.walk.records(kind, agent_id=context.agent_id), BATCH):
-        count += len(records)
+    for documents in batched(context.documents(kind), BATCH):
+        count += len(documents)
         context.tell(_SEVERAL.get(kind, f"{kind}s"), count)
-        values = [record.value for record in records if isinstance(record.value, decoded)]
-        yield values, list(unreadable(records))
+        values = [each.record for each in documents if isinstance(each.record, decoded)]
+        yield values, list(unreadable(documents))
 
 
-def unreadable(records: Sequence[Record]) -> Iterator[CheckFinding]:
+def unreadable(documents: Sequence[Document]) -> Iterator[CheckFinding]:
     """What cannot be decoded, and what queries look past."""
-    for record in records:
-        if record.fault:
-            yield CheckFinding("readable", _of_record(record, record.fault))
-        elif record.oddities:
-            yield CheckFinding("stored-form", _of_record(record, "; ".join(record.oddities)))
+    for document in documents:
+        if document.fault:
+            yield CheckFinding("readable", _about_document(document, document.fault))
+        elif document.oddities:
+            detail = "; ".join(document.oddities)
+            yield CheckFinding("stored-form", _about_document(document, detail))
 
 
-def _of_record(record: Record, detail: str) -> Finding:
+def _about_document(document: Document, detail: str) -> Finding:
     return Finding(
-        target_type=record.kind, target_id=record.id, detail=detail, agent_id=record.agent_id
+        target_type=document.kind.value,
+        target_id=document.id,
+        detail=detail,
+        agent_id=document.agent_id,
     )
 
 
 def facts(context: DoctorContext) -> Iterator[CheckFinding]:
     """All facts."""
-    for batch, seen in walk(context, "fact", Fact):
+    for batch, seen in walk(context, RecordKind.FACT, Fact):
         yield from seen
         yield from strangers(context, batch)
         yield from _sources(context, batch)
@@ -265,7 +276,7 @@ def facts(context: DoctorContext) -> Iterator[CheckFinding]:
 
 def reflections(context: DoctorContext) -> Iterator[CheckFinding]:
     """All reflections; whether they are in their buffers is looked at with the texts."""
-    for batch, seen in walk(context, "reflection", Reflection):
+    for batch, seen in walk(context, RecordKind.REFLECTION, Reflection):
         yield from seen
         yield from strangers(context, batch)
         yield from _sources(context, batch)

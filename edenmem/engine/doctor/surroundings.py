@@ -14,6 +14,7 @@ from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, ProviderError, StoreError
+from edenmem.models.backup import RecordKind
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
@@ -181,8 +182,8 @@ def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
 
 def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     """A search, to see that it is answered: what an index says of itself is not enough."""
-    records = context.store.walk.records("fact", agent_id=context.agent_id)
-    fact = next((each.value for each in records if isinstance(each.value, Fact)), None)
+    documents = context.documents(RecordKind.FACT)
+    fact = next((each.record for each in documents if isinstance(each.record, Fact)), None)
     if fact is None:
         return
     filter = FactFilter(scopes=(fact.home,))

@@ -25,6 +25,7 @@ import msgspec
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import Names
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -301,7 +302,7 @@ class Forgetter:
         kept = {mention.key for mention in _find_kept(plan, decisions)}
 
         def find_copies() -> Iterator[Passage]:
-            for passage in self._store.walk.passages():
+            for passage in walk_passages(self._store):
                 key = (passage.target_type, passage.target_id)
                 if passage.place not in _COPIES or key in kept:
                     continue

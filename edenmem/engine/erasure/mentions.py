@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from edenmem.engine.consolidation.privacy import NAME_PART, locate_words, plain, words
+from edenmem.engine.erasure.passages import trace_reflections, walk_passages
 from edenmem.engine.erasure.reports import Learned, Mention
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.forgetting import Passage, Traces
@@ -111,7 +112,7 @@ class MentionSurvey:
         by_source = frozenset(traces.sources)
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
-        for passage in self._store.walk.passages() if names or origins else ():
+        for passage in walk_passages(self._store) if names or origins else ():
             if passage.scope in whole or passage.target_id in gone or passage.place == "context":
                 continue
             contexts = names.contexts(passage.text)
@@ -241,9 +242,7 @@ class MentionSurvey:
     ) -> Iterator[Mention]:
         """The texts of other scopes that absorbed what goes, or what was learned."""
         whole = frozenset(traces.scopes)
-        elsewhere = (
-            one for one in self._store.erasure.trace_reflections(traces) if one.home not in whole
-        )
+        elsewhere = (one for one in trace_reflections(self._store, traces) if one.home not in whole)
         said: dict[Scope, list[str]] = {}
         goes: set[Scope] = set()
         learned: dict[Scope, set[Learned]] = {}

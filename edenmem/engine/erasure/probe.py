@@ -15,6 +15,7 @@ import msgspec
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
 from edenmem.engine.erasure.mentions import Names
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import ForgetPlan, Probe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -88,7 +89,7 @@ class Prober:
         former, alive = frozenset(plan.former), set[str]()
         derived = frozenset(plan.derived)
         count = 0
-        for passage in self._store.walk.passages():
+        for passage in walk_passages(self._store):
             count += 1
             if passage.text in former and passage.scope not in plan.traces.scopes:
                 alive.add(passage.text)

@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 
 from edenmem.engine.erasure.mentions import MentionSurvey, Names
+from edenmem.engine.erasure.passages import trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan
 from edenmem.errors import ScopeError
 from edenmem.models.forgetting import Subject, Traces, block
@@ -36,7 +37,7 @@ class Survey:
         """All that there is to be said before anything is done."""
         subject, traces = self._subject, self.traces()
         conversations = self._store.erasure.count_conversations(traces)
-        texts = islice(self._store.erasure.trace_texts(traces), MOST_FORMER)
+        texts = islice(walk_traces(self._store, traces), MOST_FORMER)
         former = [passage.text for passage in texts]
         derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
@@ -65,7 +66,7 @@ class Survey:
         """What nothing may bring back: the scopes, what comes from the subject's own sessions, and
         what is derived from its reflections."""
         traces = plan.traces
-        parents = (one.id for one in self._store.erasure.trace_reflections(traces))
+        parents = (one.id for one in trace_reflections(self._store, traces))
         return (
             *(block("scope", scope.key) for scope in traces.scopes),
             *(block("session", id) for id in dict.fromkeys((*traces.own, *traces.sources))),
@@ -165,7 +166,7 @@ class Survey:
     def find_derived(self, traces: Traces) -> list[Reflection]:
         """Reflections outside of the traces that were derived from what is in them, through
         however many scopes, the farthest first."""
-        inside = {one.id for one in self._store.erasure.trace_reflections(traces)}
+        inside = {one.id for one in trace_reflections(self._store, traces)}
         found: dict[str, Reflection] = {}
         parents = list(inside)
         while parents:

@@ -17,13 +17,15 @@ from edenmem.models.backup import (
     RecordKind,
     Selection,
     StoredVersion,
-    Unreadable,
 )
+from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation
+from edenmem.models.memory import Consolidation, Fact
 from edenmem.models.scope import ScopeKind
 from edenmem.store.protocol.store import Store
 
+#: The status of an audit entry whose change was made.
+_DONE = "done"
 #: Records after which it is told how far the work has come.
 _TOLD = 200
 
@@ -55,6 +57,23 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.counts.values())
 
 
+def backup_record(record: Record, *, whole: bool) -> Record | None:
+    """Say what stands in a backup for what is stored: nothing for a change that was not made or a
+    mere buffer beside whole ones, no buffers, no model of a vector that is not there."""
+    if isinstance(record, Fact):  # by far the most
+        if record.embedding is None and record.embedding_model is not None:
+            return msgspec.structs.replace(record, embedding_model=None)
+        return record
+    if isinstance(record, Consolidation):
+        if not record.version and not whole:
+            return None  # its reflections will make it
+        updated_at = record.updated_at if record.version else None  # a buffer has no time
+        return msgspec.structs.replace(record, unabsorbed_ids=(), updated_at=updated_at)
+    if isinstance(record, AuditEntry) and record.status != _DONE:
+        return None
+    return record
+
+
 class Exporter:
     """Writes the memory of one store, a record at a time."""
 
@@ -84,12 +103,17 @@ class Exporter:
 
         file.write(self._header(request, kinds) + b"\n")
         selection = self._selection(request, kinds)
-        for kind, record in self._store.walk.dump(kinds, selection, with_vectors=request.vectors):
-            if isinstance(record, Unreadable):
-                problems.append((f"{kind} {record.id}", record.reason))
+        documents = self._store.walk.documents(
+            kinds, selection, with_vectors=request.vectors, snapshot=True, unwritten=True
+        )
+        for document in documents:
+            kind = document.kind
+            if document.record is None:
+                problems.append((f"{kind} {document.id}", document.fault))
                 continue
-            if isinstance(record, Consolidation) and not record.version and not whole:
-                continue  # a document for a buffer only, which its reflections will make
+            record = backup_record(document.record, whole=whole)
+            if record is None:
+                continue
             put(lines.encode(kind, record if request.vectors else _bare(record)))
             digest.count(kind)
             if digest.records % lines.STEP == 0:

@@ -6,13 +6,12 @@ which the engine calls them is told in `edenmem.engine.erasure.forgetting`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Forgetting, Passage, Traces
-from edenmem.models.memory import Reflection
 
 
 class Erasure(Protocol):
@@ -21,12 +20,6 @@ class Erasure(Protocol):
     def count_conversations(self, traces: Traces) -> dict[str, int]:
         """How many sessions and messages of the host there are, of which `erase_messages` speaks;
         kinds of which there is nothing are left out."""
-
-    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        """The reflections that are traces themselves, absorbed ones included."""
-
-    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        """The facts, reflections and texts that are traces."""
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
         """What there is to be removed, by kind; kinds of which there is nothing are left out."""

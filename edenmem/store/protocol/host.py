@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from edenmem.models.backup import StoredUser
+from edenmem.models.forgetting import Passage
 from edenmem.models.host import Agent, CachedContext, Message, Session, User
 from edenmem.models.integrity import Finding
 
@@ -151,6 +152,9 @@ class Contexts(Protocol):
         a session with one agent, goes into the platform's own fields, which the platform serves
         to the next account for the next agent.
         """
+
+    def cached_texts(self) -> Iterator[Passage]:
+        """Every cached context as a text, in pages without a cursor between them."""
 
     def stray_contexts(self) -> Iterator[Finding]:
         """Cached contexts of sessions that are gone, or of agents (``related``) not in them."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from edenmem.models.backup import RecordKind
 from edenmem.models.memory import Fact, Reflection
 from tests.engine.doctor.conftest import examine, fix, found
 from tests.support.damage import Damage, cases
@@ -22,9 +23,9 @@ def said(ward: Ward) -> set[str]:
     """Everything that memory says or said."""
     contents = set()
     for kind in ("fact", "reflection"):
-        for record in ward.store.walk.records(kind):
-            if isinstance(record.value, Fact | Reflection):
-                contents.add(record.value.content)
+        for record in ward.store.walk.documents([RecordKind(kind)]):
+            if isinstance(record.record, Fact | Reflection):
+                contents.add(record.record.content)
     return contents | set(_history(ward))
 
 

@@ -4,7 +4,7 @@ nothing else from being looked at."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from edenmem.engine.doctor.catalogue import select_checks
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.engine.doctor.session import open_session
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.indexes import IndexWish
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
@@ -98,14 +99,14 @@ def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
     on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known failure 29: what cannot be looked at is not well."""
-    whole = on_sqlite.store.walk.records
+    whole = on_sqlite.store.walk.documents
 
-    def records(kind: str, **named: object) -> object:
-        if kind == "policy":
+    def documents(kinds: Sequence[RecordKind], selection: Selection) -> object:
+        if RecordKind.POLICY in kinds:
             raise StoreError("the connection broke off")
-        return whole(kind, **named)  # type: ignore[arg-type]
+        return whole(kinds, selection)
 
-    monkeypatch.setattr(on_sqlite.store.walk, "records", records)
+    monkeypatch.setattr(on_sqlite.store.walk, "documents", documents)
     report = examine(on_sqlite)
     assert check(report, "policies").state is State.PROBLEM
     assert "broke off" in check(report, "policies").remark

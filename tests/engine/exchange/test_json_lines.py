@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.exchange import importer as restoring
 from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.exporter import Exporter, ExportReport, ExportRequest
@@ -460,7 +461,7 @@ def test_an_older_backup_does_not_bring_back_who_was_forgotten(
         assert "was forgotten on" in report.problems[0].reason
         assert report.total("added") + report.total("replaced") == 0
         assert body(exported(store)) == left
-    texts = "".join(passage.text for passage in store.walk.passages())
+    texts = "".join(passage.text for passage in walk_passages(store))
     assert not [text for text in said if text in texts]
 
 

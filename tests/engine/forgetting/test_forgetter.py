@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.erasure.forgetting import Forgetter
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
     Mention,
@@ -95,7 +96,7 @@ def test_a_session_that_is_gone_may_have_left_memory(town: Town) -> None:
     add_reflection(town.store, Scope.session(town.eve.id, gone), "They spoke of quince.")
     assert subject_of(town.store, session=gone).owner == gone
     assert forget(town.store, session=gone).complete
-    assert not [p for p in town.store.walk.passages() if "quince" in p.text]
+    assert not [p for p in walk_passages(town.store) if "quince" in p.text]
 
 
 def test_an_account_that_a_user_is_linked_to_may_be_another_users(town: Town) -> None:
@@ -174,7 +175,7 @@ def test_a_fact_of_which_nothing_is_left_is_removed(town: Town) -> None:
     report = forget(town.store, [decision], plan=plan)
     assert report.complete
     assert town.store.memory.fact(fact.id) is None
-    assert not [p for p in town.store.walk.passages() if "enobia" in p.text]
+    assert not [p for p in walk_passages(town.store) if "enobia" in p.text]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_what_absorbed_something_derived_is_offered(town: Town) -> None:
     decision = _draft(town, plan, {"text": "The gate is old."})
     report = forget(store, [decision], plan=plan)
     assert report.complete
-    assert not [p for p in store.walk.passages() if "quince" in p.text.casefold()]
+    assert not [p for p in walk_passages(store) if "quince" in p.text.casefold()]
 
 
 def test_rewriting_without_a_model_says_what_else_can_be_done(town: Town) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.consolidation.consolidator import Consolidator
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.formation.former import Former
 from edenmem.models.formation import Trigger
 from tests.engine.formation.conftest import fact, facts, reflections
@@ -43,7 +44,7 @@ async def _forget(town: Town) -> None:
 
 
 def _texts(store: Store) -> str:
-    return "\n".join(passage.text for passage in store.walk.passages())
+    return "\n".join(passage.text for passage in walk_passages(store))
 
 
 _KINDS = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.host import CachedContext
 from tests.support.builders import NOW, ago
@@ -137,5 +138,5 @@ def _forget_one(store: Store, steps: list[tuple[str, str]]) -> None:
     before = everything_but(store, plan)
     report = forget(store, plan=plan)
     assert report.complete, (report.probe, report.unfinished)
-    assert not [p for p in store.walk.passages() if "quince" in p.text]
+    assert not [p for p in walk_passages(store) if "quince" in p.text]
     assert everything_but(store, plan) == before

@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from edenmem.models.backup import LoadStatus, Record, RecordKind, Selection, Unreadable
+from edenmem.models.backup import LoadStatus, Record, RecordKind, Selection
 from edenmem.models.changes import (
     AddAgent,
     AddFact,
@@ -26,6 +26,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
+from tests.support.backup import dump
 from tests.support.builders import (
     NOW,
     ago,
@@ -142,11 +143,7 @@ def dumped(
     store: Store, *kinds: RecordKind, selection: Selection | None = None
 ) -> list[tuple[RecordKind, Record]]:
     """The records of a store, all of which can be read."""
-    found = []
-    for kind, record in store.walk.dump(kinds or ALL, selection or Selection()):
-        assert not isinstance(record, Unreadable)
-        found.append((kind, record))
-    return found
+    return dump(store, kinds or ALL, selection or Selection())
 
 
 def load(store: Store, records: list[tuple[RecordKind, Record]], size: int = 3) -> set[LoadStatus]:
@@ -351,6 +348,6 @@ def test_a_selection_is_never_wider(store: Store) -> None:
     assert dumped(store, *kinds, selection=of_agents) == []
     late = dumped(store, RecordKind.FACT, RecordKind.AUDIT, selection=Selection(since=LATER))
     assert {kind for kind, _ in late} == {RecordKind.AUDIT}
-    bare = list(store.walk.dump([RecordKind.FACT], Selection(), with_vectors=False))
+    bare = dump(store, [RecordKind.FACT], with_vectors=False)
     assert bare
     assert all(r.embedding is None and r.embedding_model is None for _, r in bare)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.errors import UsageError
 from edenmem.models.changes import (
     AddAgent,
@@ -55,7 +56,7 @@ def town(store: Store) -> Town:
 
 
 def _texts(store: Store) -> str:
-    return "\n".join(passage.text for passage in store.walk.passages()).casefold()
+    return "\n".join(passage.text for passage in walk_passages(store)).casefold()
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)

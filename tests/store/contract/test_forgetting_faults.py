@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
@@ -18,7 +19,7 @@ from edenmem.engine.erasure.reports import (
     MentionMode,
 )
 from edenmem.errors import StoreError
-from edenmem.models.backup import RecordKind, Selection
+from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AddFact
 from edenmem.models.forgetting import Compaction
 from edenmem.store.mongo import MongoStore
@@ -89,14 +90,14 @@ def _outcome(store: Any, plan: ForgetPlan) -> dict[str, Any]:
     """What is left of others; of what was written meanwhile the texts alone."""
     left = everything_but(store, plan)
     del left["audit"], left["history"]
-    progress = store.walk.dump([RecordKind.SESSION], Selection())
-    left["progress"] = {one.id: one.last_memory_message_id for _, one in progress}
-    left["passages"] = sorted({(p.place, p.text) for p in store.walk.passages()})
+    sessions = store.walk.documents([RecordKind.SESSION])
+    left["progress"] = {one.id: one.record.last_memory_message_id for one in sessions}
+    left["passages"] = sorted({(p.place, p.text) for p in walk_passages(store)})
     return left
 
 
 def _nothing_left(store: Any) -> None:
-    assert not [p for p in store.walk.passages() if "quince" in p.text.casefold()]
+    assert not [p for p in walk_passages(store) if "quince" in p.text.casefold()]
     assert set(plan_of(store, user="zenobia").counts) <= {"cached contexts"}
     (kept,) = store.erasure.forgettings()
     assert kept.closed_at is not None

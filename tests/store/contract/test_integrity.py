@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import WriteConsolidation
 from edenmem.models.ids import new_id
-from edenmem.models.integrity import RecordKind
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
@@ -53,24 +53,27 @@ def cast(store: Store) -> Cast:
 def test_walks_meet_everything_once_and_decode_it(store: Store, cast: Cast) -> None:
     other = cast.add_agent("adam")
     for kind in KINDS:
-        records = list(store.walk.records(kind))
+        records = list(store.walk.documents([RecordKind(kind)]))
         assert records, kind
         assert {record.kind for record in records} == {kind}
         assert len({record.id for record in records}) == len(records)
         assert {(record.fault, record.oddities) for record in records} == {("", ())}, kind
         assert {record.agent_id for record in records} == {cast.eve.id}
-        assert list(store.walk.records(kind, agent_id=cast.eve.id)) == records
-        assert not list(store.walk.records(kind, agent_id=other.id))
+        assert (
+            list(store.walk.documents([RecordKind(kind)], Selection(agent_ids=(cast.eve.id,))))
+            == records
+        )
+        assert not list(store.walk.documents([RecordKind(kind)], Selection(agent_ids=(other.id,))))
 
 
 def test_walks_bring_what_the_store_would_read(store: Store, cast: Cast) -> None:
-    (fact,) = [record.value for record in store.walk.records("fact")]
+    (fact,) = [record.record for record in store.walk.documents([RecordKind.FACT])]
     assert isinstance(fact, Fact)
     assert fact == store.memory.fact(fact.id)
-    for record in store.walk.records("reflection"):
-        assert isinstance(record.value, Reflection)
-        assert record.value == store.memory.reflection(record.id)
-    (text,) = [record.value for record in store.walk.records("consolidation")]
+    for record in store.walk.documents([RecordKind.REFLECTION]):
+        assert isinstance(record.record, Reflection)
+        assert record.record == store.memory.reflection(record.id)
+    (text,) = [record.record for record in store.walk.documents([RecordKind.CONSOLIDATION])]
     assert isinstance(text, Consolidation)
     assert text == store.memory.consolidations([cast.anna_scope])[cast.anna_scope]
 
@@ -80,7 +83,7 @@ def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPa
     cast = make_cast(store)
     for number in range(3):
         add_fact(store, cast.anna_scope, f"Anna has {number} cats.")
-    assert len(list(store.walk.records("fact"))) == 3
+    assert len(list(store.walk.documents([RecordKind.FACT]))) == 3
 
 
 def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
@@ -164,7 +167,7 @@ def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
 
 
 def test_a_vector_that_is_dropped_is_missing_afterwards(store: Store, cast: Cast) -> None:
-    (fact,) = [record.id for record in store.walk.records("fact")]
+    (fact,) = [record.id for record in store.walk.documents([RecordKind.FACT])]
     assert store.vectors.drop_vectors([fact]) == 1
     assert store.vectors.vector_models() == {"": 1}
     found = store.memory.fact(fact, with_vector=True)

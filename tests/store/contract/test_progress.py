@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.backup import LoadStatus, RecordKind, Selection
+from edenmem.models.backup import LoadStatus, RecordKind
 from edenmem.models.formation import Formation, FormationStatus, Reach
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
 from edenmem.store.protocol.store import Store
+from tests.support.backup import dump
 from tests.support.builders import (
     NOW,
     change_set,
@@ -167,10 +168,10 @@ def test_messages_of_a_superseded_formation_wait_again(
     for kind in ("sqlite", "secantus"):  # and so it is out of a backup
         other = open_store(kind)
         for each in (RecordKind.SESSION, RecordKind.MESSAGE, RecordKind.FORMATION):
-            records = [record for _, record in store.walk.dump([each], Selection())]
+            records = [record for _, record in dump(store, [each])]
             answers = other.walk.load(each, records)
             assert {answer.status for answer in answers} == {LoadStatus.ADDED}
-            assert [record for _, record in other.walk.dump([each], Selection())] == records
+            assert [record for _, record in dump(other, [each])] == records
         assert waiting(other, session, ONE) == ids(messages[8:])
 
 

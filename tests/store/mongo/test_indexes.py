@@ -36,7 +36,7 @@ from edenmem.models.changes import (
 from edenmem.models.formation import FormationStatus, Reach, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
-from edenmem.models.integrity import PresenceKind, RecordKind
+from edenmem.models.integrity import PresenceKind
 from edenmem.models.memory import Fact
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
@@ -46,6 +46,7 @@ from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
 from edenmem.store.protocol.store import Store
 from tests.store.mongo.conftest import OpenMongo
+from tests.support.backup import dump
 from tests.support.builders import (
     ACTOR,
     NOW,
@@ -307,7 +308,7 @@ def _back_up(store: Store, agent_id: str, user_id: str) -> None:
         backup.Selection(user_ids=(user_id,)),
         backup.Selection(kinds=(ScopeKind.USER, ScopeKind.AGENT)),
     ):
-        records = list(store.walk.dump(kinds, selection))
+        records = dump(store, kinds, selection)
     for kind in kinds:
         store.walk.load(kind, [record for one, record in records if one is kind])
 
@@ -476,8 +477,9 @@ def _facts(store: Store, fact_ids: Sequence[str]) -> dict[str, Fact]:
 
 def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> None:
     for named in ({}, {"agent_id": scopes[0].agent_id}):
-        for kind in get_args(RecordKind):
-            list(store.walk.records(kind, **named))
+        selection = backup.Selection(agent_ids=tuple(named.values()))
+        for kind in backup.RecordKind:
+            list(store.walk.documents([kind], selection))
         for look in (
             store.memory.twins,
             store.formations.find_shared_messages,

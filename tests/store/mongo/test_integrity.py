@@ -6,6 +6,7 @@ import bson
 from bson.datetime_ms import DatetimeMS
 from bson.errors import InvalidBSON
 
+from edenmem.models.backup import RecordKind
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.codec import readable_fact
 from edenmem.store.mongo.core.collection import read_bson
@@ -31,5 +32,5 @@ def test_what_belongs_to_nobody_is_no_fact(mongo: MongoStore) -> None:
     assert readable_fact({**document, "user_id": None}) is None
     assert readable_fact({**document, "scope": "galaxy"}) is None
     mongo.connection.database["memory2_facts"].update_one({}, {"$unset": {"scope": ""}})
-    (record,) = mongo.walk.records("fact")
+    (record,) = mongo.walk.documents([RecordKind.FACT])
     assert record.fault == "field 'scope' is missing or unknown"

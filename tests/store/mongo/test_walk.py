@@ -9,6 +9,7 @@ import pytest
 from bson import ObjectId
 from pymongo.monitoring import CommandListener
 
+from edenmem.engine.erasure.passages import walk_passages
 from edenmem.errors import StoreError
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.changes import ReviseFact
@@ -135,7 +136,7 @@ def test_a_text_that_is_no_utf8_is_a_fault_of_its_document_alone(mongo: MongoSto
     assert (bad.record, bad.agent_id) == (None, SCOPE.agent_id)
     assert "utf-8" in bad.fault
     with pytest.raises(StoreError, match="cannot be read"):
-        list(garbled.walk.passages())
+        list(walk_passages(garbled))
 
 
 class _Cursors(CommandListener):

@@ -16,14 +16,11 @@ from typing import Any
 from pymongo import UpdateOne
 
 from edenmem.errors import ScopeError, UsageError
-from edenmem.models import backup
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
-from edenmem.store.common.documents import texts_of
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -41,7 +38,6 @@ from edenmem.store.mongo.erase.settling import settle_session
 from edenmem.store.mongo.erase.traces import FULL, context_filters, count_traces
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.mongo.walk.documents import demand_decoded, walk_documents
 from edenmem.store.mongo.walk.sources import narrow
 from edenmem.store.protocol.formations import Formations
 
@@ -103,19 +99,6 @@ class MongoErasure:
             ),
         }
         return {kind: number for kind, number in counts.items() if number}
-
-    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        """See `Erasure.trace_reflections`."""
-        documents = self._trace(RecordKind.REFLECTION, traces)
-        return (each.record for each in documents if isinstance(each.record, Reflection))
-
-    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        """See `Erasure.trace_texts`."""
-        for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
-            yield from texts_of(self._trace(kind, traces))
-
-    def _trace(self, kind: RecordKind, traces: Traces) -> Iterator[backup.Document]:
-        return demand_decoded(walk_documents(self._db, (kind,), Selection(traces=traces)))
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
         """See `Erasure.count_traces`."""

@@ -45,7 +45,7 @@ def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
     counts = {
         "facts": different(RecordKind.FACT),
         "reflections": different(RecordKind.REFLECTION),
-        "texts": sum(1 for found in texts if getattr(found.document.record, "version", 0)),
+        "texts": sum(bool(getattr(found.record, "version", 0)) for found in texts),
         "policies": count(RecordKind.POLICY, {"version": {"$gt": 0}}),
         "versions in history": count(RecordKind.HISTORY),
         "audit entries (emptied)": count(RecordKind.AUDIT, FULL),

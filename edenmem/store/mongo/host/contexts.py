@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from edenmem.models.forgetting import Passage
 from edenmem.models.host import CachedContext
 from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
@@ -67,6 +68,24 @@ class MongoContexts:
             return
         kept = {"xml": context.xml, "fingerprint": context.fingerprint, "at": context.built_at}
         self._db.sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
+
+    def cached_texts(self) -> Iterator[Passage]:
+        """See `Contexts.cached_texts`."""
+        seen = {"memory_context": 1, _OURS: 1}
+        for document, _ in self._db.sessions.walk_by_id({}, seen):
+            cached = [sub_document(document.get("memory_context")).get(_XML)]
+            for kept in sub_document(document.get(_OURS)).values():
+                cached.append(sub_document(kept).get("xml"))
+            session_id = str(document["_id"])
+            for xml in cached:
+                if isinstance(xml, str) and xml:
+                    yield Passage(
+                        place="context",
+                        id=session_id,
+                        target_type="session",
+                        target_id=session_id,
+                        text=xml,
+                    )
 
     def stray_contexts(self) -> Iterator[Finding]:
         """See `Contexts.stray_contexts`."""

@@ -28,7 +28,6 @@ from edenmem.models.backup import (
 )
 from edenmem.models.host import Message
 from edenmem.models.memory import Policy
-from edenmem.store.common.documents import demand_readable
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
@@ -68,18 +67,6 @@ _TIMES = (
 _LISTS = ("source_message_ids", "propagated_from", "unabsorbed_ids", "absorbed_ids", "message_ids")
 
 
-class Found(NamedTuple):
-    """A document of the walk, and what kept it from being decoded."""
-
-    document: backup.Document
-    error: Exception | None = None
-
-    @property
-    def is_ownerless(self) -> bool:
-        """Whether it is somebody else's document that belongs to no scope: nobody reads it."""
-        return isinstance(self.error, ScopeError)
-
-
 def walk_documents(
     db: Connection,
     kinds: Sequence[RecordKind],
@@ -87,7 +74,7 @@ def walk_documents(
     *,
     with_vectors: bool = False,
     unwritten: bool = False,
-) -> Iterator[Found]:
+) -> Iterator[backup.Document]:
     """Walk the documents of these kinds; see `Walk.documents`."""
     for kind in RecordKind:
         if kind not in kinds:
@@ -104,18 +91,13 @@ def walk_documents(
             case _:
                 found = _walk(db, kind, selection)
         for each in found:
-            if _is_since(each.document.record, selection.since):
+            if _is_since(each.record, selection.since):
                 yield each
-
-
-def demand_decoded(found: Iterable[Found]) -> Iterator[backup.Document]:
-    """Demand that the documents can be read; those are left out that belong to nobody."""
-    return demand_readable(each.document for each in found if not each.is_ownerless)
 
 
 def _walk(
     db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
-) -> Iterator[Found]:
+) -> Iterator[backup.Document]:
     """The documents of a kind, by id."""
     for read in _read(db, kind, selection, projection):
         found = _decode(kind, read)
@@ -172,7 +154,7 @@ def _read_in_order(
 # -- kinds with an order of their own ------------------------------------------------------------
 
 
-def _walk_messages(db: Connection, selection: Selection) -> Iterator[Found]:
+def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Document]:
     """Session by session, each of which has a message that is in several."""
     for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
         ids = _find_ids(db.messages, [{"session": session["_id"]}])
@@ -183,14 +165,14 @@ def _walk_messages(db: Connection, selection: Selection) -> Iterator[Found]:
                 yield found
 
 
-def _walk_policies(db: Connection, selection: Selection) -> Iterator[Found]:
+def _walk_policies(db: Connection, selection: Selection) -> Iterator[backup.Document]:
     """By scope: their documents have ids of their own, as they keep revisions."""
     places = []
     for read in _read(db, RecordKind.POLICY, selection, _NO_INSTRUCTIONS):
         found = _decode(RecordKind.POLICY, read)
         if found is not None:
             key = read.document["_id"]
-            policy = found.document.record
+            policy = found.record
             scope = policy.home if isinstance(policy, Policy) else None
             named = (scope.agent_id, scope.kind.value, scope.owner) if scope else ("", "", str(key))
             places.append((named, key))
@@ -213,7 +195,9 @@ class _Row(NamedTuple):
     version: StoredVersion | None = None
 
 
-def _walk_history(db: Connection, selection: Selection, *, as_versions: bool) -> Iterator[Found]:
+def _walk_history(
+    db: Connection, selection: Selection, *, as_versions: bool
+) -> Iterator[backup.Document]:
     """Entries target by target, as the versions followed each other.
 
     ``as_versions``: each version once, that one included which its document holds, and without
@@ -299,20 +283,18 @@ def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
         yield by_place[place]
 
 
-def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[Found]:
+def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[backup.Document]:
     """The documents of some entries."""
     ids = [row.id for row in rows if row.version is None]
     written = _read_in_order(db.history, ids)
     ahead = next(written, None)
     for row in rows:
         if row.version is not None:
-            yield Found(
-                backup.Document(
-                    kind=RecordKind.HISTORY,
-                    id=row.version.id,
-                    agent_id=row.version.scope.agent_id,
-                    record=row.version,
-                )
+            yield backup.Document(
+                kind=RecordKind.HISTORY,
+                id=row.version.id,
+                agent_id=row.version.scope.agent_id,
+                record=row.version,
             )
         elif ahead is not None and ahead.document["_id"] == row.id:
             found = _decode(RecordKind.HISTORY, ahead)
@@ -324,7 +306,7 @@ def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[Found]:
 # -- documents -----------------------------------------------------------------------------------
 
 
-def _decode(kind: RecordKind, read: Read) -> Found | None:
+def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
     """What a document means; None for one that is no record."""
     source, (document, error) = SOURCES[kind], read
     record: Any = None
@@ -338,16 +320,14 @@ def _decode(kind: RecordKind, read: Read) -> Found | None:
     except codec.UNREADABLE as raised:
         record, error = None, raised
     key = str(document.get("_id"))
-    return Found(
-        backup.Document(
-            kind=kind,
-            id=record.id if kind is RecordKind.POLICY and record is not None else key,
-            agent_id=str(document.get("agent_id") or ""),
-            record=record,
-            fault=_fault(error),
-            oddities=() if error else tuple(_oddities(document, wanted)),
-        ),
-        error,
+    return backup.Document(
+        kind=kind,
+        id=record.id if kind is RecordKind.POLICY and record is not None else key,
+        agent_id=str(document.get("agent_id") or ""),
+        record=record,
+        fault=_fault(error),
+        oddities=() if error else tuple(_oddities(document, wanted)),
+        is_ownerless=isinstance(error, ScopeError),
     )
 
 

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edenmem.models import integrity
-from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection, Unreadable
-from edenmem.models.forgetting import Passage
+from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import PresenceKind
-from edenmem.store.common import documents as common
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, id_parts
 from edenmem.store.mongo.core.readiness import Readiness
-from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
-from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.mongo.walk.documents import demand_decoded, walk_documents
+from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.loading import RecordLoader
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
+from edenmem.store.protocol.walk import ALL
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _ONLY_ID = {"_id": 1}
 #: The kinds that hold texts: first memory as it is, since a finding shows what was found first.
-_WITH_TEXTS = (
-    RecordKind.FACT,
-    RecordKind.REFLECTION,
-    RecordKind.CONSOLIDATION,
-    RecordKind.POLICY,
-    RecordKind.HISTORY,
-    RecordKind.AUDIT,
-    RecordKind.FORMATION,
-)
 
 
 class MongoWalk:
@@ -47,25 +34,16 @@ class MongoWalk:
     def documents(
         self,
         kinds: Sequence[RecordKind],
-        selection: Selection,
+        selection: Selection = ALL,
         *,
         with_vectors: bool = False,
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[Document]:
-        """See `Walk.documents`. Each document is of one moment, whatever ``snapshot`` asks for.
-        ``unwritten``: history as versions, see `walk_documents`."""
-        found = walk_documents(
+        """See `Walk.documents`."""
+        return walk_documents(
             self._db, kinds, selection, with_vectors=with_vectors, unwritten=unwritten
         )
-        return (each.document for each in found)
-
-    def records(
-        self, kind: integrity.RecordKind, *, agent_id: str | None = None
-    ) -> Iterator[integrity.Record]:
-        """See `Walk.records`."""
-        selection = Selection(agent_ids=() if agent_id is None else (agent_id,))
-        return common.records_of_integrity(self.documents([RecordKind(kind)], selection))
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         """See `Walk.present`."""
@@ -105,40 +83,8 @@ class MongoWalk:
             found.add(str(account["eden_user_id"]))
         return found
 
-    def dump(
-        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
-    ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
-        """See `Walk.dump`."""
-        return common.records_of_backup(
-            self.documents(kinds, selection, with_vectors=with_vectors, unwritten=True)
-        )
-
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
         """See `Walk.load`."""
         return self._loader.load(kind, records, dry_run=dry_run)
-
-    def passages(self) -> Iterator[Passage]:
-        """See `Walk.passages`."""
-        for kind in _WITH_TEXTS:
-            found = walk_documents(self._db, (kind,), Selection())
-            yield from common.passages_of(demand_decoded(found))
-        yield from self._context_passages()
-
-    def _context_passages(self) -> Iterator[Passage]:
-        seen = {"memory_context": 1, "edenmem_contexts": 1}
-        for document, _ in self._db.sessions.walk_by_id({}, seen):
-            cached = [sub_document(document.get("memory_context")).get(CONTEXT_FIELDS[0])]
-            for kept in sub_document(document.get("edenmem_contexts")).values():
-                cached.append(sub_document(kept).get("xml"))
-            session_id = str(document["_id"])
-            for xml in cached:
-                if isinstance(xml, str) and xml:
-                    yield Passage(
-                        place="context",
-                        id=session_id,
-                        target_type="session",
-                        target_id=session_id,
-                        text=xml,
-                    )

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from edenmem.models.backup import Document, RecordKind, Selection
+from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.forgetting import (
     FORGOTTEN,
     Forgetting,
@@ -28,9 +28,7 @@ from edenmem.models.forgetting import (
     whole_accounts,
 )
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Reflection
 from edenmem.models.records import AuditEntry
-from edenmem.store.common.documents import demand_readable, texts_of
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.connections import Connections
@@ -94,18 +92,6 @@ class Erasure(Part):
                 "messages in shared sessions": count_rows(connection, RecordKind.MESSAGE, shared),
             }
         return {kind: number for kind, number in counts.items() if number}
-
-    def trace_reflections(self, traces: Traces) -> Iterator[Reflection]:
-        for document in self._trace(RecordKind.REFLECTION, traces):
-            assert isinstance(document.record, Reflection)
-            yield document.record
-
-    def trace_texts(self, traces: Traces) -> Iterator[Passage]:
-        for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
-            yield from texts_of(self._trace(kind, traces))
-
-    def _trace(self, kind: RecordKind, traces: Traces) -> Iterator[Document]:
-        return demand_readable(self._walk.documents([kind], Selection(traces=traces)))
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
         wanted = Selection(traces=traces)

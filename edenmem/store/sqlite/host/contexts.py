@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from edenmem.models.forgetting import Passage
 from edenmem.models.host import CachedContext
 from edenmem.models.integrity import Finding
 from edenmem.store.sqlite.core.codec import time, to_ms
-from edenmem.store.sqlite.core.part import Part
+from edenmem.store.sqlite.core.part import BATCH, Part
 
 
 class Contexts(Part):
@@ -32,6 +33,28 @@ class Contexts(Part):
                 "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
                 (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
             )
+
+    def cached_texts(self) -> Iterator[Passage]:
+        last = ("", "")
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
+                    " WHERE (c.session_id, c.agent_id) > (?, ?)"
+                    " ORDER BY c.session_id, c.agent_id LIMIT ?",
+                    (*last, BATCH),
+                ).fetchall()
+            for session_id, agent_id, xml in rows:
+                yield Passage(
+                    place="context",
+                    id=f"{session_id}/{agent_id}",
+                    target_type="session",
+                    target_id=session_id,
+                    text=xml,
+                )
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][:2]
 
     def stray_contexts(self) -> Iterator[Finding]:
         with self._db.reading() as connection:

@@ -9,11 +9,9 @@ import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 
 import msgspec
 
-from edenmem.models import integrity
 from edenmem.models.backup import (
     TOMBSTONE,
     Document,
@@ -21,12 +19,10 @@ from edenmem.models.backup import (
     Record,
     RecordKind,
     Selection,
-    Unreadable,
 )
 from edenmem.models.changes import HistoryEntry
-from edenmem.models.forgetting import Passage
 from edenmem.models.integrity import PresenceKind
-from edenmem.store.common import documents as common
+from edenmem.store.protocol.walk import ALL
 from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import BATCH, GIVEN, Part, json_array
 from edenmem.store.sqlite.memory.history import place_version
@@ -69,19 +65,12 @@ class Walk(Part):
     def documents(
         self,
         kinds: Sequence[RecordKind],
-        selection: Selection,
+        selection: Selection = ALL,
         *,
         with_vectors: bool = False,
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[Document]:
-        """Walk the documents of these kinds, each kind in the order of `dump`; one that cannot be
-        read comes with its fault.
-
-        ``snapshot``: all of it is of one moment. Otherwise no transaction is open between pages, so
-        that the caller may write. ``unwritten``: with the version of each fact of which history has
-        nothing written down, in its place.
-        """
         if snapshot:
             with self._db.reading() as connection:
                 yield from _walk(
@@ -94,21 +83,6 @@ class Walk(Part):
         with self._db.reading() as connection:
             return {row[0] for row in connection.execute(_PRESENT[kind], (json_array(ids),))}
 
-    def records(
-        self, kind: integrity.RecordKind, *, agent_id: str | None = None
-    ) -> Iterator[integrity.Record]:
-        selection = Selection(agent_ids=() if agent_id is None else (agent_id,))
-        return common.records_of_integrity(self.documents([RecordKind(kind)], selection))
-
-    def dump(
-        self, kinds: Sequence[RecordKind], selection: Selection, *, with_vectors: bool = True
-    ) -> Iterator[tuple[RecordKind, Record | Unreadable]]:
-        return common.records_of_backup(
-            self.documents(
-                kinds, selection, with_vectors=with_vectors, snapshot=True, unwritten=True
-            )
-        )
-
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
@@ -117,34 +91,6 @@ class Walk(Part):
                 return Loader(connection, dry_run=True).load(kind, records)
         with self._db.writing() as connection:
             return Loader(connection, dry_run=False).load(kind, records)
-
-    def passages(self) -> Iterator[Passage]:
-        documents = self.documents(common.WITH_TEXTS, Selection())
-        return chain(
-            common.passages_of(common.demand_readable(documents)), self._context_passages()
-        )
-
-    def _context_passages(self) -> Iterator[Passage]:
-        last = ("", "")
-        while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    "SELECT c.session_id, c.agent_id, c.xml FROM cached_contexts c"
-                    " WHERE (c.session_id, c.agent_id) > (?, ?)"
-                    " ORDER BY c.session_id, c.agent_id LIMIT ?",
-                    (*last, BATCH),
-                ).fetchall()
-            for session_id, agent_id, xml in rows:
-                yield Passage(
-                    place="context",
-                    id=f"{session_id}/{agent_id}",
-                    target_type="session",
-                    target_id=session_id,
-                    text=xml,
-                )
-            if len(rows) < BATCH:
-                return
-            last = rows[-1][:2]
 
 
 # -- the walk --------------------------------------------------------------------------------------

@@ -1,0 +1,178 @@
+"""Every text that is stored, for whoever looks for somebody in it.
+
+Everything here reads and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from edenmem.errors import StoreError
+from edenmem.models.backup import Document, RecordKind, Selection, StoredVersion
+from edenmem.models.changes import AuditEntry, ChangeSet
+from edenmem.models.forgetting import FORGOTTEN, Passage, Traces, list_texts, origin_in
+from edenmem.models.formation import Decision, Formation
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store
+
+#: The kinds that hold texts of memory or about it: the memory first, then what is kept of it.
+_WITH_TEXTS = (
+    RecordKind.FACT,
+    RecordKind.REFLECTION,
+    RecordKind.CONSOLIDATION,
+    RecordKind.POLICY,
+    RecordKind.HISTORY,
+    RecordKind.AUDIT,
+    RecordKind.FORMATION,
+)
+
+
+def walk_passages(store: Store) -> Iterator[Passage]:
+    """Walk every text that is stored, except for the host's own: conversations, names, personas.
+
+    Raises:
+        StoreError: a document cannot be read, so that nobody knows what is in it.
+    """
+    for kind in _WITH_TEXTS:
+        for document in _demand_readable(store.walk.documents((kind,))):
+            read = _READERS.get(type(document.record))
+            if read is not None:
+                yield from read(document, document.record)
+    yield from store.contexts.cached_texts()
+
+
+def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
+    """Walk what the facts, reflections and texts say that are traces."""
+    for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
+        for document in _trace(store, kind, traces):
+            match document.record:
+                case Fact() | Reflection() as found:
+                    yield from _passages(document, found.home, found.content)
+                case Consolidation() as text:
+                    yield from _passages(document, text.home, text.consolidated_content)
+
+
+def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:
+    """Walk the reflections that are traces themselves, absorbed ones included."""
+    for document in _trace(store, RecordKind.REFLECTION, traces):
+        if isinstance(document.record, Reflection):
+            yield document.record
+
+
+def _trace(store: Store, kind: RecordKind, traces: Traces) -> Iterator[Document]:
+    return _demand_readable(store.walk.documents((kind,), Selection(traces=traces)))
+
+
+def _demand_readable(documents: Iterable[Document]) -> Iterator[Document]:
+    for document in documents:
+        if document.is_ownerless:
+            continue
+        if document.record is None:
+            raise StoreError(
+                f"the {document.kind} {document.id} cannot be read: {document.fault}",
+                hint="'edenmem doctor' lists what cannot be read",
+            )
+        yield document
+
+
+def _passages(
+    document: Document,
+    scope: Scope | None,
+    *texts: str | None,
+    place: str = "",
+    of: Fact | Reflection | None = None,
+) -> Iterator[Passage]:
+    for text in texts:
+        if text:
+            yield Passage(
+                place=place or document.kind.value,
+                id=document.id,
+                target_type=document.kind.value,
+                target_id=document.id,
+                text=text,
+                scope=scope,
+                session_id=of.session_id if of else None,
+                source_message_ids=of.source_message_ids if of else (),
+            )
+
+
+def _of_fact(document: Document, fact: Fact) -> Iterator[Passage]:
+    home = fact.home
+    yield from _passages(document, home, fact.content, of=fact)
+    yield from _passages(document, home, fact.previous_content, place="previous", of=fact)
+
+
+def _of_reflection(document: Document, found: Reflection) -> Iterator[Passage]:
+    return _passages(document, found.home, found.content, of=found)
+
+
+def _of_text(document: Document, text: Consolidation) -> Iterator[Passage]:
+    return _passages(document, text.home, text.consolidated_content)
+
+
+def _of_policy(document: Document, policy: Policy) -> Iterator[Passage]:
+    texts = (policy.memory_instructions, policy.consolidation_instructions)
+    return _passages(document, policy.home, *texts)
+
+
+def _of_formation(document: Document, formation: Formation) -> Iterator[Passage]:
+    text = _wording(formation.decisions, formation.error, formation.changes)
+    return _passages(document, None, text)
+
+
+def _of_version(document: Document, entry: StoredVersion) -> Iterator[Passage]:
+    snapshot = None if entry.snapshot is None else msgspec.structs.asdict(entry.snapshot)
+    text = "\n".join((entry.content, *list_texts(snapshot)))
+    if text and text != FORGOTTEN:
+        yield _of_entry(document, entry, text, snapshot)
+
+
+def _of_audit(document: Document, entry: AuditEntry) -> Iterator[Passage]:
+    text = "\n".join((*list_texts(entry.before, entry.after), entry.reason)).strip()
+    if text:
+        yield _of_entry(document, entry, text, entry.before, entry.after)
+
+
+def _of_entry(
+    document: Document,
+    entry: StoredVersion | AuditEntry,
+    text: str,
+    *documents: dict[str, Any] | None,
+) -> Passage:
+    session_id, sources = origin_in(*documents)
+    return Passage(
+        place=document.kind.value,
+        id=document.id,
+        target_type=entry.target_type,
+        target_id=entry.target_id,
+        text=text,
+        scope=entry.scope,
+        session_id=session_id,
+        source_message_ids=sources,
+    )
+
+
+_READERS: dict[type, Callable[[Document, Any], Iterator[Passage]]] = {
+    Fact: _of_fact,
+    Reflection: _of_reflection,
+    Consolidation: _of_text,
+    Policy: _of_policy,
+    Formation: _of_formation,
+    StoredVersion: _of_version,
+    AuditEntry: _of_audit,
+}
+
+
+def _wording(decisions: Sequence[Decision], error: str | None, changes: ChangeSet | None) -> str:
+    """All texts of decisions, an error and recorded changes, a line each."""
+    said = [part for decision in decisions for part in (decision.content, decision.reason)]
+    for change in changes.changes if changes is not None else ():
+        said.append(getattr(change, "content", ""))
+        for name in ("fact", "or_add", "reflection"):
+            added = getattr(change, name, None)
+            said += list_texts(msgspec.to_builtins(added)) if added is not None else []
+    return "\n".join(part for part in (*said, error or "") if part)
