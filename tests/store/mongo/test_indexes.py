@@ -548,6 +548,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
     }
     # What only forgetting asks is watched below.
     for_forgetting = {
+        "cached_texts",
         "accounts_of",
         "authors",
         "find_agent_ids",
