@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -26,13 +27,27 @@ class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunState(StrEnum):
-    """How far a run is."""
+    """How far a run is. The last three are told, not kept: they follow from the rest."""
 
     RUNNING = "running"  # at work, or cut off: its lease tells which
     DONE = "done"
     FAILED = "failed"  # stopped by an error; the same command goes on where it stopped
     ROLLED_BACK = "rolled_back"
+    UNDONE = "undone"  # rolled back by 'undo --run'
     PARTLY = "partly_rolled_back"  # some of it was changed since and stayed, or it was cut off
+    INTERRUPTED = "interrupted"  # cut off: the same command goes on where it stopped
+    INCOMPLETE = "incomplete"  # done, but a part of its source is missing
+    SUPERSEDED = "superseded"  # done, and a later run brought what v1 has had since
+
+
+#: States of which nothing is left in the store.
+TAKEN_BACK = (RunState.ROLLED_BACK, RunState.UNDONE)
+
+#: What a run that was stopped from outside says of it.
+INTERRUPTION = "interrupted"
+
+#: A run that has not written to the ledger for so long is not at work any more.
+_SILENCE = timedelta(minutes=1)
 
 
 class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,3 +96,31 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     def lacks_input(self) -> bool:
         """Whether its source is incomplete, and nobody has accepted that."""
         return bool(self.incomplete) and not self.incomplete_accepted
+
+
+def find_successor(run: MigrationRun, runs: Sequence[MigrationRun]) -> MigrationRun | None:
+    """Return the latest of the runs that took the place of this one: it read the same source, for
+    the same agents or more, and moved something."""
+    own = set(run.options.get("agents") or ())
+    later = [
+        other
+        for other in runs
+        if (other.source, other.kind, other.state) == (run.source, run.kind, RunState.DONE)
+        and (other.started_at, other.id) > (run.started_at, run.id)
+        and (other.counts.get("migrated") or other.counts.get("merged"))
+        and (not other.options.get("agents") or (own and own <= set(other.options["agents"])))
+    ]
+    return max(later, key=lambda other: (other.started_at, other.id), default=None)
+
+
+def tell_state(run: MigrationRun, runs: Sequence[MigrationRun], now: datetime) -> RunState:
+    """Return the state of a run in the light of the others."""
+    if run.state is RunState.RUNNING and now - run.updated_at > _SILENCE:
+        return RunState.INTERRUPTED
+    if run.state is RunState.FAILED and run.error == INTERRUPTION:
+        return RunState.INTERRUPTED
+    if run.state is not RunState.DONE:
+        return run.state
+    if find_successor(run, runs) is not None:
+        return RunState.SUPERSEDED
+    return RunState.INCOMPLETE if run.lacks_input else RunState.DONE

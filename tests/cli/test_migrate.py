@@ -108,7 +108,7 @@ def test_verify_ends_with_1_when_something_is_missing(
     run_id = new_cli.json("migrate", "status")[0]["runs"][0]["id"]
     found = new_cli("migrate", "verify", run_id)
     assert found.code == 1
-    assert "1 of 500 documents are missing" in found.out
+    assert "1 difference from v1 that the log does not explain" in found.out
     assert "memory_sessions/" in found.out
 
 

@@ -27,7 +27,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import derived_id, is_id
-from edenmem.models.migration import MigrationRun, RunState
+from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     Disposition,
@@ -106,7 +106,7 @@ class Rounds:
         ids = set[str]()
         for run in runs:
             ids.add(run.id)
-            if run.state not in (RunState.ROLLED_BACK, RunState.PARTLY):
+            if run.state not in (*TAKEN_BACK, RunState.PARTLY):
                 continue
             self._rolled_back[run.id] = run.state
             agents = run.options.get("agents") or ()
@@ -148,7 +148,7 @@ class Rounds:
         partly = [entries[id] for id, state in states.items() if state is RunState.PARTLY]
         chains = chains_of(store, partly)
         return {
-            id: len(chains[id]) % 2 == 0 if id in chains else state is RunState.ROLLED_BACK
+            id: len(chains[id]) % 2 == 0 if id in chains else state in TAKEN_BACK
             for id, state in states.items()
         }
 

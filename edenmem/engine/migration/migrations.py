@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
@@ -14,7 +16,7 @@ from edenmem.engine.migration.source import Progress, StagedPlan
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import AmbiguousReference, ConflictError, NotFoundError
-from edenmem.models.migration import MigrationRun, SchemaStep
+from edenmem.models.migration import MigrationRun, SchemaStep, tell_state
 from edenmem.models.v1 import V1Options
 from edenmem.store.protocol.store import Store
 
@@ -27,7 +29,6 @@ class Migrations:
         self._store = runtime.store
         self.schema = runtime.store.migrations.schema
         self.step_down = runtime.store.migrations.migrate_down
-        self.runs = runtime.store.migrations.migration_runs
         self.plan = partial(make_plan, runtime)
         self.verify = partial(verify, runtime.store)
         self.roll_back = partial(roll_back, runtime)
@@ -55,6 +56,11 @@ class Migrations:
             if step.no_way_back:
                 raise ConflictError(f"step {step.name} has no way back: {step.no_way_back}")
         return steps
+
+    def runs(self) -> list[MigrationRun]:
+        """Return all runs, latest first, each with the state that follows from the others too."""
+        runs, now = self._store.migrations.migration_runs(), self._runtime.clock()
+        return [msgspec.structs.replace(run, state=tell_state(run, runs, now)) for run in runs]
 
     # -- from v1 -----------------------------------------------------------------------------
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from edenmem.models.v1 import V1Damage, V1Item, V1Person, V1Problem, V1Ref
+from edenmem.models.v1 import (
+    V1Damage,
+    V1Fact,
+    V1Item,
+    V1Person,
+    V1Problem,
+    V1Ref,
+    V1Reflection,
+    V1Text,
+)
 
 
 class V1Plan(Protocol):
@@ -71,3 +80,33 @@ class V1Plan(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+
+
+#: Characters of the items that are handled together.
+_CHARACTERS = 2_000_000
+
+
+def batched_items(items: Iterable[V1Item], size: int) -> Iterator[list[V1Item]]:
+    """Lists of up to ``size`` items, in order; fewer where their texts are long, however many
+    there are, so that memory does not grow with the length of texts."""
+    batch: list[V1Item] = []
+    characters = 0
+    for item in items:
+        batch.append(item)
+        characters += _length(item)
+        if len(batch) >= size or characters >= _CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _length(item: V1Item) -> int:
+    match item.target:
+        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
+            length = len(memory.content)
+        case V1Text(content=content, earlier=earlier):
+            length = len(content) + sum(len(each.content) for each in earlier)
+        case _:
+            length = 0
+    return length + len(item.extra)

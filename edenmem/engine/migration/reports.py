@@ -125,37 +125,61 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-class Unaccounted(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that is not where the run should have brought it, and what was found."""
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a store differs from what v1 and the log say it holds.
 
+    Attributes:
+        kind: "missing"; "changed": one field of it; "duplicate": the scope has it twice; "copy":
+            v1 has it in another scope only; "extra": v1 does not have it; "order": of a buffer.
+        target_type: What it is of: fact, reflection, consolidation, policy, agent, user, buffer.
+        target_id: Its id; empty if it has none.
+        scope: Where it is, or should be.
+        source: The documents of v1.
+        field: The field that differs.
+        expected: What v1, or the log's last entry, says.
+        found: What is there.
+        reason: Why that is a difference.
+    """
+
+    kind: Literal["missing", "changed", "duplicate", "copy", "extra", "order"]
+    target_type: str
+    target_id: str
+    scope: str
     source: str
+    field: str
+    expected: str
+    found: str
     reason: str
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """Source against target, document by document.
 
-    ``documents`` are those of v1, ``seen`` those that the items account for, ``by_disposition``
-    how: a document that is in several items counts by what moved it furthest. ``changed`` were
-    moved and have been edited, consolidated or removed since. ``unaccounted`` counts what is
-    missing; ``missing`` holds the first of them. ``incomplete`` is what the source lacks, unless
-    that was accepted.
+    ``superseded_by`` is the later run that brought what v1 has now, if there is one.
+    ``documents`` are those of v1, ``seen`` those that the items account for. ``counts`` are items
+    by outcome, as a run counts them, and "differs". ``changed`` were moved and have been edited,
+    consolidated or removed since, as the log says; ``kept`` are those that were not moved because
+    v2 has its own, or their owner was forgotten. ``platform`` counts what the platform wrote beside
+    them. ``differing`` counts what differs; ``differences`` holds the first of them, by
+    field. ``incomplete`` is what the source lacks, unless that was accepted.
     """
 
     run_id: str
     documents: int
     seen: int
-    by_disposition: dict[str, int]
+    counts: dict[str, int]
+    superseded_by: str | None = None
     changed: int = 0
     kept: int = 0
-    unaccounted: int = 0
-    missing: tuple[Unaccounted, ...] = ()
+    platform: int = 0
+    differing: int = 0
+    differences: tuple[Difference, ...] = ()
     incomplete: tuple[V1Damage, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether the source is complete, and each document is accounted for."""
-        return not self.unaccounted and not self.incomplete and self.documents == self.seen
+        """Whether the source is complete, each document is there, and nothing else is."""
+        return not self.differing and not self.incomplete and self.documents == self.seen
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):

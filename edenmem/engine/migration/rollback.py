@@ -22,17 +22,25 @@ from edenmem.models.migration import MigrationRun, RunState
 from edenmem.store.protocol.store import Store, batched
 
 _NAMED = 1000
+#: The action of an entry about an agent that neither made nor removed it.
+_SWITCHES = "set_agent_toggles"
 #: Entries after which progress is told.
 _TELL = 100
 
 
 def undo_run(
-    runtime: Runtime, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
+    runtime: Runtime,
+    run_id: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    reason: str = "",
+    whole: RunState = RunState.UNDONE,
 ) -> Iterator[UndoStep]:
     """Take back all that a run changed, newest first; what became of each entry. Blocks.
 
     See `Undoer.undo_run`. If the run is a migration, or took one back, or made it again, the
-    ledger says afterwards how much of the migration there is.
+    ledger says afterwards how much of the migration there is: ``whole`` says how all of it went.
 
     Raises:
         ConflictError: the run is that of a migration, and a migration is at work.
@@ -51,7 +59,7 @@ def undo_run(
             outcomes[step.outcome] += 1
             yield step
         if run_id == found.id:
-            state = _state_after(outcomes, found.state)
+            state = _state_after(outcomes, found.state, whole)
         else:
             state = _state_in_log(runtime.store, begun)
         now = runtime.clock()
@@ -86,11 +94,18 @@ def roll_back(
     kept: list[KeptChange] = []
     kept_total = forceable = 0
     reason = f"rollback of the run {run_id}"
-    steps = undo_run(runtime, run_id, force=force, dry_run=dry_run, reason=reason)
+    steps = undo_run(
+        runtime,
+        run_id,
+        force=force,
+        dry_run=dry_run,
+        reason=reason,
+        whole=RunState.ROLLED_BACK,
+    )
     for looked, step in enumerate(steps, 1):
         entry = step.entry
         if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED):
-            removed[entry.target_type] += 1
+            removed["switch" if entry.action == _SWITCHES else entry.target_type] += 1
         elif step.outcome is UndoOutcome.REFUSED:
             kept_total += 1
             forceable += step.forceable
@@ -130,10 +145,10 @@ def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
     return run
 
 
-def _state_after(outcomes: Counter[UndoOutcome], before: RunState) -> RunState:
+def _state_after(outcomes: Counter[UndoOutcome], before: RunState, whole: RunState) -> RunState:
     """Return the state of a run after all that could be taken back was."""
     if not outcomes[UndoOutcome.REFUSED]:
-        return RunState.ROLLED_BACK
+        return whole
     return RunState.PARTLY if outcomes[UndoOutcome.DONE] else before
 
 
@@ -147,5 +162,5 @@ def _state_in_log(store: Store, run: MigrationRun) -> RunState:
     if in_force and undone:
         return RunState.PARTLY
     if undone:
-        return RunState.ROLLED_BACK
+        return RunState.UNDONE
     return RunState.DONE if run.done >= run.total else RunState.FAILED

@@ -20,25 +20,48 @@ from typing import Any
 
 import msgspec
 
+from edenmem.engine.consolidation import draft as consolidation_draft
+from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
 from edenmem.engine.embeddings.status import vector_advice
 from edenmem.engine.migration.applier import Applier
-from edenmem.engine.migration.condensing import Condenser
-from edenmem.engine.migration.items import Done, Outcome, Rounds, format_sources
+from edenmem.engine.migration.items import (
+    MOVED,
+    SHORTENED,
+    Done,
+    Outcome,
+    Rounds,
+    change_id,
+    format_sources,
+)
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.source import add_people
 from edenmem.engine.migration.verification import verify
+from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.usage import Meter, keep_usage
 from edenmem.engine.scopes.overview import defaults_of
-from edenmem.errors import ConflictError, EdenmemError, StoreError
+from edenmem.errors import (
+    BudgetExceeded,
+    ConflictError,
+    EdenmemError,
+    ProviderAuthError,
+    ProviderError,
+    StoreError,
+)
+from edenmem.llm.protocol import LLM
+from edenmem.models.changes import ChangeSet, WriteConsolidation
+from edenmem.models.formation import UsageTotal
 from edenmem.models.ids import new_id
-from edenmem.models.migration import MigrationRun, RunProblem, RunState
+from edenmem.models.migration import INTERRUPTION, MigrationRun, RunProblem, RunState
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import V1Item
+from edenmem.models.v1 import V1Item, V1Text
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
+from edenmem.text import word_count
 
 #: Whoever has not shown for so long that they live may be succeeded.
 LEASE = timedelta(minutes=1)
@@ -168,7 +191,7 @@ class V1Runner:
                 return await work.through(tell)
             except (EdenmemError, asyncio.CancelledError) as error:
                 with suppress(StoreError):
-                    await in_thread(work.note_failure, str(error) or "interrupted")
+                    await in_thread(work.note_failure, str(error) or INTERRUPTION)
                 raise
 
     def _begin(self) -> MigrationRun:
@@ -198,6 +221,129 @@ class V1Runner:
         )
         store.migrations.put_migration_run(run)
         return run
+
+
+# -- texts over their limit ------------------------------------------------------------------------
+
+#: Texts kept whole that are named; all are counted by the plan.
+_WHOLE_NAMED = 100
+#: A shortened text with less than this share of the words that it may have lost too much.
+_LEAST = 0.2
+#: Answers in a row that fail for a reason that all others would share.
+_HOPELESS = (ProviderAuthError, BudgetExceeded)
+
+
+class Condenser:
+    """Shortens the texts of one run.
+
+    The whole text is written first and stays in history as the version before; without a model, or
+    if its answer is refused, it stays the text: nothing is ever cut.
+    """
+
+    def __init__(self, runtime: Runtime, *, rounds: Rounds) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._actor = runtime.actor
+        self._rounds = rounds
+        self._llm = runtime.llm
+        self._clock = runtime.clock
+        self._meter = Meter()
+        self.condensed = 0
+        self.kept_whole: list[str] = []
+
+    @property
+    def usage(self) -> tuple[UsageTotal, ...]:
+        """What the model cost."""
+        return self._meter.totals
+
+    async def condense(self, done: Sequence[Done]) -> None:
+        """Shorten what is over its limit among these items.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        for each in done:
+            text = each.item.target
+            if isinstance(text, V1Text) and text.words > text.word_limit and each.outcome in MOVED:
+                await self._one(each.item, text)
+
+    async def _one(self, item: V1Item, text: V1Text) -> None:
+        size = f"{text.scope.key}: {text.words:,} words, the limit is {text.word_limit:,}"
+        own = change_id(item, self._rounds.of(item), "condensed")
+        if self._llm is None:
+            self._keep(size)
+        elif len(text.content) > self._settings.formation.max_characters:
+            self._keep(f"{size}; too long for one prompt")
+        elif not await in_thread(self._store.log.audit_entry, own):
+            await self._ask(self._llm, item, text, own, size)
+
+    def _keep(self, why: str) -> None:
+        if len(self.kept_whole) < _WHOLE_NAMED:
+            self.kept_whole.append(why)
+
+    async def _ask(self, llm: LLM, item: V1Item, text: V1Text, own: str, size: str) -> None:
+        asker = Asker(llm, f"migrate/{text.scope.key}")
+        try:
+            content = await self._shorten(asker, text)
+        except (ProviderError, DraftRefused) as error:
+            self._keep(f"{size}; {error.message}")
+            if isinstance(error, _HOPELESS):
+                self._llm = None
+            return
+        finally:
+            self._meter.add(asker.spent)
+            await keep_usage(self._store, item.agent_id, "migration", asker.spent, at=self._clock())
+        if await in_thread(self._write, text, content, own):
+            self.condensed += 1
+        else:
+            self._keep(f"{size}; somebody changed it meanwhile")
+
+    async def _shorten(self, asker: Asker, text: V1Text) -> str:
+        assignment = Assignment(
+            kind=text.scope.kind,
+            owner="",
+            current="",
+            reflections=(),
+            instructions=None,
+            word_limit=text.word_limit,
+            now=self._clock(),
+        )
+        content = text.content
+        for _ in range(2):
+            answer = await asker.ask(
+                "shorten",
+                TextAnswer,
+                model=self._settings.llm.slow_model,
+                text=content,
+                words=word_count(content),
+                word_limit=text.word_limit,
+            )
+            content = consolidation_draft.validate_draft(answer.text, assignment)
+            if word_count(content) <= text.word_limit:
+                break
+        consolidation_draft.demand_length(content, text.word_limit)
+        if word_count(content) < text.word_limit * _LEAST:
+            raise DraftRefused(f"the model's text has {word_count(content)} words left")
+        return content
+
+    def _write(self, text: V1Text, content: str, own: str) -> bool:
+        current = self._store.memory.consolidations([text.scope]).get(text.scope)
+        if current is None or current.consolidated_content != text.content:
+            return False
+        now = self._clock()
+        change = WriteConsolidation(
+            id=own,
+            reason=SHORTENED,
+            scope=text.scope,
+            expected_version=current.version,
+            content=content,
+            word_limit=text.word_limit,
+            at=now,
+        )
+        (result,) = self._store.changes.apply(
+            ChangeSet(actor=self._actor, at=now, changes=(change,))
+        )
+        return result.ok
 
 
 class _Run:
@@ -274,9 +420,12 @@ class _Run:
         agents = self._options.v1.agents
         chosen = agents[0] if len(agents) == 1 else None
         total = (await in_thread(backfiller.status, chosen)).total.stale
-        return await backfiller.run(
-            agent_id=chosen, tell=lambda done: tell("embedding", done, total)
-        )
+
+        def told(done: int) -> None:
+            self._put()  # the ledger knows that it is at work
+            tell("embedding", done, total)
+
+        return await backfiller.run(agent_id=chosen, tell=told)
 
     # -- the ledger ------------------------------------------------------------------------------
 

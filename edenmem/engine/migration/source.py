@@ -47,12 +47,17 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
     host, own = runtime.store.host, has_own_accounts(runtime.store)
     unknown = [person for person in plan.agents() if host.agent(person.id) is None]
     added = [person for person in unknown if own and is_addable(person)]
-    refused = _apply(runtime, [AddAgent(agent=_agent(p), reason=_KNOWN_TO_V1) for p in added])
+    refused = _apply(
+        runtime, [AddAgent(agent=describe_agent(p), reason=_KNOWN_TO_V1) for p in added]
+    )
     if own:
         for people in batched(plan.users(), _BATCH):
             known = host.users_by_ids([person.id for person in people])
             new = [p for p in people if p.id not in known and is_addable(p)]
-            refused += _apply(runtime, [_user(person) for person in new])
+            refused += _apply(
+                runtime,
+                [AddUser(user=describe_user(person), reason=_KNOWN_TO_V1) for person in new],
+            )
     notices = [f"not added: {reason}" for reason in refused]
     if refused:
         notices.append(
@@ -78,7 +83,7 @@ def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
         return []
     taken = {agent.username for agent in store.host.agents()}
     return [
-        _agent(person)
+        describe_agent(person)
         for person in plan.agents()
         if is_addable(person)
         and person.username not in taken
@@ -118,7 +123,8 @@ def strangers_notice(agent_ids: list[str]) -> str:
 _KNOWN_TO_V1 = "known to the source of v1"
 
 
-def _agent(person: V1Person) -> Agent:
+def describe_agent(person: V1Person) -> Agent:
+    """Return the agent that a run makes of one of v1."""
     return Agent(
         id=person.id,
         username=person.username or person.id,
@@ -129,11 +135,11 @@ def _agent(person: V1Person) -> Agent:
     )
 
 
-def _user(person: V1Person) -> Change:
-    user = User(
+def describe_user(person: V1Person) -> User:
+    """Return the account that a run makes of a user of v1."""
+    return User(
         id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
     )
-    return AddUser(user=user, reason=_KNOWN_TO_V1)
 
 
 def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:

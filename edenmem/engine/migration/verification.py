@@ -1,29 +1,74 @@
-"""Source against target: is each document of v1 where a run should have brought it?
+"""Source against target: is each document of v1 where a run should have brought it, as v1 had it?
 
-The source is read anew and each item's target is looked up and hashed. What is not there as it was
-migrated is accounted for if it is there in other words, or if the log says that it was removed:
-then somebody edited, consolidated or removed it since. That it came once is no proof of that.
-Memory is a few bytes for each document.
+The store is read once, document by document, and kept as a few bytes for each: which one it is, and
+what it says. Then the source is read anew, and each document is looked up. What is the same needs
+no further look. What is not is right only if the log leads from what the run wrote to what is
+there, entry by entry; everything else is a difference. What is in the store and not in v1 has to be
+in the log too, or to be the platform's own.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
-from edenmem.engine.migration.items import Forgotten, Rounds, change_id, format_sources
-from edenmem.engine.migration.plan import V1Plan
-from edenmem.engine.migration.reports import Unaccounted, Verification
+import msgspec
+
+from edenmem.engine.history.trails import (
+    Logged,
+    Trails,
+    differing,
+    digest,
+    fields_of,
+    is_emptied,
+    is_written,
+    read_after,
+)
+from edenmem.engine.migration.conflicts import (
+    APPENDED,
+    OnConflict,
+    Standing,
+    decide,
+    find_standing,
+)
+from edenmem.engine.migration.inventory import (
+    KINDS,
+    SET_BY_STORE,
+    Contents,
+    Inventory,
+    Memory,
+    content_of,
+    key_of,
+    key_of_scope,
+    mark,
+    mark_of_buffer,
+)
+from edenmem.engine.migration.items import (
+    Forgotten,
+    Outcome,
+    Rounds,
+    change_id,
+    classify_moved,
+    classify_unmoved,
+    format_sources,
+)
+from edenmem.engine.migration.plan import V1Plan, batched_items
+from edenmem.engine.migration.reports import Difference, Verification
+from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
 from edenmem.errors import ConflictError
 from edenmem.models.changes import AuditEntry
-from edenmem.models.memory import Fact, Reflection, content_hash
-from edenmem.models.migration import MigrationRun, RunState
+from edenmem.models.forgetting import Subject
+from edenmem.models.host import Agent, User
+from edenmem.models.integrity import RecordKind
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState, find_successor
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
-    Disposition,
     V1Fact,
     V1Item,
+    V1Person,
     V1Policy,
     V1Ref,
     V1Reflection,
@@ -32,100 +77,29 @@ from edenmem.models.v1 import (
 )
 from edenmem.store.protocol.store import Store, batched
 
+#: Items that are compared together.
 _BATCH = 500
-_NAMED = 100
+#: Differences that are named; all are counted.
+_NAMED = 1000
+#: Facts and reflections that v1 does not have, and are looked for in the log one by one.
+_FEW = 200
 
-#: What may be found of an item, from least to most; a document counts by the greatest of its
-#: items. Three bits.
-_BAD, _LEFT, _MERGED, _MIGRATED, _MISSING = 1, 2, 4, 5, 7
-_BITS = 3
-_NAMES = {
-    _MIGRATED: "migrated",
-    _MERGED: "merged",
-    _LEFT: "left_behind",
-    _BAD: "bad",
-    _MISSING: "unaccounted",
+_KIND_OF: dict[type, RecordKind] = {
+    Fact: "fact",
+    Reflection: "reflection",
+    Consolidation: "consolidation",
+    Policy: "policy",
 }
 
-
-class _Found:
-    """What is in the store of one batch of items."""
-
-    def __init__(self, store: Store, items: Sequence[V1Item]) -> None:
-        facts: dict[Scope, list[str]] = {}
-        reflections, texts, policies = [], [], []
-        for item in items:
-            match item.target:
-                case V1Fact(fact=fact):
-                    facts.setdefault(fact.home, []).append(fact.hash)
-                case V1Reflection(reflection=reflection):
-                    reflections.append(reflection.id)
-                case V1Text(scope=scope):
-                    texts.append(scope)
-                case V1Policy(policy=policy):
-                    policies.append(policy.home)
-        self.store = store
-        self.facts = {
-            scope: store.memory.facts_by_hashes(scope, all) for scope, all in facts.items()
-        }
-        self.reflections = store.memory.reflections_by_ids(reflections) if reflections else {}
-        self.texts = store.memory.consolidations(texts) if texts else {}
-        self.policies = store.memory.policies(policies) if policies else {}
-
-    def has(self, item: V1Item) -> bool:
-        """Whether the item's target is in the store as it was migrated."""
-        match item.target:
-            case V1Fact(fact=fact):
-                return _same(self.facts[fact.home].get(fact.hash), fact)
-            case V1Reflection(reflection=reflection):
-                return _same(self.reflections.get(reflection.id), reflection)
-            case V1Text(scope=scope, content=content):
-                text = self.texts.get(scope)
-                return text is not None and text.consolidated_content.endswith(content.strip())
-            case V1Policy(policy=policy):
-                return policy.home in self.policies
-            case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
-                agent = self.store.host.agent(agent_id)
-                return agent is not None and agent.agent_memory_enabled is enabled
-        return True
-
-    def was_changed(self, item: V1Item, entry: AuditEntry) -> bool:
-        """Whether what an entry of the log brought is there in other words, or was removed by
-        somebody whom the log knows."""
-        match item.target:
-            case V1Fact(fact=fact):
-                there = entry.target_id in self.store.memory.facts_by_ids(
-                    [fact.home], [entry.target_id]
-                )
-            case V1Reflection(reflection=reflection):
-                found = self.reflections.get(entry.target_id)
-                there = found is not None and found.home == reflection.home
-            case V1Toggles():
-                there = True  # the host switches them too
-            case _:
-                there = self.stands_for_itself(item)
-        if there:
-            return True
-        since = self.store.log.audit(target_id=entry.target_id, since=entry.at)
-        return any(each.actor.run_id != entry.actor.run_id for each in since)
-
-    def stands_for_itself(self, item: V1Item) -> bool:
-        """Whether v2 has something of its own in that place, which is kept."""
-        match item.target:
-            case V1Text(scope=scope):
-                text = self.texts.get(scope)
-                return text is not None and bool(text.consolidated_content.strip())
-            case V1Toggles(agent_id=agent_id):
-                return self.store.host.agent(agent_id) is None
-        return False
-
-
-def _same(found: Fact | Reflection | None, wanted: Fact | Reflection) -> bool:
-    return (
-        found is not None
-        and found.home == wanted.home
-        and content_hash(found.content) == content_hash(wanted.content)
-    )
+#: Kinds of which a scope has one.
+_ONE_A_SCOPE = ("consolidation", "policy")
+#: Items whose targets wait in a buffer; episodes belong to sessions, which nobody consolidates.
+_BUFFERED = "reflection"
+_AGENT_SWITCH = frozenset({"agent_memory_enabled"})
+_BUT_AGENT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
+_NO_REASON = "the log does not say why"
+#: Characters of a text that a difference shows.
+_LONGEST = 160
 
 
 def verify(
@@ -135,93 +109,671 @@ def verify(
     *,
     tell: Callable[[int], None] = lambda items: None,
 ) -> Verification:
-    """Account for each document of the plan. Blocks; ``tell`` is called with the items looked at.
+    """Compare what a run brought with its source. Blocks; ``tell`` is called with items done.
 
     Raises:
         ConflictError: the run was rolled back.
         StoreError: the database cannot be used.
     """
-    if run.state is RunState.ROLLED_BACK:
-        raise ConflictError(f"the run {run.id} was rolled back: there is nothing to verify")
-    rounds = Rounds(store.migrations.migration_runs())
-    forgotten = Forgotten(store.erasure.forgettings())
-    seen = array("Q")
-    missing: list[Unaccounted] = []
-    changed = kept = looked = 0
-    for items in batched(plan.items(), _BATCH):
-        found = _Found(store, items)
-        absent = [item for item in items if item.target is not None and not found.has(item)]
-        logged = _find_logged(store, absent, rounds)
-        gone = {item.key for item in absent}
-        for item in items:
-            rank = _rank(item)
-            if item.key in gone:
-                entry = logged.get(item.key)
-                if entry is not None and found.was_changed(item, entry):
-                    changed += 1
-                elif found.stands_for_itself(item) or forgotten.has(item):
-                    kept += 1
-                    rank = _LEFT
-                else:
-                    rank = _MISSING
-                    if len(missing) < _NAMED:
-                        reason = f"no {item.kind} of it"
-                        if entry is not None:
-                            reason += " any more, and the log does not say why"
-                        missing.append(
-                            Unaccounted(source=format_sources(item.sources), reason=reason)
-                        )
-            _count(seen, item.sources, rank)
+    if run.state in TAKEN_BACK:
+        how = "undone" if run.state is RunState.UNDONE else "rolled back"
+        raise ConflictError(f"the run {run.id} was {how}: there is nothing to verify")
+    check = _Check(store, plan, run)
+    looked = 0
+    for items in batched_items(plan.items(), _BATCH):
+        check.look(items)
         looked += len(items)
         tell(looked)
-    by_rank = _furthest(seen)
-    return Verification(
-        run_id=run.id,
-        documents=sum(plan.totals.values()),
-        seen=sum(by_rank.values()),
-        by_disposition={_NAMES[rank]: n for rank, n in sorted(by_rank.items(), reverse=True)},
-        changed=changed,
-        kept=kept,
-        unaccounted=by_rank.get(_MISSING, 0),
-        missing=tuple(missing),
-        incomplete=() if run.incomplete_accepted else tuple(plan.incomplete),
+    check.finish()
+    return check.result()
+
+
+def _expected_of(item: V1Item) -> Memory | None:
+    """What the store should have of an item, as a run in an empty store makes it."""
+    match item.target:
+        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
+            return memory
+        case V1Policy(policy=policy):
+            return msgspec.structs.replace(policy, version=1)
+        case V1Text(scope=scope) as text:
+            return Consolidation(
+                id="",
+                scope=scope.kind,
+                agent_id=scope.agent_id,
+                user_id=scope.user_id,
+                group_id=scope.group_id,
+                shard=scope.shard_name,
+                session_id=scope.session_id,
+                consolidated_content=text.content,
+                version=text.version,
+                word_limit=text.word_limit,
+                updated_at=text.last_updated_at,
+            )
+    return None
+
+
+class _Check:
+    """One verification at work."""
+
+    def __init__(self, store: Store, plan: V1Plan, run: MigrationRun) -> None:
+        self._store = store
+        self._plan = plan
+        self._run = run
+        self._rounds = Rounds(store.migrations.migration_runs())
+        forgettings = store.erasure.forgettings()
+        self._forgotten = Forgotten(forgettings)
+        self._forgotten_ids = {each.id for each in forgettings}
+        self._trails = Trails(store)
+        self._on_conflict: OnConflict = run.options.get("on_conflict", "keep")
+        self._stock = Inventory(store, [person.id for person in plan.agents()])
+        self._contents = Contents()
+        self._agents: dict[str, Agent | None] = {}
+        self._counts: Counter[str] = Counter()
+        self._documents = array("Q")
+        self._named: list[Difference] = []
+        self._differing = self._changed = self._kept = self._beside = 0
+        self._waiting: tuple[Scope | None, list[str]] = (None, [])
+
+    def result(self) -> Verification:
+        """Return what was found."""
+        order = [*Outcome, "differs"]
+        successor = find_successor(self._run, self._store.migrations.migration_runs())
+        return Verification(
+            run_id=self._run.id,
+            superseded_by=None if successor is None else successor.id,
+            documents=sum(self._plan.totals.values()),
+            seen=_count_distinct(self._documents),
+            counts={str(each): self._counts[each] for each in order if self._counts[each]},
+            changed=self._changed,
+            kept=self._kept,
+            platform=self._beside,
+            differing=self._differing,
+            differences=tuple(self._named),
+            incomplete=() if self._run.incomplete_accepted else tuple(self._plan.incomplete),
+        )
+
+    # -- item by item ------------------------------------------------------------------------
+
+    def look(self, items: Sequence[V1Item]) -> None:
+        """Compare a batch of items with what the store has of them, and with the log."""
+        moved: list[V1Item] = []
+        wanted: dict[RecordKind, list[tuple[V1Item, Memory]]] = {}
+        for item in items:
+            self._documents.extend(_number(ref) for ref in item.sources)
+            if item.target is None:
+                self._counts[classify_unmoved(item)] += 1
+            elif self._forgotten.has(item):
+                self._counts[Outcome.LEFT_BEHIND] += 1
+                self._kept += 1
+            else:
+                moved.append(item)
+                if (expected := _expected_of(item)) is not None:
+                    wanted.setdefault(_KIND_OF[type(expected)], []).append((item, expected))
+                    self._contents.add(expected)
+                    if item.kind == _BUFFERED:
+                        self._note_waiting(expected)
+        wrote = self._find_written(moved)
+        unlike: list[tuple[V1Item, Memory]] = []
+        for kind, pairs in wanted.items():
+            keys = [key_of(expected) for _, expected in pairs]
+            same = self._stock.shelves[kind].find(keys, [mark(expected) for _, expected in pairs])
+            for (item, expected), is_same in zip(pairs, same, strict=True):
+                entry = wrote.get(item.key)
+                if is_same and entry is not None and _is_of(entry, item, expected):
+                    self._counts[classify_moved(item)] += 1
+                else:
+                    unlike.append((item, expected))
+        for item in moved:
+            if isinstance(item.target, V1Toggles):
+                self._judge_switch(item, item.target, wrote.get(item.key))
+        if unlike:
+            self._examine(unlike, wrote)
+
+    def _find_written(self, items: Sequence[V1Item]) -> dict[str, AuditEntry]:
+        """Key → the log's latest entry of a run that moved the item."""
+        asked = {
+            change_id(item, round): item.key
+            for item in items
+            for round in range(self._rounds.most(item) + 1)
+        }
+        found: dict[str, AuditEntry] = {}
+        for id, entry in self._store.log.audit_entries(list(asked)).items() if asked else ():
+            known = found.get(asked[id])
+            if known is None or (known.at, known.id) < (entry.at, entry.id):
+                found[asked[id]] = entry
+        return found
+
+    def _agent(self, agent_id: str) -> Agent | None:
+        if agent_id not in self._agents:
+            self._agents = {agent_id: self._store.host.agent(agent_id)}
+        return self._agents[agent_id]
+
+    def _examine(
+        self, unlike: Sequence[tuple[V1Item, Memory]], wrote: Mapping[str, AuditEntry]
+    ) -> None:
+        """Judge by the log what is not as v1 has it."""
+        found = _Found(self._store, [expected for _, expected in unlike])
+        for item, expected in unlike:
+            entry = wrote.get(item.key)
+            if isinstance(expected, Consolidation):
+                self._judge_text(item, expected, found.texts.get(expected.home), entry)
+            elif isinstance(expected, Policy):
+                self._judge_policy(item, expected, found.policies.get(expected.home), entry)
+            else:
+                self._judge_memory(item, expected, found.memory(expected), entry)
+
+    def _judge_memory(
+        self,
+        item: V1Item,
+        expected: Fact | Reflection,
+        found: Fact | Reflection | None,
+        wrote: AuditEntry | None,
+    ) -> None:
+        kind = _KIND_OF[type(expected)]
+        if wrote is not None:
+            self._judge_written(item, expected, found, wrote)
+        elif found is not None and found.agent_id == expected.agent_id:
+            entries = self._trails.entries(kind, found.id)
+            if entries and self._trails.leads(entries, entries[0], found):
+                if (found.home, found.content) == (expected.home, expected.content):
+                    self._counts[Outcome.ALREADY] += 1
+                else:
+                    self._keep()
+            else:
+                self._report(item, expected, found)
+        elif isinstance(expected, Fact) and self._has_twin(expected):
+            self._counts[Outcome.ALREADY] += 1
+        else:
+            self._report(item, expected, None)
+
+    def _has_twin(self, fact: Fact) -> bool:
+        """Whether the scope had the same fact before; what that is, is looked at by itself."""
+        twin = self._store.memory.facts_by_hashes(fact.home, [fact.hash]).get(fact.hash)
+        return twin is not None and (twin.home, twin.content) == (fact.home, fact.content)
+
+    def _judge_written(
+        self,
+        item: V1Item,
+        expected: Memory,
+        found: Memory | None,
+        wrote: AuditEntry,
+        *,
+        has_written: bool = True,
+    ) -> None:
+        """Judge what a run wrote: the log has to lead from there to what is found."""
+        entries = self._trails.entries(wrote.target_type, wrote.target_id)
+        is_ours = is_emptied(wrote) or (has_written and is_written(wrote, expected))
+        if not is_ours:
+            self._report(item, expected, found, "the log has another entry of it than v1's")
+        elif self._trails.leads(entries, wrote, found):
+            since = (each for each in entries if each.at >= wrote.at)
+            is_own = all(each.actor.run_id == wrote.actor.run_id for each in since)
+            self._changed += not is_own or found is None or _is_remarked(expected, found)
+            self._counts[classify_moved(item)] += 1
+        else:
+            self._report(item, expected, found, entries=entries)
+
+    def _judge_policy(
+        self, item: V1Item, expected: Policy, found: Policy | None, wrote: AuditEntry | None
+    ) -> None:
+        if wrote is not None:
+            self._judge_written(item, expected, found, wrote)
+            return
+        entries = [] if found is None else self._trails.entries("policy", found.id)
+        if entries and self._trails.leads(entries, entries[0], found):
+            self._keep()
+        else:
+            self._report(item, expected, found)
+
+    def _judge_switch(self, item: V1Item, target: V1Toggles, wrote: AuditEntry | None) -> None:
+        found, wanted = self._agent(target.agent_id), target.agent_memory_enabled
+        is_on = None if found is None else found.agent_memory_enabled
+        if wrote is None and found is None:
+            self._keep()  # the host does not know the agent
+            return
+        if wrote is not None:
+            state = read_after(wrote)
+            is_ours = isinstance(state, Agent) and state.agent_memory_enabled is wanted
+            entries = self._trails.entries("agent", wrote.target_id)
+            if (is_ours or is_emptied(wrote)) and self._trails.leads(
+                entries, wrote, found, _BUT_AGENT_SWITCH
+            ):
+                self._changed += is_on is not wanted
+                self._counts[classify_moved(item)] += 1
+                return
+        self._differ(
+            item,
+            Difference(
+                kind="changed" if found else "missing",
+                target_type="agent",
+                target_id=target.agent_id,
+                scope=Scope.agent(target.agent_id).key,
+                source=format_sources(item.sources),
+                field="agent_memory_enabled",
+                expected=_show(wanted),
+                found=_show(is_on),
+                reason=_NO_REASON,
+            ),
+        )
+
+    # -- texts -------------------------------------------------------------------------------
+
+    def _judge_text(
+        self,
+        item: V1Item,
+        expected: Consolidation,
+        found: Consolidation | None,
+        wrote: AuditEntry | None,
+    ) -> None:
+        text = item.target
+        assert isinstance(text, V1Text)
+        if wrote is None:
+            self._judge_unwritten(item, text, expected, found)
+            return
+        lost = self._find_lost(text, wrote) if text.earlier else None
+        if lost is None:
+            own = _is_text_of(wrote, text.content)
+            self._judge_written(item, expected, found, wrote, has_written=own)
+            return
+        self._differ(
+            item,
+            _difference(
+                "missing",
+                expected,
+                item,
+                field="history",
+                expected=_cut(lost),
+                reason=f"an older text of v1 is not in the history; {_NO_REASON}",
+            ),
+        )
+
+    def _find_lost(self, text: V1Text, wrote: AuditEntry) -> str | None:
+        """An older text of v1 that history should have, and has not."""
+        if any(map(is_emptied, self._trails.entries("consolidation", wrote.target_id))):
+            return None
+        versions = self._store.history.versions("consolidation", "", scope=text.scope)
+        kept = {version.content.strip() for version in versions}
+        lost = (each.content for each in text.earlier if each.content.strip() not in kept)
+        return next(lost, None)
+
+    def _judge_unwritten(
+        self, item: V1Item, text: V1Text, expected: Consolidation, found: Consolidation | None
+    ) -> None:
+        """Judge a text that no run wrote: right if a run now would not write it either."""
+        standing = Standing()
+        if found is not None and found.version:
+            standing = find_standing(self._store, found, self._rounds.run_ids)
+        decision = decide(text, standing, self._on_conflict)
+        if decision.content is not None or found is None:
+            why = "v1 has a newer text" if standing.moved else "it was not migrated"
+            self._report(
+                item, expected, found, f"{why}; run 'edenmem migrate v1' again to take it over"
+            )
+            return
+        entries = self._trails.entries("consolidation", found.id)
+        is_platforms = found.updated_at is None and not has_own_accounts(self._store)
+        leads = bool(entries) and self._trails.leads(entries, entries[0], found)
+        if not leads and not (is_platforms and not entries):
+            self._report(item, expected, found, entries=entries)
+        elif decision.treatment is None:
+            self._counts[Outcome.ALREADY] += 1
+        else:
+            self._keep()
+
+    # -- buffers -----------------------------------------------------------------------------
+
+    def _note_waiting(self, expected: Memory) -> None:
+        """Collect what waits in one scope after another, in its order."""
+        scope, ids = self._waiting
+        if scope != expected.home:
+            self._look_at_buffer(scope, ids)
+            ids = []
+            self._waiting = (expected.home, ids)
+        assert isinstance(expected, Reflection)
+        if not expected.absorbed:
+            ids.append(expected.id)
+
+    def _look_at_buffer(self, scope: Scope | None, ids: Sequence[str]) -> None:
+        """Compare what waits in a scope, and its order."""
+        if scope is None or not ids:
+            return
+        key = key_of_scope(scope)
+        if self._stock.buffers.find([key], [mark_of_buffer(ids)])[0]:
+            return
+        waiting = {
+            each.id: each for each in self._store.memory.reflections([scope], absorbed=False)
+        }
+        listed = self._store.memory.buffers([scope]).get(scope, ())
+        wanted = [id for id in ids if id in waiting]  # of the others the items tell
+        places = {id: place for place, id in enumerate(listed)}
+        what = ""
+        if len(places) < len(listed):
+            what = "something is in it twice"
+        elif not waiting.keys() <= places.keys():
+            what = "something that waits is not in it"
+        else:
+            times = [waiting[id].formed_at for id in sorted(wanted, key=lambda id: places[id])]
+            what = "" if times == sorted(times) else "it is not in v1's order"
+        if what:
+            self._differing += 1
+            self._name(
+                Difference(
+                    kind="order",
+                    target_type="buffer",
+                    target_id="",
+                    scope=scope.key,
+                    source="",
+                    field="unabsorbed_ids",
+                    expected=_cut(", ".join(ids)),
+                    found=_cut(", ".join(listed)),
+                    reason=f"the buffer of reflections: {what}",
+                )
+            )
+
+    # -- people ------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Look at what comes after the items: the last buffer, people, and what is too much."""
+        self._look_at_buffer(*self._waiting)
+        if has_own_accounts(self._store):
+            self._look_at_people()
+        for kind in KINDS:
+            self._look_at_surplus(kind)
+
+    def _look_at_people(self) -> None:
+        """Compare agents and users that came along."""
+        host = self._store.host
+        for person in self._plan.agents():
+            if Subject(kind="agent", agent_id=person.id).id not in self._forgotten_ids:
+                agent = host.agent(person.id)
+                if agent is None or differing(describe_agent(person), agent, _AGENT_SWITCH):
+                    self._look_at_account("agent", person, agent)
+        for people in batched(self._plan.users(), _BATCH):
+            users = host.users_by_ids([person.id for person in people])
+            for person in people:
+                user = users.get(person.id)
+                if Subject(kind="user", owner=person.id).id in self._forgotten_ids:
+                    continue
+                if user is None or differing(describe_user(person), user):
+                    self._look_at_account("user", person, user)
+
+    def _look_at_account(self, kind: str, person: V1Person, found: Agent | User | None) -> None:
+        """Compare an account with what a run made of it, if a run did."""
+        entries = self._trails.entries(kind, person.id)
+        made = [each for each in entries if each.before is None and each.after is not None]
+        ours = [each for each in made if each.actor.run_id in self._rounds.run_ids]
+        without = _AGENT_SWITCH if kind == "agent" else frozenset[str]()
+        if not ours or self._trails.leads(entries, ours[-1], found, without):
+            return
+        self._differing += 1
+        wanted = read_after(entries[-1])
+        scope = Scope.agent(person.id).key if kind == "agent" else ""
+        pairs = [] if wanted is None or found is None else differing(wanted, found, without)
+        for field, want, have in pairs or [("", person.username, None)]:
+            self._name(
+                Difference(
+                    kind="changed" if found is not None else "missing",
+                    target_type=kind,
+                    target_id=person.id,
+                    scope=scope,
+                    source="",
+                    field=field,
+                    expected=_show(want),
+                    found=_show(have),
+                    reason=_NO_REASON,
+                )
+            )
+
+    # -- what is too much ----------------------------------------------------------------------
+
+    def _look_at_surplus(self, kind: RecordKind) -> None:
+        """Look at what v1 does not have: it has to be in the log, or the platform's own."""
+        logged: Logged | None = None
+        looked, twice = 0, set[Scope]()
+        for models in self._stock.surplus(kind):
+            unknown: list[Memory] = []
+            for model in models:
+                looked += 1
+                if isinstance(model, Consolidation) and not model.consolidated_content.strip():
+                    continue
+                if looked > _FEW and logged is None:
+                    logged = Logged(self._store, kind, sorted(self._stock.agents))
+                if not (self._is_logged(kind, model) if logged is None else logged.has(model)):
+                    unknown.append(model)
+            theirs = self._find_platforms(unknown)
+            self._beside += len(theirs)
+            for model in unknown:
+                if model.id in theirs or (kind in _ONE_A_SCOPE and model.home in twice):
+                    continue
+                twice.add(model.home)
+                self._report_surplus(kind, model)
+
+    def _is_logged(self, kind: RecordKind, model: Memory) -> bool:
+        """Whether the log has it come to this scope, and not go again."""
+        entries = self._trails.entries(kind, model.id)
+        return bool(entries) and any(
+            each.after is not None and each.scope == model.home for each in entries[-1:]
+        )
+
+    def _find_platforms(self, unknown: Sequence[Memory]) -> set[str]:
+        """The ids of what the platform wrote, which keeps no log: it comes from conversations that
+        are there, and says what v1 does not."""
+        if has_own_accounts(self._store):
+            return set()
+        new = [model for model in unknown if self._contents.describe(model) == "extra"]
+        items = [model for model in new if isinstance(model, Fact | Reflection)]
+        present = self._store.walk.present
+        sessions = present("session", [each.session_id for each in items if each.session_id])
+        messages = present("message", [id for each in items for id in each.source_message_ids])
+        found = {
+            each.id
+            for each in items
+            if each.session_id in sessions
+            and each.source_message_ids
+            and messages.issuperset(each.source_message_ids)
+        }
+        for text in new:
+            if isinstance(text, Consolidation):
+                absorbed = self._store.memory.reflections([text.home], absorbed=True)
+                if any(each.consolidated_into == text.id for each in absorbed):
+                    found.add(text.id)
+        return found
+
+    def _report_surplus(self, kind: RecordKind, model: Memory) -> None:
+        what = self._contents.describe(model)
+        reason = {
+            "duplicate": "the scope has it twice",
+            "copy": "v1 has it in another scope only",
+            "extra": "v1 does not have it",
+        }[what]
+        self._differing += 1
+        self._name(
+            Difference(
+                kind=what,
+                target_type=kind,
+                target_id=model.id,
+                scope=model.home.key,
+                source="",
+                field="",
+                expected="",
+                found=_cut(content_of(model)),
+                reason=f"{reason}, and the log does not say where it comes from",
+            )
+        )
+
+    # -- reporting -----------------------------------------------------------------------------
+
+    def _report(
+        self,
+        item: V1Item,
+        expected: Memory,
+        found: Memory | None,
+        reason: str = "",
+        *,
+        entries: Sequence[AuditEntry] = (),
+    ) -> None:
+        """Name how something differs from what it should be by v1, or by the log's last entry."""
+        without = SET_BY_STORE[type(expected)]
+        wanted = expected
+        if entries:
+            state = read_after(entries[-1])
+            if isinstance(state, Memory) and type(state) is type(expected):
+                wanted, without = state, frozenset()
+        if found is None:
+            gone = "it is gone" if entries else "it is not there"
+            named = [
+                _difference(
+                    "missing",
+                    expected,
+                    item,
+                    expected=_cut(content_of(wanted)),
+                    reason=reason or f"{gone}, and the log does not say why",
+                )
+            ]
+        else:
+            named = [
+                _difference(
+                    "changed",
+                    expected,
+                    item,
+                    target_id=found.id,
+                    field=field,
+                    expected=_show(want, have),
+                    found=_show(have, want),
+                    reason=reason or _NO_REASON,
+                )
+                for field, want, have in differing(wanted, found, without)
+            ]
+        if not named:
+            named = [
+                _difference(
+                    "changed",
+                    expected,
+                    item,
+                    reason=reason
+                    or "the log does not lead from what was migrated to what is there",
+                )
+            ]
+        self._differ(item, *named)
+
+    def _keep(self) -> None:
+        self._counts[Outcome.KEPT] += 1
+        self._kept += 1
+
+    def _differ(self, item: V1Item, *named: Difference) -> None:
+        self._counts["differs"] += 1
+        self._differing += 1
+        for each in named:
+            self._name(each)
+
+    def _name(self, difference: Difference) -> None:
+        if len(self._named) < _NAMED:
+            self._named.append(difference)
+
+
+class _Found:
+    """What the store has of some items that are not as expected."""
+
+    def __init__(self, store: Store, expected: Sequence[Memory]) -> None:
+        scopes: dict[type, list[Scope]] = {Consolidation: [], Policy: [], Fact: []}
+        ids: dict[type, list[str]] = {Fact: [], Reflection: []}
+        for each in expected:
+            if not isinstance(each, Reflection):
+                scopes[type(each)].append(each.home)
+            if isinstance(each, Fact | Reflection):
+                ids[type(each)].append(each.id)
+        memory = store.memory
+        self.texts = memory.consolidations(scopes[Consolidation]) if scopes[Consolidation] else {}
+        self.policies = memory.policies(scopes[Policy]) if scopes[Policy] else {}
+        self._reflections = memory.reflections_by_ids(ids[Reflection]) if ids[Reflection] else {}
+        self._facts: dict[str, Fact | None] = {}
+        if ids[Fact]:
+            self._facts |= memory.facts_by_ids(list(dict.fromkeys(scopes[Fact])), ids[Fact])
+            for id in ids[Fact]:
+                if id not in self._facts:  # perhaps it is in another scope
+                    self._facts[id] = memory.fact(id)
+
+    def memory(self, expected: Fact | Reflection) -> Fact | Reflection | None:
+        """The fact or reflection with this id, in whatever scope."""
+        if isinstance(expected, Fact):
+            return self._facts.get(expected.id)
+        return self._reflections.get(expected.id)
+
+
+def _number(ref: V1Ref) -> int:
+    name = f"{ref.collection}/{ref.id}/{ref.content_hash}"
+    return digest(name.encode("utf-8", "surrogatepass"))
+
+
+def _count_distinct(numbers: array[int]) -> int:
+    import numpy as np
+
+    return len(np.unique(np.frombuffer(numbers, dtype=np.uint64))) if numbers else 0
+
+
+def _is_of(wrote: AuditEntry, item: V1Item, expected: Memory) -> bool:
+    """Whether an entry of the log says what v1 does; more is to be looked at of older texts."""
+    if isinstance(item.target, V1Text) and (
+        item.target.earlier or not _is_text_of(wrote, item.target.content)
+    ):
+        return False
+    return is_written(wrote, expected)
+
+
+def _is_remarked(expected: Memory, found: Memory) -> bool:
+    """Whether a reflection was consolidated, or released, which the log says of its text."""
+    if not isinstance(expected, Reflection) or not isinstance(found, Reflection):
+        return False
+    return expected.absorbed is not found.absorbed
+
+
+def _is_text_of(wrote: AuditEntry, content: str) -> bool:
+    """Whether an entry of a run wrote a text of v1, perhaps behind one of v2."""
+    after = read_after(wrote)
+    if not isinstance(after, Consolidation):
+        return False
+    written = after.consolidated_content
+    return written == content or written.endswith(f"\n\n{APPENDED}\n\n{content}")
+
+
+def _difference(
+    kind: Literal["missing", "changed"],
+    model: Memory,
+    item: V1Item,
+    *,
+    target_id: str = "",
+    **fields: Any,
+) -> Difference:
+    """Name a difference in what is of v1."""
+    return Difference(
+        kind=kind,
+        target_type=_KIND_OF[type(model)],
+        target_id=target_id or model.id,
+        scope=model.home.key,
+        source=format_sources(item.sources),
+        **{"field": "", "expected": "", "found": "", **fields},
     )
 
 
-def _rank(item: V1Item) -> int:
-    return {
-        Disposition.MIGRATED: _MIGRATED,
-        Disposition.MERGED: _MERGED,
-        Disposition.LEFT_BEHIND: _LEFT,
-        Disposition.BAD: _BAD,
-    }[item.disposition]
+def _show(value: Any, other: Any = None) -> str:
+    """A value in words; of a long text what is around the place where it differs from another."""
+    if value is None or value == () or value == "":
+        return "nothing"
+    if isinstance(value, str):
+        start = 0
+        if isinstance(other, str):
+            pairs = enumerate(zip(value, other, strict=False))
+            same = next((place for place, (a, b) in pairs if a != b), min(len(value), len(other)))
+            start = max(0, same - _LONGEST // 4)
+        return _cut(value, start)
+    if isinstance(value, tuple | list):
+        return _cut(", ".join(map(str, value)))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
-def _find_logged(store: Store, items: Iterable[V1Item], rounds: Rounds) -> dict[str, AuditEntry]:
-    """Key → the log's last entry on the item, of those that were moved at some time."""
-    ids = {
-        change_id(item, round): item.key for item in items for round in range(rounds.most(item) + 1)
-    }
-    entries = store.log.audit_entries(list(ids)) if ids else {}
-    return {key: entries[id] for id, key in ids.items() if id in entries}
-
-
-def _count(seen: array[int], sources: Iterable[V1Ref], rank: int) -> None:
-    for ref in sources:
-        name = f"{ref.collection}/{ref.id}/{ref.content_hash}".encode("utf-8", "surrogatepass")
-        digest = int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
-        seen.append((digest >> _BITS << _BITS) | rank)
-
-
-def _furthest(seen: array[int]) -> dict[int, int]:
-    """Rank → number of documents, each document by its greatest rank."""
-    import numpy as np
-
-    if not seen:
-        return {}
-    marks = np.frombuffer(seen, dtype=np.uint64).copy()
-    marks.sort()
-    documents = marks >> np.uint64(_BITS)
-    last = np.append(documents[1:] != documents[:-1], True)
-    ranks, counts = np.unique(marks[last] & np.uint64(2**_BITS - 1), return_counts=True)
-    return {int(rank): int(count) for rank, count in zip(ranks, counts, strict=True)}
+def _cut(text: str, start: int = 0) -> str:
+    shown = text[start : start + _LONGEST]
+    before = "…" if start else ""
+    return f"{before}{shown}…" if start + _LONGEST < len(text) else f"{before}{shown}"

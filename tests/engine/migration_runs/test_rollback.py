@@ -100,7 +100,7 @@ def test_all_of_it_goes_and_can_come_again(
     assert report.kept == ()
     assert looked.removed == report.removed
     assert report.removed == {
-        "agent": 1,
+        "switch": 1,
         "policy": 1,
         "consolidation": 3,  # one of the two texts has an earlier version
         "fact": 2,
@@ -388,7 +388,10 @@ def test_undo_and_rollback_of_a_run_are_one(
                 steps = undo_all(store, run_id, clock)
                 done = [step for step in steps if step.outcome is UndoOutcome.DONE]
                 refused = [step for step in steps if step.outcome is UndoOutcome.REFUSED]
-                removed = Counter(step.entry.target_type for step in done)
+                removed = Counter(
+                    "switch" if step.entry.action == "set_agent_toggles" else step.entry.target_type
+                    for step in done
+                )
                 told.append((dict(removed), [step.entry.target_id for step in refused]))
             left.append(remains(store))
     assert told[1:] == told[:1] * 3
@@ -406,7 +409,7 @@ def test_after_an_undo_of_the_run_it_can_be_migrated_again(
     arrived = memory(store)
     clock.advance(minutes=1)
     undo_all(store, first.run.id, clock)
-    assert run_of(store, first.run.id).state is RunState.ROLLED_BACK
+    assert run_of(store, first.run.id).state is RunState.UNDONE
     assert without_buffers(memory(store)) == EMPTY
     clock.advance(minutes=1)
     second = migrate(whole_plan())

@@ -32,7 +32,11 @@ _STATES = {
     RunState.DONE: "done",
     RunState.FAILED: "stopped",
     RunState.ROLLED_BACK: "rolled back",
+    RunState.UNDONE: "undone",
     RunState.PARTLY: "partly rolled back",
+    RunState.INTERRUPTED: "interrupted",
+    RunState.INCOMPLETE: "incomplete",
+    RunState.SUPERSEDED: "superseded",
 }
 
 #: Outcomes of items in the words of a person, in the order in which they are told.
@@ -46,12 +50,23 @@ _OUTCOMES = {
     "failed": "failed",
 }
 
+#: What is the matter, by kind of difference.
+_DIFFERENCES = {
+    "missing": "is missing",
+    "changed": "was changed",
+    "duplicate": "is a duplicate",
+    "copy": "is a copy",
+    "extra": "is not of v1",
+    "order": "is out of order",
+}
+
 #: Kinds of what a run makes, in the words of a person.
 _TARGETS = {
     "fact": "facts",
     "reflection": "reflections",
     "consolidation": "versions of texts",
     "policy": "settings",
+    "switch": "switches of agents",
     "agent": "agents",
     "user": "users",
 }
@@ -218,7 +233,7 @@ def _show_report(run: Invocation, report: MigrationReport) -> None:
     )
     _print_run_problems(run, report.run)
     if check is not None:
-        _print_missing(run, check)
+        _print_differences(run, check)
 
 
 def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
@@ -300,33 +315,40 @@ def _show_verification(run: Invocation, check: Verification) -> None:
     run.out.fields(
         [
             ("run", check.run_id),
+            ("superseded by", check.superseded_by),
             ("documents", f"{check.documents:,}"),
-            (
-                "accounted for",
-                format_counts(check.by_disposition, {**_OUTCOMES, "unaccounted": "missing"}),
-            ),
-            ("v2 kept", check.kept or None),
+            ("items", format_counts(check.counts, {**_OUTCOMES, "differs": "differ"})),
             ("changed since", check.changed or None),
+            ("of the platform", check.platform or None),
             *_incomplete(check.incomplete),
             ("result", _describe_verification(check)),
         ]
     )
-    _print_missing(run, check)
+    _print_differences(run, check)
 
 
 def _describe_verification(check: Verification) -> str:
     if check.complete:
         return f"all {check.documents:,} documents are accounted for"
-    if check.incomplete and not check.unaccounted and check.documents == check.seen:
+    if check.differing:
+        number = "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
+        return f"{number} from v1 that the log does not explain"
+    if check.incomplete and check.documents == check.seen:
         return f"all {check.documents:,} documents read are accounted for; the input is incomplete"
-    if check.unaccounted:
-        return f"{check.unaccounted:,} of {check.documents:,} documents are missing"
     return f"{check.documents:,} documents, but {check.seen:,} were looked at"
 
 
-def _print_missing(run: Invocation, check: Verification) -> None:
-    for missing in check.missing[:_SHOWN]:
-        run.out.paragraph(f"  {one_line(missing.source, 60)}: ", missing.reason)
+def _print_differences(run: Invocation, check: Verification) -> None:
+    for each in check.differences[:_SHOWN]:
+        where = " ".join(filter(None, (each.target_type, each.target_id, "in", each.scope)))
+        values = f": {each.field} is {each.found}, not {each.expected}" if each.field else ""
+        told = one_line(f"{where} {_DIFFERENCES[each.kind]}{values}; {each.reason}", 400)
+        run.out.paragraph("  ", told)
+        if each.source:
+            run.out.paragraph("    from ", one_line(each.source, 200))
+    more = check.differing - min(_SHOWN, len(check.differences))
+    if more > 0:
+        run.out.note(f"and {more:,} more; --format json names up to 1,000")
 
 
 def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:

@@ -1,0 +1,221 @@
+"""What a store holds, as a few bytes for each document: which one it is, and what it says.
+
+The store is read once, document by document. Each document of v1 is then looked up by its id, a
+text or policy by its scope; what nobody asked for is what should perhaps not be there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+from edenmem.engine.history.trails import fingerprint, is_among
+from edenmem.models.ids import is_id
+from edenmem.models.integrity import Record, RecordKind
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store, batched
+
+Memory = Fact | Reflection | Consolidation | Policy
+
+KINDS: tuple[RecordKind, ...] = ("policy", "consolidation", "fact", "reflection")
+
+#: What is not compared at once: the store's own ids and times of writing.
+SET_BY_STORE: dict[type, frozenset[str]] = {
+    Fact: frozenset(),
+    Reflection: frozenset(),
+    Consolidation: frozenset({"id"}),
+    Policy: frozenset({"updated_at"}),
+}
+
+_KEY = 12
+#: Documents that are looked up together.
+_BATCH = 500
+#: Agents whose documents are read one agent after another; of more, the whole store is.
+_FEW_AGENTS = 3
+
+
+def mark(model: Memory) -> int:
+    """Return 8 bytes that stand for what a document says."""
+    return fingerprint(model, SET_BY_STORE[type(model)])
+
+
+def key_of(model: Memory) -> bytes:
+    """Return by what a document is looked up."""
+    if isinstance(model, Fact | Reflection):
+        return key_of_id(model.id)
+    return key_of_scope(model.home)
+
+
+def key_of_id(id: str) -> bytes:
+    """Return the key of a fact or reflection."""
+    return bytes.fromhex(id) if is_id(id) else _hash(f"id {id}")
+
+
+def key_of_scope(scope: Scope) -> bytes:
+    """Return the key of a text or a policy."""
+    return _hash(scope.key)
+
+
+def _hash(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogatepass")
+    return blake2b(raw, digest_size=_KEY).digest()
+
+
+class Shelf:
+    """The documents of one kind. Fill it, close it, then look things up."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+        self._said = array("Q")
+        self._keys: Any = None
+        self._marks: Any = None
+        self._seen: Any = None
+
+    def add(self, key: bytes, said: int) -> None:
+        """Take note of a document."""
+        self._raw += key
+        self._said.append(said)
+
+    def close(self) -> None:
+        """Put all into order."""
+        import numpy as np
+
+        keys = np.frombuffer(bytes(self._raw), dtype=f"S{_KEY}")
+        order = np.argsort(keys, kind="stable")
+        self._keys = keys[order]
+        self._marks = np.frombuffer(self._said, dtype=np.uint64)[order]
+        self._seen = np.zeros(len(keys), dtype=bool)
+        self._raw, self._said = bytearray(), array("Q")
+
+    def find(self, keys: Sequence[bytes], marks: Sequence[int]) -> list[bool]:
+        """Say of each whether it is there and says the same; either way it was asked for."""
+        import numpy as np
+
+        if not len(self._keys):
+            return [False] * len(keys)
+        first = np.searchsorted(self._keys, np.array(keys, dtype=f"S{_KEY}"), side="left")
+        found = []
+        for key, said, place in zip(keys, marks, first.tolist(), strict=True):
+            places = self._places(key, place)
+            same = next((each for each in places if int(self._marks[each]) == said), None)
+            chosen = places[:1] if same is None else [same]
+            for each in chosen:
+                self._seen[each] = True
+            found.append(same is not None)
+        return found
+
+    def _places(self, key: bytes, first: int) -> list[int]:
+        """The documents with a key; more than one only of what a scope should have once."""
+        wanted = key.rstrip(b"\0")  # as numpy gives them back
+        places = []
+        while first < len(self._keys) and self._keys[first] == wanted:
+            places.append(first)
+            first += 1
+        return places
+
+    def unseen(self) -> Any:
+        """Return the keys that nobody asked for, in order."""
+        return self._keys[~self._seen]
+
+
+class Inventory:
+    """All facts, reflections, texts, policies and buffers of some agents. Blocks.
+
+    Args:
+        store: Read as a whole, or by agent if there are few.
+        agents: The ids of the agents.
+    """
+
+    def __init__(self, store: Store, agents: Sequence[str]) -> None:
+        self._store = store
+        self.agents = frozenset(agents)
+        self.shelves = {kind: Shelf() for kind in KINDS}
+        self.buffers = Shelf()
+        for kind, shelf in self.shelves.items():
+            for model in self._read(kind):
+                shelf.add(key_of(model), mark(model))
+                if isinstance(model, Consolidation) and model.unabsorbed_ids:
+                    self.buffers.add(key_of_scope(model.home), mark_of_buffer(model.unabsorbed_ids))
+            shelf.close()
+        self.buffers.close()
+
+    def _read(self, kind: RecordKind) -> Iterator[Memory]:
+        """Those that edenmem's queries find: what is damaged beyond that is not there."""
+        few = sorted(self.agents) if len(self.agents) <= _FEW_AGENTS else (None,)
+        for agent_id in few:
+            for record in self._store.walk.records(kind, agent_id=agent_id):
+                if is_sound(record) and record.agent_id in self.agents:
+                    assert isinstance(record.value, Memory)
+                    yield record.value
+
+    def surplus(self, kind: RecordKind) -> Iterator[list[Memory]]:
+        """Read again what nobody asked for, in batches."""
+        import numpy as np
+
+        unseen = self.shelves[kind].unseen()
+        if not len(unseen):
+            return
+        for models in batched(self._read(kind), _BATCH):
+            keys = np.array([key_of(model) for model in models], dtype=f"S{_KEY}")
+            places = np.minimum(np.searchsorted(unseen, keys), len(unseen) - 1)
+            extra = (unseen[places] == keys).tolist()
+            chosen = [model for model, is_extra in zip(models, extra, strict=True) if is_extra]
+            if chosen:
+                yield chosen
+
+
+def is_sound(record: Record) -> bool:
+    """Whether a document can be read, and is stored as queries look for it."""
+    return record.value is not None and not record.fault and not record.oddities
+
+
+def mark_of_buffer(ids: Sequence[str]) -> int:
+    """Return 8 bytes that stand for what waits, in its order."""
+    return int.from_bytes(_hash(" ".join(ids))[:8], "big")
+
+
+def content_of(model: Memory) -> str:
+    """Return the text that a document holds; a policy has none."""
+    match model:
+        case Fact(content=content) | Reflection(content=content):
+            return content
+        case Consolidation(consolidated_content=content):
+            return content.strip()
+    return ""
+
+
+class Contents:
+    """Which contents v1 has, and where, to tell copies from what is new."""
+
+    def __init__(self) -> None:
+        self._anywhere = array("Q")
+        self._here = array("Q")
+        self._sorted: Any = None
+
+    def add(self, model: Memory) -> None:
+        """Take note of what should be there."""
+        self._anywhere.append(self._mark(model))
+        self._here.append(self._mark(model, model.home))
+
+    def describe(self, model: Memory) -> Literal["duplicate", "copy", "extra"]:
+        """Say what something is that should not be there."""
+        import numpy as np
+
+        if self._sorted is None:
+            self._sorted = [np.sort(np.frombuffer(each, dtype=np.uint64)) for each in self._both()]
+        anywhere, here = self._sorted
+        if not content_of(model):
+            return "extra"
+        if is_among(here, self._mark(model, model.home)):
+            return "duplicate"
+        return "copy" if is_among(anywhere, self._mark(model)) else "extra"
+
+    def _both(self) -> tuple[array[int], array[int]]:
+        return self._anywhere, self._here
+
+    def _mark(self, model: Memory, scope: Scope | None = None) -> int:
+        where = model.agent_id if scope is None else scope.key
+        return int.from_bytes(_hash(f"{where} {content_of(model)}")[:8], "big")
