@@ -18,6 +18,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collection
+from edenmem.store.mongo.search import vectors
 from edenmem.store.mongo.walk import documents as walk
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.faults import wrapped_store
@@ -39,6 +40,7 @@ narrowed = pytest.mark.parametrize(
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "BATCH", 2)
     monkeypatch.setattr(walk, "BATCH", 2)
+    monkeypatch.setattr(vectors, "BATCH", 2)
     monkeypatch.setattr(walk, "_ROWS", 2)
 
 
@@ -76,6 +78,16 @@ def test_each_comes_once_whatever_its_id_is(mongo: MongoStore, selection: Select
     found = ids(mongo, RecordKind.FACT, selection)
     assert sorted(found) == sorted([*facts, *map(str, odd)])
     assert [key for key in found if key in facts] == facts
+
+
+def test_what_is_stale_comes_once_whatever_its_id_is(mongo: MongoStore) -> None:
+    facts = add(mongo, 5)
+    stored = mongo.connection.facts.find_one({}) or {}
+    texts = [f"text {n}" for n in range(3)]
+    for key in texts:
+        mongo.connection.facts.insert_one({**stored, "_id": key, "hash": key})
+    stale = mongo.vectors.stale_facts("model", dimensions=None)
+    assert sorted(fact.id for fact in stale) == sorted([*facts, *texts])
 
 
 @narrowed

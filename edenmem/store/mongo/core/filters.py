@@ -44,6 +44,13 @@ def optional_id(text: str | None) -> ObjectId | str | None:
     return None if text is None else object_id(text)
 
 
+def after(field: str, last: Any) -> Filter:
+    """A filter for what comes after an id in the order of ids. Those that are text come before all
+    others, and a comparison with a text finds nothing but texts."""
+    later: Filter = {field: {"$gt": last}}
+    return later if isinstance(last, ObjectId) else {"$or": [later, {field: {"$type": "objectId"}}]}
+
+
 def id_parts(texts: Iterable[str]) -> Iterator[list[ObjectId | str]]:
     """Stored ids, each once, in lists short enough for one ``$in``."""
     ids = object_ids(dict.fromkeys(texts))

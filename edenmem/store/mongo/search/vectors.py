@@ -20,7 +20,14 @@ from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import BATCH, Document
 from edenmem.store.mongo.core.collections import OWN, STAGED
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, fact_fields, group_filters, id_parts, object_id
+from edenmem.store.mongo.core.filters import (
+    Filter,
+    after,
+    fact_fields,
+    group_filters,
+    id_parts,
+    object_id,
+)
 from edenmem.store.mongo.search.slots import (
     Slots,
     not_of_this_text,
@@ -230,8 +237,8 @@ def pages_by_id(
         yield from page
         if len(page) < BATCH:
             return
-        after = {**filter, "_id": {"$gt": page[-1]["_id"]}}
-        page = list(db.facts.find(after, projection, sort=_BY_ID, limit=BATCH))
+        later = {**filter, **after("_id", page[-1]["_id"])}
+        page = list(db.facts.find(later, projection, sort=_BY_ID, limit=BATCH))
 
 
 def _parts(facts: Filter, model: str, *, is_staged: bool) -> list[Filter]:

@@ -31,7 +31,7 @@ from edenmem.models.memory import Policy
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, object_ids
+from edenmem.store.mongo.core.filters import Filter, after, object_ids
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.memory.history import (
     Place,
@@ -220,9 +220,9 @@ def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> I
         yield from _rows(each for documents in found for each in documents)
         return
     (filter,) = filters
-    after: Filter = {}
+    later: Filter = {}
     while True:
-        narrowed = {**filter, **of_kind, **after}
+        narrowed = {**filter, **of_kind, **later}
         page = list(db.history.find(narrowed, _PLACES, sort=_BY_TARGET, limit=_ROWS))
         if len(page) < _ROWS:
             yield from _rows(page)
@@ -231,7 +231,7 @@ def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> I
         yield from _rows(each for each in page if each["target_id"] != last)
         of_last = {**filter, **of_kind, "target_id": last}
         yield from _rows(db.history.find(of_last, _PLACES))
-        after = _after(last)
+        later = after("target_id", last)
 
 
 def _rows(documents: Iterable[Document]) -> list[_Row]:
@@ -240,14 +240,6 @@ def _rows(documents: Iterable[Document]) -> list[_Row]:
         for document in documents
     )
     return sorted(rows, key=lambda row: (row.target, row.place))
-
-
-def _after(target: Any) -> Filter:
-    """A filter for the targets after one; a comparison with a text finds nothing but texts."""
-    later: Filter = {"target_id": {"$gt": target}}
-    if isinstance(target, ObjectId):
-        return later
-    return {"$or": [later, {"target_id": {"$type": "objectId"}}]}
 
 
 def _read_current(db: Connection, kind: RecordKind, selection: Selection) -> Iterator[_Row]:
