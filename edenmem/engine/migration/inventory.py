@@ -12,15 +12,20 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from edenmem.engine.history.trails import fingerprint, is_among
+from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.ids import is_id
-from edenmem.models.integrity import Record, RecordKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store, batched
 
 Memory = Fact | Reflection | Consolidation | Policy
 
-KINDS: tuple[RecordKind, ...] = ("policy", "consolidation", "fact", "reflection")
+KINDS = (
+    RecordKind.POLICY,
+    RecordKind.CONSOLIDATION,
+    RecordKind.REFLECTION,
+    RecordKind.FACT,
+)
 
 #: What is not compared at once: the store's own ids and times of writing.
 SET_BY_STORE: dict[type, frozenset[str]] = {
@@ -33,8 +38,8 @@ SET_BY_STORE: dict[type, frozenset[str]] = {
 _KEY = 12
 #: Documents that are looked up together.
 _BATCH = 500
-#: Agents whose documents are read one agent after another; of more, the whole store is.
-_FEW_AGENTS = 3
+#: Agents that are asked for by name; of more, the whole store is read.
+_FEW_AGENTS = 100
 
 
 def mark(model: Memory) -> int:
@@ -125,7 +130,7 @@ class Inventory:
     """All facts, reflections, texts, policies and buffers of some agents. Blocks.
 
     Args:
-        store: Read as a whole, or by agent if there are few.
+        store: Read by agent, or as a whole if there are many.
         agents: The ids of the agents.
     """
 
@@ -144,12 +149,13 @@ class Inventory:
 
     def _read(self, kind: RecordKind) -> Iterator[Memory]:
         """Those that edenmem's queries find: what is damaged beyond that is not there."""
-        few = sorted(self.agents) if len(self.agents) <= _FEW_AGENTS else (None,)
-        for agent_id in few:
-            for record in self._store.walk.records(kind, agent_id=agent_id):
-                if is_sound(record) and record.agent_id in self.agents:
-                    assert isinstance(record.value, Memory)
-                    yield record.value
+        if not self.agents:
+            return
+        few = tuple(sorted(self.agents)) if len(self.agents) <= _FEW_AGENTS else ()
+        for document in self._store.walk.documents((kind,), Selection(agent_ids=few)):
+            if is_sound(document) and document.agent_id in self.agents:
+                assert isinstance(document.record, Memory)
+                yield document.record
 
     def surplus(self, kind: RecordKind) -> Iterator[list[Memory]]:
         """Read again what nobody asked for, in batches."""
@@ -167,9 +173,9 @@ class Inventory:
                 yield chosen
 
 
-def is_sound(record: Record) -> bool:
+def is_sound(document: Document) -> bool:
     """Whether a document can be read, and is stored as queries look for it."""
-    return record.value is not None and not record.fault and not record.oddities
+    return document.record is not None and not document.fault and not document.oddities
 
 
 def mark_of_buffer(ids: Sequence[str]) -> int:

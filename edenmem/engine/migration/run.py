@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ from edenmem.engine.migration.items import (
     change_id,
     format_sources,
 )
-from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.plan import V1Plan, batched_items
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
 from edenmem.engine.migration.source import add_people
 from edenmem.engine.migration.verification import verify
@@ -380,7 +379,8 @@ class _Run:
         self._notices += await in_thread(add_people, self._runtime, plan)
         tell("moving", run.done, run.total)
         items = plan.items(after=run.last_key or None)
-        while batch := await in_thread(_next, items, self._options.batch_size):
+        batches = batched_items(items, self._options.batch_size)
+        while batch := await in_thread(next, batches, None):
             done = await in_thread(self._applier.apply, batch)
             await self._condenser.condense(done)
             await in_thread(self._note, done)
@@ -462,7 +462,3 @@ class _Run:
 
 #: Outcomes that a person should hear of, item by item.
 _TOLD = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)
-
-
-def _next(items: Iterator[V1Item], size: int) -> list[V1Item]:
-    return list(islice(items, size))

@@ -58,10 +58,10 @@ from edenmem.engine.migration.plan import V1Plan, batched_items
 from edenmem.engine.migration.reports import Difference, Verification
 from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
 from edenmem.errors import ConflictError
+from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Subject
 from edenmem.models.host import Agent, User
-from edenmem.models.integrity import RecordKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState, find_successor
 from edenmem.models.scope import Scope
@@ -85,14 +85,14 @@ _NAMED = 1000
 _FEW = 200
 
 _KIND_OF: dict[type, RecordKind] = {
-    Fact: "fact",
-    Reflection: "reflection",
-    Consolidation: "consolidation",
-    Policy: "policy",
+    Fact: RecordKind.FACT,
+    Reflection: RecordKind.REFLECTION,
+    Consolidation: RecordKind.CONSOLIDATION,
+    Policy: RecordKind.POLICY,
 }
 
 #: Kinds of which a scope has one.
-_ONE_A_SCOPE = ("consolidation", "policy")
+_ONE_A_SCOPE = (RecordKind.CONSOLIDATION, RecordKind.POLICY)
 #: Items whose targets wait in a buffer; episodes belong to sessions, which nobody consolidates.
 _BUFFERED = "reflection"
 _AGENT_SWITCH = frozenset({"agent_memory_enabled"})
