@@ -11,19 +11,20 @@ Any method may raise `StoreError` if the database cannot be used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from edenmem.store.protocol.database import Database, Migrations
-from edenmem.store.protocol.erasure import Erasure
-from edenmem.store.protocol.formations import ColdSessions, Formations, Usage
-from edenmem.store.protocol.host import Contexts, Host
-from edenmem.store.protocol.indexes import Indexes
-from edenmem.store.protocol.log import AuditLog
-from edenmem.store.protocol.memory import Changes, History, Memory, Propagation
-from edenmem.store.protocol.search import Search
-from edenmem.store.protocol.statistics import Statistics
-from edenmem.store.protocol.vectors import ModelSwitches, Vectors
-from edenmem.store.protocol.walk import Walk
+if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.store.protocol.database import Database, Migrations
+    from edenmem.store.protocol.erasure import Erasure
+    from edenmem.store.protocol.formations import ColdSessions, Formations, Usage
+    from edenmem.store.protocol.host import Contexts, Host
+    from edenmem.store.protocol.indexes import Indexes
+    from edenmem.store.protocol.log import AuditLog
+    from edenmem.store.protocol.memory import Changes, History, Memory, Propagation
+    from edenmem.store.protocol.search import Search
+    from edenmem.store.protocol.statistics import Statistics
+    from edenmem.store.protocol.vectors import ModelSwitches, Vectors
+    from edenmem.store.protocol.walk import Walk
 
 
 class Store(Protocol):
