@@ -6,6 +6,7 @@ A damage is a function of a place and of what it held when it was whole.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import md5
@@ -40,23 +41,23 @@ NOBODY = "f" * 24
 
 @dataclass(frozen=True)
 class Damage:
-    """``in_log``: it is in the log alone, and memory is as it was."""
+    """``unseen``: what the comparer looks at is as it was."""
 
     name: str
     do: Do
     stores: tuple[str, ...]
-    in_log: bool = False
+    unseen: bool = False
 
 
 DAMAGES: dict[str, Damage] = {}
 
 
-def damage(*stores: str, in_log: bool = False) -> Callable[[Do], Do]:
+def damage(*stores: str, unseen: bool = False) -> Callable[[Do], Do]:
     """Note a kind of damage, on both stores if none is named."""
 
     def note(do: Do) -> Do:
         name = do.__name__
-        DAMAGES[name] = Damage(name, do, stores or ("sqlite", "mongodb"), in_log)
+        DAMAGES[name] = Damage(name, do, stores or ("sqlite", "mongodb"), unseen)
         return do
 
     return note
@@ -346,6 +347,24 @@ def fact_with_an_earlier_text_that_it_never_had(place: Any, whole: Whole) -> Non
     place.set("facts", fact.id, previous_content="Mallory is the owner.")
 
 
+#: Two facts with vectors, as a backfill leaves them.
+WITH_VECTORS = (("several_active_shards", 2), ("active_and_paused_shards", 0))
+_VECTORS = [struct.pack("<4f", *numbers) for numbers in ((1, 0, 0, 0), (0, 0.6, 0.8, 0))]
+
+
+def give_vectors(place: Any, whole: Whole) -> None:
+    """Give the facts their vectors, which is no damage."""
+    for (case, number), vector in zip(WITH_VECTORS, _VECTORS, strict=True):
+        place.give_vector(whole.fact(case, place=number).id, vector)
+
+
+@damage(unseen=True)
+def vector_of_another_text(place: Any, whole: Whole) -> None:
+    """Two facts in other words with one vector to the last bit."""
+    case, number = WITH_VECTORS[0]
+    place.give_vector(whole.fact(case, place=number).id, _VECTORS[1])
+
+
 # -- reflections ---------------------------------------------------------------------------------
 
 
@@ -571,20 +590,20 @@ def link_between_accounts_lost(place: Any, whole: Whole) -> None:
 # -- the log -------------------------------------------------------------------------------------
 
 
-@damage(in_log=True)
+@damage(unseen=True)
 def entry_of_the_log_removed(place: Any, whole: Whole) -> None:
     (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
     place.delete("audit", entry)
 
 
-@damage(in_log=True)
+@damage(unseen=True)
 def entry_of_the_log_says_something_else(place: Any, whole: Whole) -> None:
     fact = whole.fact("several_active_shards")
     (entry,) = place.entries(target_id=fact.id)
     place.rewrite_entry(entry, fact.content, "Mallory is the owner.")
 
 
-@damage(in_log=True)
+@damage(unseen=True)
 def entry_of_the_log_names_another(place: Any, whole: Whole) -> None:
     (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
     place.set("audit", entry, target_id=NOBODY)

@@ -124,8 +124,23 @@ def written_at(document: Document) -> int:
 
 def clean(value: Any) -> str:
     """Return a text without what no store can hold."""
-    text = value if isinstance(value, str) else ""
+    text = _plain(value)
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _plain(value: Any) -> str:
+    """Return what a person reads in a value that should be a text."""
+    if isinstance(value, Mapping):
+        return "\n".join(f"{_plain(key)}: {_plain(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "\n".join(map(_plain, value))
+    return "" if value is None else str(value)
+
+
+def kind_of(memory: Document) -> str:
+    """Return the type of a memory; empty for none, and for what is no type."""
+    kind = memory.get("memory_type")
+    return kind.strip().lower() if isinstance(kind, str) else ""
 
 
 def number_of(value: Any) -> int | None:
@@ -194,6 +209,14 @@ def _versions(told: Iterable[_Told]) -> int:
 # -- v1 ------------------------------------------------------------------------------------------
 
 
+def _first(database: Mapping[str, list[Document]], collection: str) -> list[Document]:
+    """Return the documents of a collection; of several with one id, the first."""
+    found: dict[str | None, Document] = {}
+    for each in database.get(collection, ()):
+        found.setdefault(id_of(each["_id"]), each)
+    return list(found.values())
+
+
 class V1:
     """v1's documents, looked up."""
 
@@ -205,16 +228,17 @@ class V1:
             for account, each in self.accounts.items()
             if each.get("type") != "agent"
         }
-        self.memories = {str(each["_id"]): each for each in database.get(MEMORIES, ())}
+        self.memories = {id_of(each["_id"]) or "": each for each in _first(database, MEMORIES)}
         self.user_texts = [
             each
-            for each in database.get(USERS, ())
+            for each in _first(database, USERS)
             if id_of(each.get("agent_id")) and id_of(each.get("user_id"))
         ]
         self.shards = sorted(
-            (each for each in database.get(SHARDS, ()) if id_of(each.get("agent_id"))),
+            (each for each in _first(database, SHARDS) if id_of(each.get("agent_id"))),
             key=lambda each: (created_at(each), str(each["_id"])),
         )
+        self._shards = {id(each) for each in self.shards}
         self.shard_names = self._name_shards()
         self.listings = list(self._list())
         self.agent_of_memory = self._adopt()
@@ -243,6 +267,10 @@ class V1:
             names[str(shard["_id"])] = numbered
         return names
 
+    def is_shard(self, document: Document) -> bool:
+        """Whether a document is a shard; else it is a user's text."""
+        return id(document) in self._shards
+
     def is_merged(self, shard: Document) -> bool:
         """Whether a shard becomes part of the agent's own memory."""
         return self.options.shards == "merge" and shard.get("is_active") is True
@@ -251,7 +279,7 @@ class V1:
         """Return the scope that a user's text or a shard becomes."""
         agent = id_of(document["agent_id"])
         assert agent
-        if "shard_name" not in document:
+        if not self.is_shard(document):
             user = id_of(document["user_id"])
             assert user
             return Scope("user", agent, self.person(user))
@@ -291,8 +319,8 @@ class V1:
         memory = self.memories.get(listing.memory)
         if memory is None or self.agent_of_memory[listing.memory] != listing.scope.agent:
             return False
-        kind = memory.get("memory_type") or ""
-        if "shard_name" in listing.lister:
+        kind = kind_of(memory)
+        if self.is_shard(listing.lister):
             return kind in ("fact", "suggestion", "")
         people = [self.person(each) for each in ids_of(memory.get("related_users"))]
         is_theirs = not memory.get("related_users") or listing.scope.owner in people
@@ -312,7 +340,7 @@ class V1:
             followed = places.get(listing.memory, [])
             if listing not in followed:
                 continue
-            if not self.memories[listing.memory].get("memory_type"):
+            if not kind_of(self.memories[listing.memory]):
                 narrowest = max(_NARROW[each.scope.kind] for each in followed)
                 if _NARROW[listing.scope.kind] < narrowest:
                     continue
@@ -508,11 +536,11 @@ def _absorbed(v1: V1, used: set[str]) -> Iterator[Item]:
         if memory_id in used or memory_id in listed or agent is None:
             continue
         scope = None
-        if memory.get("memory_type") == "directive":
+        if kind_of(memory) == "directive":
             people = v1.related(memory)
             if len(people) == 1:
                 scope = Scope("user", agent, next(iter(people)))
-        elif memory.get("memory_type") == "suggestion":
+        elif kind_of(memory) == "suggestion":
             shard = homes.get(id_of(memory.get("shard_id")) or "")
             if shard is not None and id_of(shard["agent_id"]) == agent:
                 scope = v1.scope_of(shard)
@@ -527,7 +555,7 @@ def _episodes(v1: V1) -> Iterator[Item]:
     for memory_id, memory in v1.memories.items():
         session = id_of(memory.get("source_session_id"))
         agent = v1.agent_of_memory[memory_id]
-        if memory.get("memory_type") == "episode" and session and agent:
+        if kind_of(memory) == "episode" and session and agent:
             item = _item(v1, Scope("session", agent, session), memory, id=memory_id)
             if item.content:
                 yield item

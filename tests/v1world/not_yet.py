@@ -36,6 +36,7 @@ CASES: dict[str, str] = {
 }
 
 DAMAGES: dict[str, str] = {
+    "vector_of_another_text": "verification does not look at vectors",
     "fact_related_user_dropped": "no field for related users: models, both stores, memory_items",
     "reflection_related_user_dropped": (
         "no field for related users: models, both stores, memory_items"
@@ -61,3 +62,16 @@ AGAIN: dict[str, str] = {
 }
 
 STATUS: dict[str, str] = {}
+
+_NO_FIELD = "no field for related users; forget finds what was learned by messages alone"
+RELATED: dict[str, str] = {
+    "what is only about the person goes": _NO_FIELD,
+    "what is about others, too, stays without the person": _NO_FIELD,
+    "what is about others alone stays": _NO_FIELD,
+}
+
+#: Names of differences that any world may have.
+ANYWHERE: dict[str, str] = {
+    "fact related users": "no field for related users",
+    "reflection related users": "no field for related users",
+}

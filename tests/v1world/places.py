@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ _TIMES = {"formed_at", "updated_at", "absorbed_at", "at"}
 _IDS = {"id", "session_id", "target_id", "eden_user_id", "owner"}
 _LISTS = {"source_message_ids", "related_users", "unabsorbed_ids"}
 _SWITCHES = {"private", "absorbed", "active", "user_memory_enabled", "agent_memory_enabled"}
+#: The model that vectors are said to be of.
+MODEL = "some-model"
 #: How MongoDB calls what SQLite has in a table.
 _COLLECTIONS = {
     "facts": "memory2_facts",
@@ -66,6 +69,9 @@ class Place(Protocol):
 
     def move(self, table: str, key: str | Scope, scope: Scope) -> None:
         """Move a row to a scope."""
+
+    def give_vector(self, fact_id: str, vector: bytes) -> None:
+        """Store a vector of a fact."""
 
     def entries(self, **match: Any) -> list[str]:
         """Return the ids of entries of the log, oldest first."""
@@ -175,6 +181,17 @@ class SqlitePlace:
     def move(self, table: str, key: str | Scope, scope: Scope) -> None:
         self.set(table, key, scope_id=self.scope_number(scope))
 
+    def give_vector(self, fact_id: str, vector: bytes) -> None:
+        """Store a vector (little-endian float32) of a fact, of whatever text it is."""
+        size = len(vector) // 4
+        self.execute(
+            "INSERT OR IGNORE INTO embedding_models (name, dimensions) VALUES (?, ?)", (MODEL, size)
+        )
+        (model,) = self.execute("SELECT model_id FROM embedding_models WHERE name = ?", (MODEL,))
+        (fact,) = self.execute("SELECT fact_no FROM facts WHERE id = ?", (fact_id,))
+        self.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (fact["fact_no"], vector))
+        self.set("facts", fact_id, model_id=model["model_id"])
+
     def entries(self, **match: Any) -> list[str]:
         where = " AND ".join(f"{name} = ?" for name in match) or "1"
         query = f"SELECT id FROM audit WHERE {where} ORDER BY audit_no"
@@ -277,6 +294,11 @@ class MongoPlace:
         where = self._where(table, key)
         moved = self._collection(table).update_one(where, {"$set": _home(table, scope)})
         assert moved.matched_count == 1, (table, key)
+
+    def give_vector(self, fact_id: str, vector: bytes) -> None:
+        """Store a vector (little-endian float32) of a fact, of whatever text it is."""
+        numbers = list(struct.unpack(f"<{len(vector) // 4}f", vector))
+        self.set("facts", fact_id, embedding=numbers, embedding_model=MODEL)
 
     def entries(self, **match: Any) -> list[str]:
         found = self.database.memory2_audit.find(self._encode("audit", match)).sort("at", 1)

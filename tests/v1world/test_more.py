@@ -1,0 +1,115 @@
+"""Other worlds, other ways to run over them, and who is found in what came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests.engine.migration_runs.databases import databases, options
+from tests.support.v1_files import Database as AnyDatabase
+from tests.v1world import not_yet
+from tests.v1world.cases import CASES
+from tests.v1world.comparer import Difference, compare
+from tests.v1world.conftest import NewPlace
+from tests.v1world.expected import Options, expect
+from tests.v1world.memory import Item
+from tests.v1world.places import Place, SqlitePlace, init, last_run, migrate
+from tests.v1world.world import COLLECTIONS, Database, World, write_dump
+
+
+def _known(differences: list[Difference]) -> list[str]:
+    """Leave out what no world can pass yet."""
+    return [str(each) for each in differences if each.name not in not_yet.ANYWHERE]
+
+
+@pytest.mark.slow
+@given(database=databases(), wanted=options())
+@settings(max_examples=25)
+def test_any_world_becomes_what_it_must(database: AnyDatabase, wanted: dict[str, Any]) -> None:
+    """The judge and the migration read dirt alike, and neither knows of the other."""
+    documents: Database = {name: list(database.get(name, ())) for name in COLLECTIONS}  # type: ignore[arg-type]
+    given = Options(**wanted)
+    with TemporaryDirectory() as folder:
+        place = SqlitePlace(Path(folder))
+        init(place)
+        migrate(place, write_dump(Path(folder) / "dump", documents), given).ok()
+        assert _known(compare(expect(documents, given), place.read())) == []
+        place.cli("migrate", "verify", last_run(place)).ok()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_another_seed_ends_the_same(seed: int, new_place: NewPlace, folder: Path) -> None:
+    place, world = new_place("sqlite"), World(CASES, seed)
+    init(place)
+    migrate(place, write_dump(folder / str(seed), world.database), Options()).ok()
+    found = compare(expect(world.database, Options()), place.read())
+    wrong = {world.case_of.get(each.scope.agent, "nobody's") for each in found}
+    known = {name.rpartition(" ")[2] for name in not_yet.CASES} | {"nobody's"}
+    if "related users" in not_yet.CASES:
+        found = [each for each in found if not each.name.endswith("related users")]
+        wrong = {world.case_of.get(each.scope.agent, "nobody's") for each in found}
+    assert wrong <= known
+
+
+def test_one_agent_alone(new_place: NewPlace, folder: Path) -> None:
+    """Of the others nothing comes, and nothing of theirs is missed."""
+    names = ["active_shard", "pending_directives_in_order", "several_active_shards"]
+    place, world = new_place("sqlite"), World(names)
+    dump = write_dump(folder / "three", world.database)
+    init(place)
+    chosen = world.cases["active_shard"], world.cases["pending_directives_in_order"]
+    agents = [argument for case in chosen for argument in ("--agent", str(case.agent))]
+    migrate(place, dump, Options(), *agents).ok()
+    alone = World(names[:2]).database
+    assert _known(compare(expect(alone, Options()), place.read())) == []
+    place.cli("migrate", "verify", last_run(place)).ok()
+
+
+RELATED = (
+    "what is only about the person goes",
+    "what is about others, too, stays without the person",
+    "what is about others alone stays",
+)
+
+
+@pytest.mark.parametrize(
+    ("store", "what"),
+    [
+        *not_yet.params(RELATED, not_yet.RELATED, "sqlite"),
+        *not_yet.params(RELATED, not_yet.RELATED, "mongodb", pytest.mark.slow),
+    ],
+)
+def test_forget_finds_the_people_that_memory_is_about(
+    store: str, what: str, new_place: NewPlace, folder: Path
+) -> None:
+    case = "related_users_of_collective_memory"
+    place, world = new_place(store), World([case])
+    init(place, world.database)
+    dump = write_dump(folder / f"{store} {what[:20]}", world.database)
+    migrate(place, dump, Options(own_accounts=place.own_accounts)).ok()
+    lena = str(world.cases[case].id("person lena"))
+    before = _items(place)
+    forgotten = place.cli("forget", "--user", lena, "--learned", "remove", "--yes")
+    # A person without any memory of their own is not known on SQLite, unless they come along.
+    assert forgotten.code == 0, forgotten.err
+    after = _items(place)
+    only, both, other = (each["content"] for each in world.database["memory_sessions"])
+    assert {only, both, other} == before.keys()
+    if what == RELATED[0]:
+        assert only not in after
+    elif what == RELATED[1]:
+        assert len(before[both].related or ()) == 2
+        assert lena not in (after[both].related or {lena})
+    else:
+        assert before[other].related
+        assert after[other] == before[other]
+
+
+def _items(place: Place) -> dict[str, Item]:
+    memory = place.read()
+    return {each.content: each for each in (*memory.facts, *memory.reflections)}
