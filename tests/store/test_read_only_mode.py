@@ -28,6 +28,8 @@ READS = {
     "answers_search",
     "search_indexes",
     "leniently",
+    "read_page",
+    "walk_by_id",
 }
 WRITES = sorted(
     name
