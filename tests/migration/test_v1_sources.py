@@ -20,7 +20,7 @@ from edenmem.store.v1.live import LiveSource
 from edenmem.store.v1.opening import open_source
 from tests.support.v1_files import Database, load_into_mongo, write_dump, write_ejson
 from tests.support.v1_plans import items_of, plan_of
-from tests.support.v1_world import EXAMPLE, memory, world
+from tests.support.v1_world import EXAMPLE, LENA, memory, user_text, world
 
 
 def intact() -> Database:
@@ -192,6 +192,7 @@ _READING = {
     "count",
     "listCollections",
     "aggregate",
+    "collStats",
     "killCursors",
     "endSessions",
 }
@@ -239,6 +240,19 @@ class TestLive:
         assert set(listener.sent) <= _READING
         assert {"find", "count", "listCollections"} <= set(listener.sent)
         assert before == {name: list(live[name].find()) for name in live.list_collection_names()}
+
+    def test_long_texts_come_a_few_at_a_time(self, secantus_uri: str) -> None:
+        """A batch is limited by its bytes, so that memory does not grow with the texts."""
+        name, listener = f"v1_{new_id()}", _Commands()
+        with MongoClient[Any](secantus_uri, event_listeners=[listener]) as client:
+            texts = [user_text(number, LENA, "x" * 1_000_000) for number in range(9)]
+            client[name].memory_user.insert_many(texts)
+            try:
+                source = LiveSource(secantus_uri, StoreSettings(), database=name, client=client)
+                assert sum(1 for _ in source.documents(str)) == 9
+            finally:
+                client.drop_database(name)
+        assert listener.sent.count("getMore") >= 2
 
     def test_a_database_without_v1(self, secantus_uri: str) -> None:
         with pytest.raises(InputError, match="no memory of v1"):

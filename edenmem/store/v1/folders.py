@@ -92,7 +92,7 @@ def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Cho
     """
     chosen = _choose_database(folder, _databases_in(folder), database)
     for pattern in patterns:
-        if not any(fnmatchcase(each.path.name, pattern) for each in chosen.files):
+        if not any(_is_named(each, [pattern]) for each in chosen.files):
             raise NotFoundError(f"{format_path(folder)} has no file {pattern} of v1")
     files = []
     for collection in COLLECTIONS:
@@ -133,9 +133,7 @@ def _choose_one(
 ) -> V1File:
     if len(found) == 1:
         return found[0]
-    named = [
-        each for each in found if any(fnmatchcase(each.path.name, pattern) for pattern in patterns)
-    ]
+    named = [each for each in found if _is_named(each, patterns)]
     if len(named) == 1:
         return named[0]
     among = named or found
@@ -144,6 +142,12 @@ def _choose_one(
         option="--file",
         choices=[format_path(each.path.name) for each in among],
     )
+
+
+def _is_named(file: V1File, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits the name of a file, as messages write it."""
+    name = format_path(file.path.name)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 # -- looking -------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ from edenmem.store.v1 import bson_stream, documents
 from edenmem.store.v1.damage import DamageTally
 from edenmem.store.v1.documents import Canonical
 
+#: Documents that the server sends at once: at most so many, and about so many bytes.
 _BATCH = 1000
+_BATCH_BYTES = 4 * 1024 * 1024
 _ACCOUNT_FIELDS = (
     "type",
     "username",
@@ -149,9 +151,20 @@ class LiveSource:
         self, name: str, projection: Mapping[str, int] | None = None
     ) -> Iterator[bson_stream.Frame]:
         with translate_errors(self.location):
-            cursor = self._database[name].find_raw_batches({}, projection, batch_size=_BATCH)
+            size = self._batch_size(name)
+            cursor = self._database[name].find_raw_batches({}, projection, batch_size=size)
             for batch in cursor:
                 yield from bson_stream.frames(BytesIO(batch))
+
+    def _batch_size(self, name: str) -> int:
+        """How many documents of a collection make up a batch, judged by their average size."""
+        try:
+            average = self._database.command("collStats", name).get("avgObjSize")
+        except driver.OperationFailure:  # not allowed, or not known here
+            average = None
+        if not isinstance(average, int | float) or average <= 0:
+            return _BATCH // 10
+        return max(1, min(_BATCH, int(_BATCH_BYTES / average)))
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -166,6 +166,13 @@ class TestNamesThatAreNoUtf8:
         for read in reads:
             str(read.notes).encode()
 
+    def test_files_are_chosen_by_the_names_that_are_shown(self, folder: Path) -> None:
+        dump = write_dump(folder, _of("one"), name="eden") / "eden"
+        copy = dump / os.fsdecode(b"\xe9.memory_user.bson")
+        copy.write_bytes((dump / "memory_user.bson").read_bytes())
+        (named,) = [each for each in _refused(dump, "--file") if "\\xe9" in each]
+        assert _contents(dump, patterns=[named]) == _all_of("one")
+
     def test_errors_can_be_printed(self, folder: Path) -> None:
         with pytest.raises(NotFoundError) as missing:
             FileSource(folder)

@@ -14,7 +14,13 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import Database, Files, From, open_plan
+from edenmem.cli.commands.data.v1_source import (
+    Database,
+    Files,
+    From,
+    chosen_files,
+    open_plan,
+)
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -144,8 +150,7 @@ def v1(
             episodes=episodes.value,
             agents=tuple(dict.fromkeys(_agent_id(run, agent) for agent in agents or ())),
             active_since=since,
-            database=database or "",
-            files=tuple(files or ()),
+            **chosen_files(database, files),
         ),
         on_conflict=on_conflict.value,
         condense=condense,

@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import Database, Files, From, open_plan
+from edenmem.cli.commands.data.v1_source import Database, Files, From, chosen_files, open_plan
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -126,9 +126,7 @@ def verify(
 
     v1_options = msgspec.convert(found.options, V1Options)
     if database or files:
-        v1_options = msgspec.structs.replace(
-            v1_options, database=database or "", files=tuple(files or ())
-        )
+        v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
     with (
         open_plan(run, source or run.service.migrations.source_of(found), v1_options) as (plan, _),
         show_progress(run.out) as progress,

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import ask_choice, person_is_there
 from edenmem.errors import AmbiguousInput
-from edenmem.settings.paths import is_mongodb
+from edenmem.settings.paths import format_path, is_mongodb
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.plan import V1Plan
@@ -47,6 +47,14 @@ Files = Annotated[
 
 #: Options that name one of several things in a source, and what a person is asked for.
 _QUESTIONS = {"--database": "database", "--file": "file"}
+
+
+def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any]:
+    """What was chosen, as fields of `V1Options`: text that the ledger can hold."""
+    return {
+        "database": format_path(database or ""),
+        "files": tuple(format_path(pattern) for pattern in files or ()),
+    }
 
 
 @contextmanager
