@@ -712,6 +712,7 @@ class MemoryService:
         """Run one edit in a thread; the text of a fact gets its vector.
 
         Raises:
+            UsageError: it is more than one edit, and a later one wants a vector.
             ProviderError: the vector could not be made; nothing was written.
         """
         from edenmem.engine.edits.editor import make_edit

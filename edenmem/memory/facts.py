@@ -74,6 +74,11 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
     )
 
 
+def add_instead(change: ReviseFact, fact: Fact, state: State, context: ChangeSet) -> Effect:
+    """Plan the fact that a revision adds where it cannot be made."""
+    return _insert(change, fact, ChangeStatus.ADDED_INSTEAD, state, context)
+
+
 def remove(change: RemoveFact, state: State, context: ChangeSet) -> Effect:
     """Plan a removal."""
     old = fact_in(state, change.scope, change.fact_id)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+import msgspec
+
 from edenmem.memory import accounts, facts, reflections, settings, texts
 from edenmem.memory.effect import Effect, Write
 from edenmem.memory.outcome import VOID, conflict, result
-from edenmem.memory.requirements import Needs, blocks_of, grown_scopes, home_of, needs
+from edenmem.memory.requirements import Needs, blocks_of, home_of, kept_scopes, needs
 from edenmem.memory.state import Answer, Head, State
 from edenmem.models.changes import (
     AddAgent,
@@ -77,11 +79,33 @@ def plan(change: Change, state: State, context: ChangeSet) -> Effect:
         return Effect(change=change, result=result(change, status, known.target_id))
     if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
         return conflict(change, "", "whose it is was forgotten meanwhile")
-    for scope in grown_scopes(change) if context.automatic else ():
-        agent, policy = state.agents.get(scope.agent_id), state.policies.get(scope)
-        if closed := settings.closed_reason(scope, agent, policy):
-            return conflict(change, "", f"{closed} meanwhile", scope)
+    if context.automatic and (closed := _closed_scopes(change, state)):
+        return _plan_beside(change, closed, state, context)
     return _PLANS[type(change)](change, state, context)
+
+
+def _closed_scopes(change: Change, state: State) -> dict[Scope, str]:
+    """The scopes of a change that take nothing by themselves any more, with the reason."""
+    reasons = {
+        scope: settings.closed_reason(
+            scope, state.agents.get(scope.agent_id), state.policies.get(scope)
+        )
+        for scope in kept_scopes(change)
+    }
+    return {scope: reason for scope, reason in reasons.items() if reason}
+
+
+def _plan_beside(
+    change: Change, closed: dict[Scope, str], state: State, context: ChangeSet
+) -> Effect:
+    """Judge a change of which some scope is closed: what it says of another one still holds."""
+    match change:
+        case ReviseFact(scope=scope, or_add=Fact() as fact) if fact.home not in closed:
+            return facts.add_instead(change, fact, state, context)
+        case ReviseFact(scope=scope) if scope not in closed:
+            return facts.revise(msgspec.structs.replace(change, or_add=None), state, context)
+    scope, reason = next(iter(closed.items()))
+    return conflict(change, "", f"{reason} meanwhile", scope)
 
 
 def fold(state: State, effect: Effect) -> State:

@@ -94,20 +94,23 @@ def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
         found.answers.add(change.id)
         found.blocks |= blocks_of(change)
         if automatic:
-            scopes = grown_scopes(change)
+            scopes = kept_scopes(change)
             found.policies.update(scopes)
             found.agents.update(scope.agent_id for scope in scopes)
         _NAMED[type(change)](change, found)
     return found
 
 
-def grown_scopes(change: Change) -> tuple[Scope, ...]:
-    """List the scopes that a change may add a text to."""
+def kept_scopes(change: Change) -> tuple[Scope, ...]:
+    """List the scopes whose facts and reflections a change may add to, replace or remove. What
+    makes something private always may."""
     match change:
         case AddFact(fact=added) | AddReflection(reflection=added):
             homes: tuple[Scope | None, ...] = (home_of(added),)
         case ReviseFact(scope=scope, or_add=added):
             homes = (scope, None if added is None else home_of(added))
+        case RemoveFact(scope=scope):
+            homes = (scope,)
         case _:
             homes = ()
     return tuple(home for home in homes if home is not None)

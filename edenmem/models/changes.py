@@ -291,7 +291,8 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
 
     Each is judged alone: one that conflicts does not keep the others from being applied.
     ``automatic``: the engine decided on them by itself some time ago. What adds to memory that was
-    paused, switched off or removed with its agent since is refused; a person may add to it.
+    paused, switched off or removed with its agent since, or takes from it, is refused; a person may
+    change it.
     """
 
     id: str = msgspec.field(default_factory=new_id)

@@ -550,6 +550,7 @@ class Editor:
         )
 
     def _write(self, changes: ChangeSet) -> _Outcome:
+        self._vectors.close()
         (result,) = self._store.changes.apply(changes)
         return result, self._store.log.audit_entry(result.change_id)
 

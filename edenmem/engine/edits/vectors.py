@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from edenmem.engine.embeddings.status import misfit_notice
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import ProviderError
+from edenmem.errors import ProviderError, UsageError
 
 WITHOUT_VECTOR = (
     "--set embedding.provider=none stores it now, "
@@ -44,12 +44,19 @@ class TextVectors:
     def __init__(self, runtime: Runtime, made: Mapping[str, bytes] | None = None) -> None:
         self._runtime = runtime
         self._made = made or {}
+        self._is_late = False
+
+    def close(self) -> None:
+        """Note that something was written: an edit that wants a vector is made again, and twice
+        is once too often."""
+        self._is_late = True
 
     def of(self, text: str) -> TextVector:
         """Return the text's vector. Blocks.
 
         Raises:
             VectorWanted: it has to be made first.
+            UsageError: it had to be made before something was written.
         """
         embedder = self._runtime.embedder
         if embedder is None:
@@ -58,6 +65,11 @@ class TextVectors:
         if notice:
             return TextVector(notices=(notice,))
         if text not in self._made:
+            if self._is_late:
+                raise UsageError(
+                    "an edit that wrote something wants a vector",
+                    hint="make each edit with a call of its own",
+                )
             raise VectorWanted(text)
         return TextVector(self._made[text], embedder.model)
 

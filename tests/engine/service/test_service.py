@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.service import MemoryService
-from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, ScopeError
+from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, ScopeError, UsageError
 from edenmem.models.formation import Trigger
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
@@ -423,3 +423,15 @@ async def test_from_settings_opens_nothing_yet(
         assert list(tmp_path.iterdir()) == []
         service.store.database.initialise()
         assert (tmp_path / "memory.db").exists()
+
+
+async def test_an_edit_that_wrote_is_not_made_again_for_a_vector(cast: Cast) -> None:
+    """What wants a vector is made again with it, so that what it wrote before would be twice."""
+    service = MemoryService(cast.store, Settings(), embedder=FakeEmbedder())
+    scope = cast.agent_scope
+    with pytest.raises(UsageError, match="an edit that wrote something wants a vector"):
+        await service.edit(
+            lambda edits: (edits.add_reflection(scope, "Short."), edits.add_fact(scope, "Late."))
+        )
+    assert [each.content for each in cast.store.memory.pending(scope)] == ["Short."]
+    assert facts_of(cast.store, scope) == []

@@ -14,6 +14,7 @@ from edenmem.models.changes import (
     Change,
     ChangeStatus,
     RemoveAgent,
+    RemoveFact,
     ReviseFact,
     SetAgentToggles,
     WritePolicy,
@@ -70,7 +71,16 @@ def test_a_scope_that_was_closed_meanwhile_takes_nothing_new(store: Store, name:
         AddFact(fact=make_fact(hers, OWN)),
         ReviseFact(scope=hers, fact_id=known.id, expected_version=1, content="Anna moved.", at=NOW),
         AddReflection(reflection=make_reflection(hers, "Anna likes rivers."), word_limit=9),
+        RemoveFact(scope=hers, fact_id=known.id, expected_version=1, at=NOW),
         AddFact(fact=make_fact(everybodys, OTHERS)),
+        ReviseFact(
+            scope=hers,
+            fact_id=known.id,
+            expected_version=1,
+            content="All move.",
+            at=NOW,
+            or_add=make_fact(everybodys, "Some move."),
+        ),
     )
     assert store.formations.record(
         formation.id,
@@ -87,11 +97,15 @@ def test_a_scope_that_was_closed_meanwhile_takes_nothing_new(store: Store, name:
     results = store.formations.apply_formation(formation.id, now=NOW)
 
     statuses = [result.status for result in results]
-    assert statuses == [ChangeStatus.CONFLICT] * 3 + [ChangeStatus.APPLIED]
-    assert all(why in result.detail for result in results[:3])
+    assert statuses == [
+        *[ChangeStatus.CONFLICT] * 4,
+        ChangeStatus.APPLIED,
+        ChangeStatus.ADDED_INSTEAD,
+    ]
+    assert all(why in result.detail for result in results[:4])
     assert [fact.content for fact in facts_of(store, hers)] == [known.content]
     assert store.memory.pending(hers) == []
-    assert [fact.content for fact in facts_of(store, everybodys)] == [OTHERS]
+    assert {fact.content for fact in facts_of(store, everybodys)} == {OTHERS, "Some move."}
     # A person may go on: what one restores or imports is no formation's.
     applied(store, AddFact(fact=make_fact(hers, OWN)))
 
