@@ -51,6 +51,8 @@ def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
         model = msgspec.structs.replace(model, embedding=None)
     fields: dict[str, Any] = msgspec.to_builtins(model)
     fields.pop("embedding", None)
+    if not fields.get("related_users"):  # most have none
+        fields.pop("related_users", None)
     return {name: list(each) if type(each) is tuple else each for name, each in fields.items()}
 
 

@@ -92,7 +92,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     "previous" (the text that a fact had before), "history", "audit", "formation" (decisions and
     errors), "context" (cached with a session). ``target_type`` and ``target_id`` name what it is a
     text of; ``scope`` is None where there is none. ``session_id`` and ``source_message_ids`` say
-    where a fact or reflection comes from.
+    where a fact or reflection comes from, ``related_users`` whom v1 named with it.
     """
 
     place: str
@@ -103,6 +103,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     session_id: str | None = None
     source_message_ids: tuple[str, ...] = ()
+    related_users: tuple[str, ...] = ()
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,11 +157,20 @@ def list_texts(*documents: dict[str, Any] | None) -> list[str]:
     return [text for text in found if isinstance(text, str) and text]
 
 
-def origin_in(*documents: dict[str, Any] | None) -> tuple[str | None, tuple[str, ...]]:
-    """The session and the source messages that an audit entry's documents name."""
-    session_id, sources = None, dict[str, None]()
+class Origin(msgspec.Struct, frozen=True):
+    """Where an audit entry's documents say that something comes from."""
+
+    session_id: str | None = None
+    source_message_ids: tuple[str, ...] = ()
+    related_users: tuple[str, ...] = ()
+
+
+def origin_in(*documents: dict[str, Any] | None) -> Origin:
+    """The session, the source messages and the users that an audit entry's documents name."""
+    session_id, sources, users = None, dict[str, None](), dict[str, None]()
     for document in documents:
         if document:
             session_id = session_id or document.get("session_id")
             sources |= dict.fromkeys(map(str, document.get("source_message_ids") or ()))
-    return None if session_id is None else str(session_id), tuple(sources)
+            users |= dict.fromkeys(map(str, document.get("related_users") or ()))
+    return Origin(None if session_id is None else str(session_id), tuple(sources), tuple(users))

@@ -48,6 +48,7 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
 
     ``version`` starts at 1 and grows with each change of ``content``. ``private`` keeps it from
     being propagated. ``embedding`` is present only where it was asked for, or not yet made.
+    ``related_users`` are those whom v1 named with it.
     """
 
     content: str
@@ -61,6 +62,7 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     last_accessed_at: datetime | None = None
     private: bool = False
     formation_id: str | None = None
+    related_users: tuple[str, ...] = ()
     embedding_model: str | None = None
     embedding: bytes | None = None
 
@@ -74,7 +76,8 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     """An interpretation that waits to be consolidated. ``session_id`` is always the source.
 
     ``consolidated_into`` is the id of the consolidated text that absorbed it;
-    ``propagated_from`` the ids of the reflections that it was derived from in a narrower scope.
+    ``propagated_from`` the ids of the reflections that it was derived from in a narrower scope;
+    ``related_users`` those whom v1 named with it.
     """
 
     content: str
@@ -88,6 +91,7 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     private: bool = False
     formation_id: str | None = None
     propagated_from: tuple[str, ...] = ()
+    related_users: tuple[str, ...] = ()
 
     def pending_at(self, moment: datetime) -> Reflection | None:
         """This as it stood in its scope's buffer at ``moment``; None if it was not in it."""

@@ -274,10 +274,8 @@ class MentionSurvey:
 
 
 class _Origins:
-    """Tells what was learned from the messages of a user, by session and by source messages.
-
-    What v1 says of an item's people (``related_users``) is to be judged here too, once migration
-    keeps it.
+    """Tells what was learned from the messages of a user: by session, by source messages, and by
+    the users whom v1 named where the messages are not known.
     """
 
     def __init__(self, store: Store, traces: Traces) -> None:
@@ -290,7 +288,7 @@ class _Origins:
         self._found: dict[tuple[str, str], Passage] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._sessions)
+        return bool(self._accounts)
 
     def note(self, passage: Passage) -> bool:
         """Whether the passage is of something that may have been learned from the user."""
@@ -300,8 +298,10 @@ class _Origins:
         scope = passage.scope
         if scope is None or self._agent_id not in (None, scope.agent_id):
             return False
-        if passage.session_id not in self._sessions and self._said.isdisjoint(
-            passage.source_message_ids
+        if (
+            passage.session_id not in self._sessions
+            and self._said.isdisjoint(passage.source_message_ids)
+            and self._accounts.isdisjoint(passage.related_users)
         ):
             return False
         self._found[key] = passage
@@ -317,6 +317,11 @@ class _Origins:
     def _judge(self, passage: Passage, authors: Mapping[str, str]) -> Learned:
         sources = passage.source_message_ids
         people = {author for id in sources if (author := authors.get(id))}
+        known = bool(sources) and all(id in authors for id in sources)
+        if passage.related_users and not known:
+            people.update(passage.related_users)
+            if people <= self._accounts:
+                return "alone"
         if people - self._accounts:
             return "unclear" if people & self._accounts else ""
         if passage.session_id in self._own:

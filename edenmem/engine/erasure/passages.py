@@ -97,6 +97,7 @@ def _passages(
                 scope=scope,
                 session_id=of.session_id if of else None,
                 source_message_ids=of.source_message_ids if of else (),
+                related_users=of.related_users if of else (),
             )
 
 
@@ -143,7 +144,7 @@ def _of_entry(
     text: str,
     *documents: dict[str, Any] | None,
 ) -> Passage:
-    session_id, sources = origin_in(*documents)
+    origin = origin_in(*documents)
     return Passage(
         place=document.kind.value,
         id=document.id,
@@ -151,8 +152,9 @@ def _of_entry(
         target_id=entry.target_id,
         text=text,
         scope=entry.scope,
-        session_id=session_id,
-        source_message_ids=sources,
+        session_id=origin.session_id,
+        source_message_ids=origin.source_message_ids,
+        related_users=origin.related_users,
     )
 
 

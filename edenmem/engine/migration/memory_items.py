@@ -85,6 +85,12 @@ def _owner(scope: Scope) -> dict[str, Any]:
     }
 
 
+def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
+    """The users whom memories name, each once."""
+    users = (user for memory in memories for user in memory.users if is_id(user))
+    return tuple(dict.fromkeys(users))
+
+
 # -- facts ---------------------------------------------------------------------------------------
 
 
@@ -114,6 +120,7 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
                     source_message_ids=tuple(
                         dict.fromkeys(each for memory in memories for each in memory.message_ids)
                     ),
+                    related_users=_related_users(memories),
                 )
             )
         yield builder.item(
@@ -169,6 +176,7 @@ def _reflection(
             formed_at=memory.created_at,
             updated_at=_read_corrected_at(memory),
             source_message_ids=memory.message_ids,
+            related_users=_related_users([memory]),
             **more,
         ),
         word_limit=builder.word_limit(scope.kind),
@@ -275,6 +283,7 @@ def _episode(builder: ItemBuilder, staged: V1StagedDocument, content: str) -> V1
             formed_at=memory.created_at,
             updated_at=_read_corrected_at(memory),
             source_message_ids=memory.message_ids,
+            related_users=_related_users([memory]),
         ),
         word_limit=builder.word_limit(scope.kind),
     )

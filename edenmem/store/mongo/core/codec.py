@@ -203,6 +203,7 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         last_accessed_at=moment(document.get("last_accessed_at")),
         private=document.get("private") is True,
         formation_id=text_id(document.get("formation_id")),
+        related_users=text_ids(document.get("related_users")),
         embedding_model=optional_text(document.get("embedding_model")),
         embedding=vectors.decode(document.get("embedding")) if with_vector else None,
     )
@@ -224,11 +225,17 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         "updated_at": fact.updated_at,
         "private": fact.private,
         "formation_id": optional_id(fact.formation_id),
+        **_related(fact),
     }
     if fact.last_accessed_at is not None:
         document["last_accessed_at"] = fact.last_accessed_at
     document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
     return _stamp(document, at)
+
+
+def _related(memory: Fact | Reflection) -> Document:
+    """The users whom v1 named; most memories have none, and then no field."""
+    return {"related_users": object_ids(memory.related_users)} if memory.related_users else {}
 
 
 def vector_fields(
@@ -263,6 +270,7 @@ def reflection_from(document: Document) -> Reflection:
         private=document.get("private") is True,
         formation_id=text_id(document.get("formation_id")),
         propagated_from=text_ids(document.get("propagated_from")),
+        related_users=text_ids(document.get("related_users")),
     )
 
 
@@ -284,6 +292,7 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
             "private": reflection.private,
             "formation_id": optional_id(reflection.formation_id),
             "propagated_from": object_ids(reflection.propagated_from),
+            **_related(reflection),
         },
         at,
     )

@@ -92,7 +92,7 @@ _SCOPE = "s.kind, s.agent_id, s.owner"
 _FACT = (
     f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
     " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
-    " f.formation_id, nullif(m.name, ''), {vector} FROM facts f JOIN scopes s USING (scope_id)"
+    " f.formation_id, nullif(m.name, ''), f.related_users, {vector} FROM facts f JOIN scopes s USING (scope_id)"
     " LEFT JOIN embedding_models m USING (model_id)"
 )
 #: The beginning of a query for facts; the table is ``f``.
@@ -120,7 +120,8 @@ def fact_from(row: Row) -> Fact:
         private=bool(row[14]),
         formation_id=row[15],
         embedding_model=row[16],
-        embedding=row[17],
+        related_users=from_list(row[17]),
+        embedding=row[18],
     )
 
 
@@ -128,7 +129,8 @@ def fact_from(row: Row) -> Fact:
 REFLECTION = (
     f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
     " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
-    " r.formation_id, r.propagated_from FROM reflections r JOIN scopes s USING (scope_id)"
+    " r.formation_id, r.propagated_from, r.related_users"
+    " FROM reflections r JOIN scopes s USING (scope_id)"
 )
 
 
@@ -151,6 +153,7 @@ def reflection_from(row: Row) -> Reflection:
         private=bool(row[13]),
         formation_id=row[14],
         propagated_from=from_list(row[15]),
+        related_users=from_list(row[16]),
     )
 
 

@@ -64,7 +64,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     made = connection.execute(
         "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
         " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
-        " formation_id, model_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " formation_id, related_users, model_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             fact.id,
             scope_id,
@@ -80,6 +80,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
             to_ms(fact.last_accessed_at),
             fact.private,
             fact.formation_id,
+            to_list(fact.related_users),
             model_id,
         ),
     )

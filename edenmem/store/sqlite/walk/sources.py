@@ -351,14 +351,14 @@ def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
 
 def _reflection(connection: sqlite3.Connection, row: Row) -> Reflection:
     found = codec.reflection_from(row)
-    _check_ids((*found.source_message_ids, *found.propagated_from))
+    _check_ids((*found.source_message_ids, *found.propagated_from, *found.related_users))
     _check_scope(*row[:3])
     return found
 
 
 def _fact(connection: sqlite3.Connection, row: Row) -> Fact:
     fact = codec.fact_from(row)
-    _check_ids(fact.source_message_ids)
+    _check_ids((*fact.source_message_ids, *fact.related_users))
     _check_scope(*row[:3])
     return fact
 
