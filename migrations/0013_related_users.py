@@ -1,7 +1,7 @@
 """The users that a fact or reflection is about, as v1 named them (``related_users``).
 
-SQLite: a column, a JSON array of ids or null. MongoDB: a field of the documents, which needs no
-step.
+SQLite: a column, a JSON array of ids or null, and an index of those rows that have one. MongoDB: a
+field of the documents, which needs no step; `index create` makes its indexes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ def up_sqlite(connection: Any) -> None:
     for table in _TABLES:
         if not _has(connection, table):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {_COLUMN} TEXT")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {table}_related ON {table} ({_COLUMN})"
+            f" WHERE {_COLUMN} IS NOT NULL"
+        )
 
 
 def down_sqlite(connection: Any) -> None:
     for table in _TABLES:
+        connection.execute(f"DROP INDEX IF EXISTS {table}_related")
         if _has(connection, table):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {_COLUMN}")
 

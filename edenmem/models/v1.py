@@ -199,7 +199,6 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
         problems: What was wrong with the sources.
         extra: Fields that v2 has no place for: JSON, ``{"collection/id": {field: value}}``, values
             as relaxed Extended JSON; empty if there are none. For history.
-        related_users: Canonical ids of all users that the sources name as related.
     """
 
     key: str
@@ -213,7 +212,6 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
     target: V1Target | None = None
     problems: tuple[V1Problem, ...] = ()
     extra: str = ""
-    related_users: tuple[str, ...] = ()
 
 
 class V1Person(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.models.v1 import V1Item, V1Text
+from edenmem.models.v1 import V1Item, V1Reflection, V1Text
 from edenmem.models.v1 import V1ProblemKind as Kind
 from tests.support.v1_files import Database, write_dump
 from tests.support.v1_plans import items_of_database, plan_of
@@ -119,7 +119,8 @@ def test_related_users_stay_on_the_item(tmp_path: Path) -> None:
         "users3": [account(PRIYA_ON_DISCORD, "user", "priya#1", eden_user_id=PRIYA)],
     }
     (item,) = [each for each in items_of_database(tmp_path, database) if each.kind == "reflection"]
-    assert item.related_users == (str(LENA), str(PRIYA))
+    assert isinstance(item.target, V1Reflection)
+    assert item.target.reflection.related_users == (str(LENA), str(PRIYA))
 
 
 def test_people_come_with_all_their_accounts(tmp_path: Path) -> None:

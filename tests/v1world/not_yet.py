@@ -32,15 +32,10 @@ CASES: dict[str, str] = {
         "SQLite orders a buffer of one moment by id (store.memory.pending): v1's order of "
         "the list is lost"
     ),
-    "related users": "no field for related users: models, both stores, memory_items",
 }
 
 DAMAGES: dict[str, str] = {
     "vector_of_another_text": "verification does not look at vectors",
-    "fact_related_user_dropped": "no field for related users: models, both stores, memory_items",
-    "reflection_related_user_dropped": (
-        "no field for related users: models, both stores, memory_items"
-    ),
 }
 
 CHANGES: dict[str, str] = {}
@@ -51,27 +46,11 @@ ACCEPTED: dict[str, str] = {}
 
 CONFLICTS: dict[str, str] = {}
 
-AGAIN: dict[str, str] = {
-    "a_new_shard_joins_the_text_of_the_agent": (
-        "an untouched policy of the agent does not follow the instructions of its shards"
-    ),
-    "what is kept is listed": (
-        "settings that are the same are listed as 'v2 has settings of its own, which were "
-        "kept' when their shard has changed"
-    ),
-}
+AGAIN: dict[str, str] = {}
 
 STATUS: dict[str, str] = {}
 
-_NO_FIELD = "no field for related users; forget finds what was learned by messages alone"
-RELATED: dict[str, str] = {
-    "what is only about the person goes": _NO_FIELD,
-    "what is about others, too, stays without the person": _NO_FIELD,
-    "what is about others alone stays": _NO_FIELD,
-}
+RELATED: dict[str, str] = {}
 
 #: Names of differences that any world may have.
-ANYWHERE: dict[str, str] = {
-    "fact related users": "no field for related users",
-    "reflection related users": "no field for related users",
-}
+ANYWHERE: dict[str, str] = {}

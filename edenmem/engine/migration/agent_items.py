@@ -31,7 +31,7 @@ from edenmem.models.v1 import (
     V1Toggles,
 )
 from edenmem.models.v1 import V1ProblemKind as Kind
-from edenmem.models.v1_documents import Note, V1Memory, V1Shard, V1StagedDocument, V1UserText
+from edenmem.models.v1_documents import Note, V1Shard, V1StagedDocument, V1UserText
 from edenmem.store.v1.protocol import V1Stage
 from edenmem.text import clean, one_line, word_count
 
@@ -196,7 +196,6 @@ class ItemBuilder:
             target=target,
             problems=tuple(self._problems(sources)),
             extra=_extra(sources),
-            related_users=_related_users(sources),
         )
 
     def _problems(self, sources: Sequence[Source]) -> Iterator[V1Problem]:
@@ -225,13 +224,6 @@ def _extra(sources: Sequence[Source]) -> str:
         if source.extra
     }
     return msgspec.json.encode(fields).decode() if fields else ""
-
-
-def _related_users(sources: Sequence[Source]) -> tuple[str, ...]:
-    """The users that the memories among the sources name, each once."""
-    documents = (source.staged.document for source in sources)
-    users = (each.users for each in documents if isinstance(each, V1Memory))
-    return tuple(dict.fromkeys(user for named in users for user in named if is_id(user)))
 
 
 #: The longest name of a shard scope.

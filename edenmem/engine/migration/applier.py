@@ -7,11 +7,11 @@ store to do it: so a plan says what the run does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
 from edenmem.engine.migration.conflicts import (
-    Decision,
     OnConflict,
     Standing,
     decide,
@@ -28,6 +28,8 @@ from edenmem.engine.migration.items import (
     classify_moved,
     classify_unmoved,
     read_sources,
+    reason_of,
+    settings_of,
     text_changes,
 )
 from edenmem.engine.migration.plan import V1Plan
@@ -40,10 +42,10 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeSet,
     ChangeStatus,
-    WriteConsolidation,
+    WritePolicy,
 )
 from edenmem.models.host import Agent
-from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
     V1Fact,
@@ -54,16 +56,18 @@ from edenmem.models.v1 import (
     V1Toggles,
 )
 
+_MEANWHILE = "what v2 has was changed meanwhile"
 _ALREADY = (ChangeStatus.ALREADY, ChangeStatus.DUPLICATE)
 
 
-class _Text(msgspec.Struct, frozen=True):
-    """A text of a batch, and what was decided on it; no decision: it was moved before, by the
-    change of this ``entry``."""
+class _Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided on a text or settings before anything is written: the changes that are
+    made, and what becomes of what v2 has. ``entry`` is of the change that moved it before."""
 
     item: V1Item
-    decision: Decision
-    changes: Sequence[WriteConsolidation] = ()
+    changes: Sequence[Change] = ()
+    treatment: Treatment | None = None
+    detail: str = ""
     entry: AuditEntry | None = None
 
 
@@ -103,26 +107,23 @@ class Applier:
             StoreError: the database cannot be used.
         """
         now = self._clock()
+        items = [self._forgotten.without_users(item) for item in items]
         self._rounds.look(self._store, items)
-        texts = self._decide(items)
-        changes = {
+        known = [item for item in items if item.target and not self._forgotten.has(item)]
+        decided = self._decide(known, at=now)
+        changes: dict[str, Sequence[Change]] = {
             item.key: changes_of(item, self._rounds.of(item), at=now)
-            for item in items
-            if not self._forgotten.has(item)
+            for item in known
+            if item.key not in decided
         }
+        changes |= {key: each.changes for key, each in decided.items()}
         # A text of several versions is written step by step: none may be taken for another's.
-        at_once = [text for text in texts.values() if len(text.changes) == 1]
-        results = self._submit(
-            [
-                *(change for text in at_once for change in text.changes),
-                *(one for each in changes.values() for one in each),
-            ]
-        )
-        for text in texts.values():
-            if len(text.changes) > 1:
-                results |= self._submit_steps(text.changes)
-        mine = self._find_own(results, texts)
-        return [self._judge(item, changes.get(item.key), texts, results, mine) for item in items]
+        results = self._submit([one for each in changes.values() if len(each) == 1 for one in each])
+        for each in changes.values():
+            if len(each) > 1:
+                results |= self._submit_steps(each)
+        mine = self._find_own(results, decided)
+        return [self._judge(item, changes, decided, results, mine) for item in items]
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class Applier:
                 )
             ]
 
-    def _submit_steps(self, changes: Sequence[WriteConsolidation]) -> dict[str, ChangeResult]:
+    def _submit_steps(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
         """One after another, until one is refused; the last one has the answer of all."""
         for change in changes:
             (result,) = self._submit_one(change)
@@ -163,57 +164,87 @@ class Applier:
         return ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
 
     def _find_own(
-        self, results: Mapping[str, ChangeResult], texts: Mapping[str, _Text]
+        self, results: Mapping[str, ChangeResult], decided: Mapping[str, _Decided]
     ) -> set[str]:
         """Of the changes that were made before, those that this run made before it was cut off."""
         if not self._maybe_mine:
             return set()
         already = [r.change_id for r in results.values() if r.status is ChangeStatus.ALREADY]
-        moved = [text.entry for text in texts.values() if text.entry is not None]
+        moved = [each.entry for each in decided.values() if each.entry is not None]
         self._maybe_mine = len(already) == len(results)
         entries = [*self._store.log.audit_entries(already).values(), *moved]
         return {entry.id for entry in entries if entry.actor.run_id == self._actor.run_id}
 
-    # -- texts -------------------------------------------------------------------------------
+    # -- deciding ----------------------------------------------------------------------------
 
-    def _decide(self, items: Sequence[V1Item]) -> dict[str, _Text]:
-        """By key: what becomes of the texts of a batch."""
+    def _decide(self, items: Sequence[V1Item], *, at: datetime) -> dict[str, _Decided]:
+        """By key: what becomes of texts, and of settings where v2 has some."""
         asked = {
-            change_id(item, self._rounds.of(item)): (item, item.target)
+            change_id(item, self._rounds.of(item)): item
             for item in items
-            if isinstance(item.target, V1Text) and not self._forgotten.has(item)
+            if isinstance(item.target, V1Text | V1Policy)
         }
         if not asked:
             return {}
         entries = self._store.log.audit_entries(list(asked))
-        new = [(item, text) for id, (item, text) in asked.items() if id not in entries]
-        current = self._store.memory.consolidations([text.scope for _, text in new]) if new else {}
-        decided = {item.key: self._decide_one(item, text, current) for item, text in new}
-        for id, entry in entries.items():
-            item, _ = asked[id]
-            decided[item.key] = _Text(item, Decision(), entry=entry)
+        decided = {
+            asked[id].key: _Decided(item=asked[id], entry=entry) for id, entry in entries.items()
+        }
+        new = [(item, item.target) for id, item in asked.items() if id not in entries]
+        texts = [(item, each) for item, each in new if isinstance(each, V1Text)]
+        if texts:
+            current = self._store.memory.consolidations([text.scope for _, text in texts])
+            for item, text in texts:
+                decided[item.key] = self._decide_text(item, text, current.get(text.scope))
+        settings = [(item, each.policy) for item, each in new if isinstance(each, V1Policy)]
+        if settings:
+            stored = self._store.memory.policies([policy.home for _, policy in settings])
+            for item, policy in settings:
+                if (own := stored.get(policy.home)) is not None:
+                    decided[item.key] = self._decide_settings(item, policy, own, at=at)
         return decided
 
-    def _decide_one(
-        self, item: V1Item, text: V1Text, current: Mapping[Scope, Consolidation]
-    ) -> _Text:
-        found = current.get(text.scope)
+    def _decide_text(self, item: V1Item, text: V1Text, found: Consolidation | None) -> _Decided:
         standing = Standing()
         if found is not None and found.version:
             standing = find_standing(self._store, found, self._rounds.run_ids)
         decision = decide(text, standing, self._on_conflict)
-        if decision.content is None:
-            return _Text(item, decision)
-        changes = text_changes(
-            item,
-            text,
-            self._rounds.of(item),
-            version=decision.version,
-            content=decision.content,
-            earlier=decision.earlier,
-            absorbed_ids=self._find_absorbed(item, text.scope) if found is not None else (),
+        changes: Sequence[Change] = ()
+        if decision.content is not None:
+            changes = text_changes(
+                item,
+                text,
+                self._rounds.of(item),
+                version=decision.version,
+                content=decision.content,
+                earlier=decision.earlier,
+                absorbed_ids=self._find_absorbed(item, text.scope) if found is not None else (),
+            )
+        return _Decided(
+            item=item, changes=changes, treatment=decision.treatment, detail=decision.detail
         )
-        return _Text(item, decision, changes)
+
+    def _decide_settings(
+        self, item: V1Item, policy: Policy, own: Policy, *, at: datetime
+    ) -> _Decided:
+        """Settings that are as a run left them follow v1; others are v2's own."""
+        if settings_of(own) == settings_of(policy):
+            return _Decided(item=item)
+        last = next(self._store.log.audit(target_id=own.id, limit=1), None)
+        by_run = last is not None and last.actor.run_id in self._rounds.run_ids
+        left = msgspec.convert(last.after, Policy) if last is not None and last.after else None
+        if not by_run or left is None or settings_of(left) != settings_of(own):
+            detail = "v2 has settings of its own, which were kept"
+            return _Decided(item=item, treatment=Treatment.KEPT, detail=detail)
+        change = WritePolicy(
+            id=change_id(item, self._rounds.of(item)),
+            reason=reason_of(item),
+            policy=msgspec.structs.replace(own, **settings_of(policy)),
+            expected_version=own.version,
+            at=at,
+        )
+        detail = "v1 has newer settings"
+        return _Decided(item=item, changes=[change], treatment=Treatment.FOLLOWED, detail=detail)
 
     def _find_absorbed(self, item: V1Item, scope: Scope) -> list[str]:
         """What an earlier run moved, waits here unchanged, and is in v1's text now."""
@@ -234,18 +265,18 @@ class Applier:
     def _judge(
         self,
         item: V1Item,
-        changes: Sequence[Change] | None,
-        texts: Mapping[str, _Text],
+        changes: Mapping[str, Sequence[Change]],
+        decided: Mapping[str, _Decided],
         results: Mapping[str, ChangeResult],
         mine: set[str],
     ) -> Done:
         if item.target is None:
             return Done(item, classify_unmoved(item))
-        if changes is None:
+        if item.key not in changes:
             return Done(item, Outcome.LEFT_BEHIND, Forgotten.reason)
-        if item.key in texts:
-            return _judge_text(texts[item.key], results, mine)
-        (change,) = changes
+        if item.key in decided:
+            return _judge_decided(decided[item.key], results, mine)
+        (change,) = changes[item.key]
         result = results[change.id]
         if result.status is ChangeStatus.APPLIED or change.id in mine:
             return Done(item, classify_moved(item))
@@ -253,7 +284,7 @@ class Applier:
             return Done(item, Outcome.ALREADY)
         match item.target:
             case V1Policy():
-                return _kept(item, "v2 has settings of its own, which were kept")
+                return _kept(item, f"{_MEANWHILE}: {result.detail}")
             case V1Toggles():
                 return Done(item, Outcome.KEPT, "the host does not know the agent")
             case V1Fact(fact=memory) | V1Reflection(reflection=memory):
@@ -292,7 +323,7 @@ class DryApplier(Applier):
         super().__init__(runtime, plan, rounds=rounds, on_conflict=on_conflict)
         self._agents = agents
 
-    def _submit_steps(self, changes: Sequence[WriteConsolidation]) -> dict[str, ChangeResult]:
+    def _submit_steps(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
         return self._submit(changes)  # each sees the one before it only in one set
 
     def _answer(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
@@ -305,16 +336,16 @@ def _kept(item: V1Item, why: str) -> Done:
     return Done(item, Outcome.KEPT, why, Treatment.KEPT)
 
 
-def _judge_text(text: _Text, results: Mapping[str, ChangeResult], mine: set[str]) -> Done:
-    item, decision = text.item, text.decision
-    if text.entry is not None:
-        own = text.entry.id in mine
+def _judge_decided(decided: _Decided, results: Mapping[str, ChangeResult], mine: set[str]) -> Done:
+    item = decided.item
+    if decided.entry is not None:
+        own = decided.entry.id in mine
         return Done(item, classify_moved(item) if own else Outcome.ALREADY)
-    if not text.changes:
-        if decision.treatment is None:
+    if not decided.changes:
+        if decided.treatment is None:
             return Done(item, Outcome.ALREADY)
-        return _kept(item, decision.detail)
-    result = results[text.changes[-1].id]
+        return _kept(item, decided.detail)
+    result = results[decided.changes[-1].id]
     if result.ok:
-        return Done(item, classify_moved(item), decision.detail, decision.treatment)
-    return _kept(item, f"v2's text changed meanwhile: {result.detail}")
+        return Done(item, classify_moved(item), decided.detail, decided.treatment)
+    return _kept(item, f"{_MEANWHILE}: {result.detail}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import derived_id, is_id
+from edenmem.models.memory import Fact, Policy, Reflection
 from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
@@ -178,6 +180,26 @@ class Forgotten:
             subjects.append(Subject(kind="session", owner=scope.owner))
         return any(subject.id in self._ids for subject in subjects)
 
+    def without_users(self, item: V1Item) -> V1Item:
+        """The item without related users that were forgotten."""
+        replace = msgspec.structs.replace
+        match item.target if self._ids else None:
+            case V1Fact(fact=fact) as target:
+                fact = replace(fact, related_users=self._known_of(fact))
+                return replace(item, target=replace(target, fact=fact))
+            case V1Reflection(reflection=reflection) as target:
+                reflection = replace(reflection, related_users=self._known_of(reflection))
+                return replace(item, target=replace(target, reflection=reflection))
+        return item
+
+    def _known_of(self, memory: Fact | Reflection) -> tuple[str, ...]:
+        return tuple(
+            user
+            for user in memory.related_users
+            if Subject(kind="user", owner=user).id not in self._ids
+            and Subject(kind="user", owner=user, agent_id=memory.agent_id).id not in self._ids
+        )
+
 
 def change_id(item: V1Item, round: int, part: str = "") -> str:
     """The id of the change that moves an item, or of one ``part`` of it.
@@ -315,6 +337,15 @@ def text_changes(
         )
     )
     return changes
+
+
+#: The settings that v1 has.
+_SETTINGS = ("memory_instructions", "consolidate_at", "fact_buffer_max", "active")
+
+
+def settings_of(policy: Policy) -> dict[str, Any]:
+    """What a policy says of that which v1 has settings for, too."""
+    return {name: getattr(policy, name) for name in _SETTINGS}
 
 
 def classify_moved(item: V1Item) -> Outcome:

@@ -53,8 +53,8 @@ class V1Plan(Protocol):
         """The agents that the items belong to, in that order."""
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text of the agent, or of any of the agents that were asked for, each
-        followed by their other accounts."""
+        """The users with a text of the agent, or whom its memory names, or those of any of the
+        agents that were asked for; each followed by their other accounts."""
 
     def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
         """The items by agent, kind and key; with ``after``, only those with greater keys."""

@@ -250,8 +250,10 @@ class StagedPlan:
         return [self._person(agent, is_agent=True) for agent in self._agents if agent]
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text, each once, followed by their other accounts."""
-        for user_id in self._stage.user_ids(self._agents if agent_id is None else [agent_id]):
+        """The users with a text or named by memory, each once, followed by their other accounts."""
+        agents = self._agents if agent_id is None else [agent_id]
+        unused = self._options.provenance or self._options.episodes == "keep"
+        for user_id in self._stage.user_ids(agents, unused=unused):
             accounts = self._stage.accounts_of(user_id)
             if all(account.id != user_id for account in accounts):
                 yield V1Person(id=user_id, known=self._is_known(user_id))

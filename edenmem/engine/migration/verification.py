@@ -198,7 +198,7 @@ class _Check:
         """Compare a batch of items with what the store has of them, and with the log."""
         moved: list[V1Item] = []
         wanted: dict[RecordKind, list[tuple[V1Item, Memory]]] = {}
-        for item in items:
+        for item in map(self._forgotten.without_users, items):
             self._documents.extend(_number(ref) for ref in item.sources)
             if item.target is None:
                 self._counts[classify_unmoved(item)] += 1

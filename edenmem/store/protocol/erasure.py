@@ -48,7 +48,7 @@ class Erasure(Protocol):
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
         """Remove the derived reflections in the order given, then all memory that is a trace, with
         its vectors, index entries and history; empty its audit entries; drop cached contexts.
-        What was removed, by kind."""
+        Memory that stays does not name the accounts any more. What was removed, by kind."""
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
         """Remove the ``own`` sessions with their messages, the messages and memberships of the

@@ -101,8 +101,9 @@ class V1Stage(Protocol):
     def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
         """The texts of an agent's users, by user; of one user the oldest first."""
 
-    def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
-        """The users with a text of one of these agents, in order, each once."""
+    def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
+        """The users with a text of one of these agents, and those whom a memory of theirs names
+        that a list uses (with ``unused``: any memory); in order, each once."""
 
     def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
         """Facts in use as (scope, number of lists that have it, number of scopes that use it,

@@ -465,3 +465,31 @@ def test_cached_contexts_of_the_agent_go(town: Town) -> None:
 def test_conversations_in_mongodb_are_the_platforms(town: Town) -> None:
     with pytest.raises(UsageError, match="platform"):
         forget(town.store, user="zenobia", messages=True)
+
+
+@pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
+def test_whom_v1_named_with_a_memory_is_found_and_named_no_more(town: Town) -> None:
+    """Where no message is known, v1's word tells from whom something was learned."""
+    store = town.store
+    her, other = town.her().owner, town.his().owner
+    home = Scope.agent(town.her().agent_id)
+    alone, both, others = (
+        make_fact(home, f"They met {number} times.", related_users=users)
+        for number, users in enumerate(((her,), (her, other), (other,)))
+    )
+    applied(store, *(AddFact(fact=fact) for fact in (alone, both, others)))
+    thought = make_reflection(home, "They may meet again.", related_users=(other, her))
+    applied(store, AddReflection(reflection=thought, word_limit=300))
+    assert store.memory.fact(both.id) == both
+    plan = plan_of(store, user="zenobia")
+    learned = {mention.target_id: mention.learned for mention in plan.mentions if mention.learned}
+    assert learned == {alone.id: "alone", both.id: "unclear", thought.id: "unclear"}
+    forget(store, user="zenobia")
+    left = [store.memory.fact(both.id), store.memory.fact(others.id)]
+    assert [found and found.related_users for found in left] == [(other,), (other,)]
+    found = store.memory.reflection(thought.id)
+    assert found is not None
+    assert found.related_users == (other,)
+    entries = store.log.audit(scope=home)
+    named = [(entry.after or {}).get("related_users", []) for entry in entries]
+    assert not any(her in users for users in named)

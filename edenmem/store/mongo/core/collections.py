@@ -166,6 +166,9 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     Index(FACTS, "edenmem_fact_source", _asc("session_id")),
     Index(REFLECTIONS, "edenmem_reflection_source", _asc("session_id")),
     Index(REFLECTIONS, "edenmem_reflection_parents", _asc("propagated_from")),
+    # Whom v1 named with a memory.
+    Index(FACTS, "edenmem_fact_related", _asc("related_users")),
+    Index(REFLECTIONS, "edenmem_reflection_related", _asc("related_users")),
     CONSOLIDATED_KEY,
     Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions")),
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),

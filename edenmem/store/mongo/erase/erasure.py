@@ -40,6 +40,7 @@ from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.memory.history import audit_document
 from edenmem.store.mongo.walk.sources import narrow
 from edenmem.store.protocol.formations import Formations
+from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
 
@@ -189,8 +190,27 @@ class MongoErasure:
             removed[VERSIONS] += self._db.history.delete_many(filter)
         for filter in narrow(RecordKind.AUDIT, wanted):
             removed[ENTRIES] += self._empty_audit(filter)
+        for collection in (self._db.facts, self._db.reflections):
+            self._unrelate(collection, traces)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
+
+    def _unrelate(self, collection: Collection, traces: Traces) -> None:
+        """Let no memory that stays name the accounts as those whom v1 named with it."""
+        agent = None if traces.agent_id is None else object_id(traces.agent_id)
+        for part in id_parts(traces.accounts):
+            users = {"$in": part}
+            named = {"$in": [str(each) for each in part]}  # the log has texts
+            found = collection.find({"related_users": users}, {"agent_id": 1})
+            ids = [each["_id"] for each in found if agent in (None, each.get("agent_id"))]
+            for some in batched(ids, _AT_ONCE):
+                these = {"$in": some}
+                for side in ("before", "after"):
+                    field = f"{side}.related_users"
+                    self._db.audit.update_many(
+                        {"target_id": these, field: named}, {"$pull": {field: named}}
+                    )
+                collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
 
     def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
         """What is left, until nothing is."""

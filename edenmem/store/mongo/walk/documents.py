@@ -64,7 +64,14 @@ _TIMES = (
     "created_at",
     "lease_until",
 )
-_LISTS = ("source_message_ids", "propagated_from", "unabsorbed_ids", "absorbed_ids", "message_ids")
+_LISTS = (
+    "source_message_ids",
+    "propagated_from",
+    "related_users",
+    "unabsorbed_ids",
+    "absorbed_ids",
+    "message_ids",
+)
 
 
 def walk_documents(

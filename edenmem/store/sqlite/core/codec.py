@@ -92,7 +92,8 @@ _SCOPE = "s.kind, s.agent_id, s.owner"
 _FACT = (
     f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
     " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
-    " f.formation_id, nullif(m.name, ''), f.related_users, {vector} FROM facts f JOIN scopes s USING (scope_id)"
+    " f.formation_id, nullif(m.name, ''), f.related_users, {vector}"
+    " FROM facts f JOIN scopes s USING (scope_id)"
     " LEFT JOIN embedding_models m USING (model_id)"
 )
 #: The beginning of a query for facts; the table is ``f``.

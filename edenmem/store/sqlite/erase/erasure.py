@@ -32,7 +32,7 @@ from edenmem.models.records import AuditEntry
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.connections import Connections
-from edenmem.store.sqlite.core.part import AMONG, Part, json_array
+from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
 from edenmem.store.sqlite.formations.progress import note_cursor_move
 from edenmem.store.sqlite.memory import facts, log
@@ -61,6 +61,24 @@ _COUNTED = (
 )
 
 _EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {_FULL}"
+
+#: The users that a JSON value names as related, without those given.
+_OTHERS = f"(SELECT json_group_array(value) FROM json_each({{}}) WHERE value NOT {GIVEN})"
+_NAMING = (
+    "SELECT id FROM {} WHERE related_users IS NOT NULL"
+    f" AND EXISTS (SELECT 1 FROM json_each(related_users) WHERE value {GIVEN})"
+    " AND (?2 IS NULL OR scope_id IN (SELECT scope_id FROM scopes WHERE agent_id = ?2))"
+)
+_UNRELATE = (
+    f"UPDATE {{}} SET related_users = nullif({_OTHERS.format('related_users')}, '[]')"
+    " WHERE id IN (SELECT value FROM json_each(?2))"
+)
+_UNRELATE_AUDIT = "UPDATE audit SET {0} = json_set({0}, '$.related_users', json({1}))".replace(
+    "{1}", _OTHERS.format("{0}, '$.related_users'")
+) + (
+    " WHERE target_id IN (SELECT value FROM json_each(?2)) AND target_type = ?3"
+    " AND json_type({0}, '$.related_users') = 'array'"
+)
 
 #: Place of a passage → what empties it.
 _EMPTYING = {
@@ -177,11 +195,23 @@ class Erasure(Part):
         ):
             with self._db.writing() as connection:
                 removed[kind] += connection.execute(statement, (among,)).rowcount
+        for kind in ("fact", "reflection"):
+            self._unrelate(kind, traces)
         with self._db.writing() as connection:
             removed["cached contexts"] += connection.execute(
                 f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
             ).rowcount
         return {kind: number for kind, number in removed.items() if number}
+
+    def _unrelate(self, kind: str, traces: Traces) -> None:
+        """Let no memory that stays name the accounts as those whom v1 named with it."""
+        accounts, table = json_array(traces.accounts), f"{kind}s"
+        with self._db.writing() as connection:
+            rows = connection.execute(_NAMING.format(table), (accounts, traces.agent_id))
+            ids = json_array(id for (id,) in rows.fetchall())
+            for side in ("before", "after"):
+                connection.execute(_UNRELATE_AUDIT.format(side), (accounts, ids, kind))
+            connection.execute(_UNRELATE.format(table), (accounts, ids))
 
     def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
         """The ids of what is left, a transaction's worth at a time."""

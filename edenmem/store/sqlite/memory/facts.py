@@ -64,7 +64,8 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     made = connection.execute(
         "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
         " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
-        " formation_id, related_users, model_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " formation_id, related_users, model_id)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             fact.id,
             scope_id,

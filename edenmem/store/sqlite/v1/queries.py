@@ -21,6 +21,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY = msgspec.msgpack.Decoder(V1Document)
 _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
+#: Whom a memory names, one to a row.
+_PEOPLE = """json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person"""
 _STAGED = "d.number, d.collection, d.id, b.hash, b.body, b.notes"
 
 
@@ -136,13 +138,18 @@ class V1Questions:
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
         return self._documents(query, (agent_id, USER_TEXTS))
 
-    def user_ids(self, agents: Sequence[str]) -> Iterator[str]:
-        """The users with a text."""
+    def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
+        """The users with a text, and those whom memories name."""
         wanted = msgspec.json.encode(list(agents)).decode()
+        used = "1" if unused else "EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number)"
         for row in self._db.execute(
-            "SELECT DISTINCT owner FROM documents WHERE collection = ? AND NOT bad"
-            " AND agent IN (SELECT value FROM json_each(?)) ORDER BY owner",
-            (USER_TEXTS, wanted),
+            "WITH wanted AS (SELECT value AS agent FROM json_each(?1))"
+            " SELECT owner FROM documents JOIN wanted USING (agent)"
+            " WHERE collection = ?2 AND NOT bad"
+            f" UNION SELECT person.value FROM documents d JOIN wanted USING (agent), {_PEOPLE}"
+            f" WHERE d.collection = ?3 AND NOT d.bad AND d.users <> '' AND {used}"
+            " AND person.value <> '?' ORDER BY 1",
+            (wanted, USER_TEXTS, MEMORIES),
         ):
             yield row[0]
 
