@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -61,6 +61,8 @@ CREATE TABLE people (
 
 #: The page cache, which is also what SQLite sorts in before it takes to temporary files.
 _CACHE_KIB = 24 * 1024
+#: What all of SQLite's caches in this process may hold together while a stage is open.
+_HEAP_BYTES = 20 * 1024 * 1024
 #: Documents that are written at once: so many, or so many bytes.
 _BATCH = 2000
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -98,6 +100,9 @@ class SqliteV1Stage(V1Questions):
                 self._db.execute("PRAGMA synchronous = OFF")
                 self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+                # The store that is written to has caches too, one for each connection.
+                (self._heap,) = self._db.execute("PRAGMA soft_heap_limit").fetchone()
+                self._db.execute(f"PRAGMA soft_heap_limit = {_HEAP_BYTES}")
                 self._db.executescript(_TABLES)
             finally:
                 Path(name).unlink()
@@ -204,6 +209,8 @@ class SqliteV1Stage(V1Questions):
 
     def close(self) -> None:
         """Remove the file, which has no name any more."""
+        with suppress(sqlite3.ProgrammingError):  # it is closed already
+            self._db.execute(f"PRAGMA soft_heap_limit = {self._heap}")
         self._db.close()
 
 
