@@ -157,3 +157,9 @@ def test_search_explains_itself(inside: Inside) -> None:
     assert "text" in result.data[0]["explain"]
     assert " ms" in result.err
     assert "rank" in inside(*command, "--recipe", "text", "--explain").ok().out
+
+
+@pytest.mark.parametrize("listed", ["agent", "user", "session", "scope"])
+def test_a_limit_beyond_all_numbers_is_no_limit(inside: Inside, listed: str) -> None:
+    rows = inside.json(listed, "list", "--limit", "0")
+    assert inside.json(listed, "list", "--limit", "9999999999999999999") == rows

@@ -37,6 +37,9 @@ Account = Annotated[
 Group = Annotated[
     str | None, typer.Option("--group", "-g", metavar="GROUP", help="The id of a group.")
 ]
+#: More than any store holds, and few enough for every store to count to.
+_MOST = 2**31 - 2
+
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="NAME", help="The name of a shard of the agent.")
 ]
@@ -58,7 +61,15 @@ Kinds = Annotated[
     typer.Option("--scope", "-s", metavar="KIND", help="Only this kind of scope; may be repeated."),
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=0, metavar="N", help="At most so many; 0 for all.")
+    int,
+    typer.Option(
+        "--limit",
+        "-n",
+        min=0,
+        metavar="N",
+        help="At most so many; 0 for all.",
+        callback=lambda given: min(given, _MOST),
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[

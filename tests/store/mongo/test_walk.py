@@ -72,7 +72,7 @@ def test_each_comes_once_whatever_its_id_is(mongo: MongoStore, selection: Select
     """A comparison of ids of one type passes over all others."""
     facts = add(mongo, 5)
     raw = mongo.connection.database.memory2_facts
-    odd: list[Any] = [7, "text", "texts", b"bytes", True]
+    odd: list[Any] = [7, "text", "texts", b"bytes", True, None, {"a": 1}]
     stored = raw.find_one({})
     raw.insert_many([{**stored, "_id": key, "hash": str(key)} for key in odd])
     found = ids(mongo, RecordKind.FACT, selection)

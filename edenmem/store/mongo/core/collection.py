@@ -132,9 +132,8 @@ class Collection:
         self, filter: Mapping[str, Any], projection: Mapping[str, Any] | None = None
     ) -> Iterator[Read]:
         """All documents by id, of whatever type their ids are, a page at a time."""
-        last: Any = None
+        last, later = None, dict(filter)
         while True:
-            later = {**filter, "_id": {"$ne": last}}
             page = self.read_page(later, projection, limit=BATCH, start=last, by_id=True)
             number = 0
             for read in page.documents:
@@ -142,6 +141,7 @@ class Collection:
                 yield read
             if not page.is_cut and number < BATCH:
                 return
+            later = {**filter, "_id": {"$ne": last}}
 
     def find_one(
         self,

@@ -39,7 +39,7 @@ def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
     def different(kind: RecordKind) -> int:
         collection = SOURCES[kind].collection(db)
         found = (collection.find(filter, {"_id": 1}) for filter in narrow(kind, selection))
-        return len({document["_id"] for documents in found for document in documents})
+        return len({repr(document["_id"]) for documents in found for document in documents})
 
     texts = walk_documents(db, (RecordKind.CONSOLIDATION,), selection)
     counts = {

@@ -133,8 +133,12 @@ def _filters(kind: RecordKind, selection: Selection) -> list[Filter]:
 
 def _find_ids(collection: Collection, filters: Iterable[Filter]) -> list[Any]:
     """The ids of what any filter finds, in the order of the server."""
-    found = {each["_id"] for filter in filters for each in collection.find(filter, _ONLY_ID)}
-    return sorted(found, key=_order)
+    found = {
+        repr(each["_id"]): each["_id"]  # it may be a document, which has no hash
+        for filter in filters
+        for each in collection.find(filter, _ONLY_ID)
+    }
+    return sorted(found.values(), key=_order)
 
 
 def _order(key: Any) -> tuple[bool, str]:
@@ -150,11 +154,11 @@ def _read_in_order(
     while start < len(ids):
         part = ids[start : start + size]
         page = collection.read_page({"_id": {"$in": part}}, projection, limit=len(part))
-        by_id = {read.document["_id"]: read for read in page.documents}
+        by_id = {repr(read.document["_id"]): read for read in page.documents}
         if page.is_cut:  # they are large
             size = max(1, len(by_id) // 2)
             continue
-        yield from (by_id[key] for key in part if key in by_id)
+        yield from (by_id[name] for name in map(repr, part) if name in by_id)
         start, size = start + len(part), min(2 * size, BATCH)
 
 
