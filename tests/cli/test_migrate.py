@@ -242,10 +242,11 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     assert _width(planned.out) <= 80
     assert "Lantern Walk (2)" in planned.out
     assert "\x1b" not in planned.out
-    done = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes").ok()
+    done = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes")
+    assert (done.code, "memory_sessions.bson.gz ends early" in done.out) == (1, True)
     assert "29 migrated, 5 merged, 9 left behind, 5 bad" in done.out
     assert "288,001 words" in done.out
-    assert "all 48 documents are accounted for" in done.out
+    assert "all 48 documents read are accounted for" in done.out
     assert _width(done.out) <= 80
     found = new_cli("fact", "list", "--agent", "mira").ok()
     assert "The Lantern Walk is on 12 December" in found.out
@@ -286,7 +287,8 @@ def test_killed_outright_it_goes_on(
     assert report["run"]["done"] == sum(report["run"]["counts"].values()) == run.total
     assert report["run"]["counts"]["kept"] == 10  # the toggles of agents whom nobody knows
     assert not {"already", "failed"} & set(report["run"]["counts"])
-    assert report["verification"]["unaccounted"] == 0
+    verified = report["verification"]
+    assert (verified["differing"], verified["seen"]) == (0, verified["documents"])
     store.database.close()
 
 
@@ -311,7 +313,7 @@ def test_a_run_is_verified_against_the_database_that_it_read(
 @pytest.mark.slow
 def test_the_doctor_finds_nothing_amiss_in_what_was_moved_and_moved_back(new_cli: Inside) -> None:
     """Texts keep their numbers of v1, and the numbers between them are nobody's loss."""
-    new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes").ok()
+    new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes", "--accept-incomplete").ok()
     new_cli("doctor", "--quiet", "--check", "versions").ok()
     (run_id,) = [run["id"] for run in new_cli.json("migrate", "status")[0]["runs"]]
     new_cli("migrate", "rollback", run_id, "--yes").ok()
