@@ -176,6 +176,9 @@ def _text(wanted: Text, found: Text, memory: Memory) -> Iterator[Difference]:
     if wanted.updated_at is not None and found.updated_at != wanted.updated_at:
         detail = f"{found.updated_at}, not {wanted.updated_at}"
         yield Difference("text time", wanted.scope, detail)
+    if found.consolidated_at != wanted.consolidated_at and wanted.version:
+        detail = f"{found.consolidated_at}, not {wanted.consolidated_at}"
+        yield Difference("text consolidation time", wanted.scope, detail)
     history = memory.history.get(wanted.scope, [])
     at = 0
     for earlier in wanted.earlier:

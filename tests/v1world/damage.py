@@ -151,6 +151,13 @@ def text_time_shifted(place: Any, whole: Whole) -> None:
 
 
 @damage()
+def consolidation_time_invented(place: Any, whole: Whole) -> None:
+    """Nothing was consolidated here yet."""
+    text = whole.text("texts_of_two_users", "user")
+    place.set("consolidations", text.scope, last_consolidated_at=text.updated_at)
+
+
+@damage()
 def text_moved_to_another_user(place: Any, whole: Whole) -> None:
     text = whole.text("persona", "user")
     place.move("consolidations", text.scope, Scope("user", text.scope.agent, NOBODY))
@@ -469,6 +476,13 @@ def reflection_twice_in_the_buffer(place: Any, whole: Whole) -> None:
     place.set("consolidations", scope, unabsorbed_ids=[*ids, ids[0]])
 
 
+@damage("mongodb")
+def unknown_reflection_in_the_buffer(place: Any, whole: Whole) -> None:
+    place.set(
+        "consolidations", whole.text("texts_of_two_users", "user").scope, unabsorbed_ids=[NOBODY]
+    )
+
+
 @damage()
 def reflection_time_shifted(place: Any, whole: Whole) -> None:
     item = whole.reflection("second_account_of_a_person")
@@ -566,6 +580,11 @@ def agent_memory_switched_on(place: Any, whole: Whole) -> None:
 
 
 @damage("sqlite")
+def agent_memory_switched_on_where_v1_has_no_shard(place: Any, whole: Whole) -> None:
+    place.set("agents", whole.agent("user_memory_enabled"), agent_memory_enabled=1)
+
+
+@damage("sqlite")
 def user_memory_switched_off(place: Any, whole: Whole) -> None:
     place.set("agents", whole.agent("user_memory_enabled"), user_memory_enabled=0)
 
@@ -607,6 +626,38 @@ def entry_of_the_log_says_something_else(place: Any, whole: Whole) -> None:
 def entry_of_the_log_names_another(place: Any, whole: Whole) -> None:
     (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
     place.set("audit", entry, target_id=NOBODY)
+
+
+@damage(unseen=True)
+def entry_of_the_log_with_another_action(place: Any, whole: Whole) -> None:
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.set("audit", entry, action="remove_fact")
+
+
+@damage(unseen=True)
+def entry_of_the_log_with_another_reason(place: Any, whole: Whole) -> None:
+    """The reason says which documents of v1 something came from."""
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.set("audit", entry, reason="said by Mallory")
+
+
+@damage(unseen=True)
+def entry_of_the_log_of_another_agent(place: Any, whole: Whole) -> None:
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.set("audit", entry, agent_id=NOBODY)
+
+
+@damage(unseen=True)
+def entry_of_the_log_that_undoes_another(place: Any, whole: Whole) -> None:
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.set("audit", entry, undoes=NOBODY)
+
+
+@damage("mongodb", unseen=True)
+def entry_of_the_log_that_cannot_be_read(place: Any, whole: Whole) -> None:
+    """A check says so, and does not end there."""
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.spoil_owner(entry)
 
 
 @damage()

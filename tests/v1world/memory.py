@@ -50,6 +50,8 @@ class Text:
     content: str
     version: int = 1
     updated_at: int | None = None
+    #: When this version was made of what waited; never, if it came from v1.
+    consolidated_at: int | None = None
     accepted: tuple[str, ...] = ()
     earlier: tuple[str, ...] = ()
     marked: bool = False

@@ -22,8 +22,8 @@ from tests.v1world.world import ACCOUNTS, Database, load
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Fields with times, ids, and lists of ids; the rest is stored as it is said.
-_TIMES = {"formed_at", "updated_at", "absorbed_at", "at"}
-_IDS = {"id", "session_id", "target_id", "eden_user_id", "owner"}
+_TIMES = {"last_consolidated_at", "formed_at", "updated_at", "absorbed_at", "at"}
+_IDS = {"agent_id", "undoes", "id", "session_id", "target_id", "eden_user_id", "owner"}
 _LISTS = {"source_message_ids", "related_users", "unabsorbed_ids"}
 _SWITCHES = {"private", "absorbed", "active", "user_memory_enabled", "agent_memory_enabled"}
 #: The model that vectors are said to be of.
@@ -313,6 +313,11 @@ class MongoPlace:
         assert after != document["after"]
         where = {"_id": document["_id"]}
         self._collection("audit").update_one(where, {"$set": {"after": after}})
+
+    def spoil_owner(self, entry: str) -> None:
+        """Give an entry of an agent's own scope an owner, which such a scope cannot have."""
+        where = {"_id": ObjectId(entry)}
+        self._collection("audit").update_one(where, {"$set": {"owner": "Mallory"}})
 
 
 def _owner(scope: Scope) -> Any:

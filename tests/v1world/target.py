@@ -49,7 +49,15 @@ class _SqliteReader:
         for row in self._rows("consolidations"):
             if row["content"].strip():
                 scope = self._scopes[row["scope_id"]]
-                memory.texts.append(Text(scope, row["content"], row["version"], row["updated_at"]))
+                memory.texts.append(
+                    Text(
+                        scope,
+                        row["content"],
+                        row["version"],
+                        row["updated_at"],
+                        row["last_consolidated_at"],
+                    )
+                )
         for row in self._rows("policies"):
             memory.policies.append(self._policy(row))
         memory.people = dict(self._people())
@@ -143,7 +151,8 @@ def read_mongo(database: Any) -> Memory:
             # The platform reads the line, we the field: each must say the same.
             same = version == document.get("version") and line is not None
             at = _ms(document.get("updated_at"))
-            memory.texts.append(Text(scope, content, version if same else -1, at))
+            absorbed = _ms(document.get("last_consolidated_at"))
+            memory.texts.append(Text(scope, content, version if same else -1, at, absorbed))
     for document in database.memory2_policies.find({"version": {"$gte": 1}}):
         memory.policies.append(
             Policy(

@@ -20,7 +20,7 @@ from tests.v1world.world import World, write_dump
 
 #: What is absorbed meanwhile is absorbed at some time: of v1's text, or of the second run. What
 #: stands in the log of a text is of its first run.
-FREE = ("absorbed_at", "related users", "user missing", "text not marked")
+FREE = ("absorbed_at", "consolidation time", "related users", "user missing", "text not marked")
 
 
 @dataclass
