@@ -55,7 +55,7 @@ from edenmem.llm.protocol import LLM
 from edenmem.models.changes import ChangeSet, WriteConsolidation
 from edenmem.models.formation import UsageTotal
 from edenmem.models.ids import new_id
-from edenmem.models.migration import INTERRUPTION, MigrationRun, RunProblem, RunState
+from edenmem.models.migration import INTERRUPTION, MigrationRun, RunProblem, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import V1Item, V1Text
 from edenmem.settings.schema import Settings
@@ -391,8 +391,9 @@ class _Run:
         verification = await in_thread(
             verify, self._store, plan, self._run, tell=lambda n: tell("verifying", n, run.total)
         )
+        state = tell_state(self._run, (), self._runtime.clock())
         return MigrationReport(
-            run=self._run,
+            run=msgspec.structs.replace(self._run, state=state),
             condensed=self._condenser.condensed,
             kept_whole=tuple(self._condenser.kept_whole),
             usage=self._condenser.usage,

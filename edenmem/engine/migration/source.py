@@ -64,7 +64,11 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
             "what is theirs is kept under these ids, apart from whoever has the name here: "
             "'edenmem agent add' or 'user add' with another name and --id HEX lets it be seen"
         )
-    silent = [person.username for person in added if not person.user_memory_enabled]
+    silent = [
+        person.username
+        for person in added
+        if not person.user_memory_enabled and host.agent(person.id) is not None
+    ]
     if silent:
         more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
         notices.append(

@@ -216,7 +216,7 @@ def print_report(run: Invocation, report: MigrationReport) -> None:
             "the input is incomplete: what could be read was moved, and this is exit 1; "
             "--accept-incomplete calls it complete"
         )
-    if report.run.state is RunState.DONE:
+    if any(report.run.counts.get(made) for made in ("migrated", "merged")):
         run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
 
 
