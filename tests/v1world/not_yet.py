@@ -36,15 +36,6 @@ CASES: dict[str, str] = {
 
 DAMAGES: dict[str, str] = {
     "vector_of_another_text": "verification does not look at vectors",
-    "consolidation_time_invented": "last_consolidated_at of a text is not compared",
-    "unknown_reflection_in_the_buffer": "a buffer is not compared where v1 has nothing pending",
-    "agent_memory_switched_on_where_v1_has_no_shard": (
-        "there is no item for the switch of an agent without shards"
-    ),
-    "entry_of_the_log_with_another_action": "the action of an entry is not compared",
-    "entry_of_the_log_with_another_reason": "the reason of an entry is not compared",
-    "entry_of_the_log_of_another_agent": "the agent of an entry is not compared",
-    "entry_of_the_log_that_undoes_another": "what an entry undoes is not compared",
     "entry_of_the_log_that_cannot_be_read": "exit 2 at an impossible scope in an entry",
 }
 

@@ -33,7 +33,7 @@ Remembered = Fact | Reflection | Consolidation | Policy | Agent | User
 _LOOSE: dict[type, frozenset[str]] = {
     Fact: frozenset({"access_count", "last_accessed_at", "embedding", "embedding_model"}),
     Reflection: frozenset(),
-    Consolidation: frozenset({"unabsorbed_ids", "last_consolidated_at", "unpropagated_versions"}),
+    Consolidation: frozenset({"unabsorbed_ids", "unpropagated_versions"}),
     Policy: frozenset(),
     Agent: frozenset({"created_at"}),
     User: frozenset({"created_at", "subscription_tier", "feature_flags"}),
@@ -43,10 +43,21 @@ _LOOSE: dict[type, frozenset[str]] = {
 _GIVEN: dict[type, frozenset[str]] = {
     Fact: frozenset({"version"}),
     Reflection: frozenset({"version"}),
-    Consolidation: frozenset({"id", "consolidated_content", "version", "absorbed_ids"}),
+    Consolidation: frozenset(
+        {"id", "consolidated_content", "version", "absorbed_ids", "last_consolidated_at"}
+    ),
     Policy: frozenset({"id", "version", "updated_at"}),
     Agent: frozenset({"agent_memory_enabled"}),
     User: frozenset(),
+}
+
+#: How the log calls what a run writes.
+_ACTIONS: dict[type, str] = {
+    Fact: "add_fact",
+    Reflection: "add_reflection",
+    Consolidation: "write_consolidation",
+    Policy: "write_policy",
+    Agent: "set_agent_toggles",
 }
 
 #: A reflection's marks of its consolidation.
@@ -131,6 +142,11 @@ def is_written(entry: AuditEntry, expected: Remembered) -> bool:
     """Whether an entry of a run left what the run was to write, but for what the store decides."""
     found = read_after(entry)
     if type(found) is not type(expected) or found is None or found.id != entry.target_id:
+        return False
+    if not isinstance(expected, Agent | User) and entry.scope != expected.home:
+        return False
+    owner = expected.id if isinstance(expected, Agent | User) else expected.agent_id
+    if (entry.action, entry.agent_id, entry.undoes) != (_ACTIONS[type(expected)], owner, None):
         return False
     given = _GIVEN[type(expected)]
     return fingerprint(found, given) == fingerprint(expected, given)

@@ -157,6 +157,14 @@ class Inventory:
                 assert isinstance(document.record, Memory)
                 yield document.record
 
+    def find_other_buffers(self) -> Iterator[Scope]:
+        """Read again which scopes have a buffer that nobody asked for."""
+        unseen = set(self.buffers.unseen().tolist())
+        if unseen:
+            for model in self._read(RecordKind.CONSOLIDATION):
+                if key_of(model).rstrip(b"\0") in unseen:
+                    yield model.home
+
     def surplus(self, kind: RecordKind) -> Iterator[list[Memory]]:
         """Read again what nobody asked for, in batches."""
         import numpy as np

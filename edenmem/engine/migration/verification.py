@@ -96,6 +96,7 @@ _ONE_A_SCOPE = (RecordKind.CONSOLIDATION, RecordKind.POLICY)
 #: Items whose targets wait in a buffer; episodes belong to sessions, which nobody consolidates.
 _BUFFERED = "reflection"
 _AGENT_SWITCH = frozenset({"agent_memory_enabled"})
+_NOTHING = frozenset[str]()
 _BUT_AGENT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
 _NO_REASON = "the log does not say why"
 #: Characters of a text that a difference shows.
@@ -168,6 +169,7 @@ class _Check:
         self._stock = Inventory(store, [person.id for person in plan.agents()])
         self._contents = Contents()
         self._agents: dict[str, Agent | None] = {}
+        self._switched = set[str]()
         self._counts: Counter[str] = Counter()
         self._documents = array("Q")
         self._named: list[Difference] = []
@@ -302,7 +304,8 @@ class _Check:
     ) -> None:
         """Judge what a run wrote: the log has to lead from there to what is found."""
         entries = self._trails.entries(wrote.target_type, wrote.target_id)
-        is_ours = is_emptied(wrote) or (has_written and is_written(wrote, expected))
+        has_written = has_written and _is_from(wrote, item) and is_written(wrote, expected)
+        is_ours = is_emptied(wrote) or has_written
         if not is_ours:
             self._report(item, expected, found, "the log has another entry of it than v1's")
         elif self._trails.leads(entries, wrote, found):
@@ -326,6 +329,7 @@ class _Check:
             self._report(item, expected, found)
 
     def _judge_switch(self, item: V1Item, target: V1Toggles, wrote: AuditEntry | None) -> None:
+        self._switched.add(target.agent_id)
         found, wanted = self._agent(target.agent_id), target.agent_memory_enabled
         is_on = None if found is None else found.agent_memory_enabled
         if wrote is None and found is None:
@@ -438,8 +442,11 @@ class _Check:
         if scope is None or not ids:
             return
         key = key_of_scope(scope)
-        if self._stock.buffers.find([key], [mark_of_buffer(ids)])[0]:
-            return
+        if not self._stock.buffers.find([key], [mark_of_buffer(ids)])[0]:
+            self._compare_buffer(scope, ids)
+
+    def _compare_buffer(self, scope: Scope, ids: Sequence[str]) -> None:
+        """Name what is wrong with a scope's buffer, in which v1 has these."""
         waiting = {
             each.id: each for each in self._store.memory.reflections([scope], absorbed=False)
         }
@@ -451,6 +458,8 @@ class _Check:
             what = "something is in it twice"
         elif not waiting.keys() <= places.keys():
             what = "something that waits is not in it"
+        elif not places.keys() <= waiting.keys():
+            what = "something in it does not wait"
         else:
             times = [waiting[id].formed_at for id in sorted(wanted, key=lambda id: places[id])]
             what = "" if times == sorted(times) else "it is not in v1's order"
@@ -475,6 +484,8 @@ class _Check:
     def finish(self) -> None:
         """Look at what comes after the items: the last buffer, people, and what is too much."""
         self._look_at_buffer(*self._waiting)
+        for scope in self._stock.find_other_buffers():
+            self._compare_buffer(scope, ())
         if has_own_accounts(self._store):
             self._look_at_people()
         for kind in KINDS:
@@ -486,7 +497,8 @@ class _Check:
         for person in self._plan.agents():
             if Subject(kind="agent", agent_id=person.id).id not in self._forgotten_ids:
                 agent = host.agent(person.id)
-                if agent is None or differing(describe_agent(person), agent, _AGENT_SWITCH):
+                without = _AGENT_SWITCH if person.id in self._switched else _NOTHING
+                if agent is None or differing(describe_agent(person), agent, without):
                     self._look_at_account("agent", person, agent)
         for people in batched(self._plan.users(), _BATCH):
             users = host.users_by_ids([person.id for person in people])
@@ -502,7 +514,7 @@ class _Check:
         entries = self._trails.entries(kind, person.id)
         made = [each for each in entries if each.before is None and each.after is not None]
         ours = [each for each in made if each.actor.run_id in self._rounds.run_ids]
-        without = _AGENT_SWITCH if kind == "agent" else frozenset[str]()
+        without = _AGENT_SWITCH if person.id in self._switched else _NOTHING
         if not ours or self._trails.leads(entries, ours[-1], found, without):
             return
         self._differing += 1
@@ -717,7 +729,12 @@ def _is_of(wrote: AuditEntry, item: V1Item, expected: Memory) -> bool:
         item.target.earlier or not _is_text_of(wrote, item.target.content)
     ):
         return False
-    return is_written(wrote, expected)
+    return _is_from(wrote, item) and is_written(wrote, expected)
+
+
+def _is_from(wrote: AuditEntry, item: V1Item) -> bool:
+    """Whether an entry names the documents of v1 that the item comes from."""
+    return wrote.reason.startswith(f"from {format_sources(item.sources)}")
 
 
 def _is_remarked(expected: Memory, found: Memory) -> bool:
