@@ -233,7 +233,7 @@ async def run(
     store: Store, llm: LLM, embedder: Embedder, clock: Callable[[], datetime], who: str
 ) -> None:
     """The whole day, from wherever it was left."""
-    await in_thread(import_sessions, store, [LINE], clock=clock)
+    await in_thread(import_sessions, make_runtime(store, SETTINGS, clock=clock), [LINE])
     service = service_of(store, llm, embedder, clock, who)
     await service.form_memories(SESSION_ID)
     await service.consolidate_all()

@@ -132,7 +132,8 @@ class Collection:
         self, filter: Mapping[str, Any], projection: Mapping[str, Any] | None = None
     ) -> Iterator[Read]:
         """All documents by id, of whatever type their ids are, a page at a time."""
-        last, later = None, dict(filter)
+        last: Any = None
+        later: dict[str, Any] = {**filter, "_id": {"$exists": True}}
         while True:
             page = self.read_page(later, projection, limit=BATCH, start=last, by_id=True)
             number = 0
