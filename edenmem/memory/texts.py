@@ -100,12 +100,7 @@ def new_text(change_id: str, scope: Scope, *, word_limit: int = 0) -> Consolidat
     """Return the document of a scope that has no text yet."""
     return Consolidation(
         id=derived_id(change_id, "consolidation"),
-        scope=scope.kind,
-        agent_id=scope.agent_id,
-        user_id=scope.user_id,
-        group_id=scope.group_id,
-        shard=scope.shard_name,
-        session_id=scope.session_id,
+        **scope.fields(),
         word_limit=word_limit,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -98,6 +99,21 @@ class Scope(msgspec.Struct, frozen=True, order=True):
         field = OWNER_FIELD[kind]
         ids = {"user_id": user_id, "session_id": session_id, "group_id": group_id, "shard": shard}
         return cls(kind, agent_id, (ids[field] or "") if field else "")
+
+    def fields(self, *, session_id: str | None = None) -> dict[str, Any]:
+        """The fields by which a document belongs to the scope; `from_fields` reads them.
+
+        Args:
+            session_id: The session that the document comes from, where none is its owner.
+        """
+        return {
+            "scope": self.kind,
+            "agent_id": self.agent_id,
+            "user_id": self.user_id,
+            "group_id": self.group_id,
+            "shard": self.shard_name,
+            "session_id": self.session_id or session_id,
+        }
 
     def _owner_if(self, kind: ScopeKind) -> str | None:
         return self.owner if self.kind is kind else None

@@ -44,18 +44,6 @@ def make_actor(command: str = "test", *, run_id: str | None = None) -> Actor:
     return Actor(name=ACTOR.name, host=ACTOR.host, command=command, run_id=run_id)
 
 
-def owner_fields(scope: Scope) -> dict[str, Any]:
-    """The stored fields that make up ``scope``."""
-    return {
-        "scope": scope.kind,
-        "agent_id": scope.agent_id,
-        "user_id": scope.user_id,
-        "group_id": scope.group_id,
-        "shard": scope.shard_name,
-        "session_id": scope.session_id,
-    }
-
-
 def make_agent(username: str = "", **fields: Any) -> Agent:
     """An agent with a username of its own and its memory on."""
     agent_id = fields.pop("id", None) or new_id()
@@ -125,7 +113,7 @@ def make_fact(scope: Scope, content: str = "Anna lives in Lisbon.", **fields: An
         "id": new_id(),
         "formed_at": NOW,
         "hash": content_hash(content),
-        **owner_fields(scope),
+        **scope.fields(),
     }
     return Fact(content=content, **{**defaults, **fields})
 
@@ -134,13 +122,13 @@ def make_reflection(
     scope: Scope, content: str = "Anna likes short answers.", **fields: Any
 ) -> Reflection:
     """A pending reflection of ``scope``, formed at `NOW`."""
-    defaults: dict[str, Any] = {"id": new_id(), "formed_at": NOW, **owner_fields(scope)}
+    defaults: dict[str, Any] = {"id": new_id(), "formed_at": NOW, **scope.fields()}
     return Reflection(content=content, **{**defaults, **fields})
 
 
 def make_policy(scope: Scope, **fields: Any) -> Policy:
     """The policy of ``scope`` with all its defaults."""
-    defaults: dict[str, Any] = {"id": new_id(), **owner_fields(scope)}
+    defaults: dict[str, Any] = {"id": new_id(), **scope.fields()}
     return Policy(**{**defaults, **fields})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -78,18 +78,6 @@ def version_of(history: Sequence[HistoryEntry], version: int, what: str) -> Hist
     )
 
 
-def owner_fields(scope: Scope, *, session_id: str | None = None) -> dict[str, Any]:
-    """The fields by which a document belongs to ``scope``; ``session_id`` is its source."""
-    return {
-        "scope": scope.kind,
-        "agent_id": scope.agent_id,
-        "user_id": scope.user_id,
-        "group_id": scope.group_id,
-        "shard": scope.shard_name,
-        "session_id": scope.session_id or session_id,
-    }
-
-
 class Editor:
     """Changes memory. `make_edit` runs one from an event loop.
 
@@ -126,7 +114,7 @@ class Editor:
         self._check_open(scope, session_id)
         fact = Fact(
             id=new_id(),
-            **owner_fields(scope, session_id=session_id),
+            **scope.fields(session_id=session_id),
             content=text,
             hash=content_hash(text),
             formed_at=self._clock(),
@@ -289,7 +277,7 @@ class Editor:
         policy = self._check_open(scope, session_id)
         reflection = Reflection(
             id=new_id(),
-            **owner_fields(scope, session_id=session_id),
+            **scope.fields(session_id=session_id),
             content=text,
             formed_at=self._clock(),
             private=private,
@@ -463,7 +451,7 @@ class Editor:
         if scope.shard_name is not None:
             policy_changes.check_shard_name(scope.shard_name)
         before = checks.check_scope_known(self._store, scope, new_shard=True)
-        base = before or Policy(id=new_id(), **owner_fields(scope))
+        base = before or Policy(id=new_id(), **scope.fields())
         checks.check_version("policy", base.version, expected_version)
         after = policy_changes.change_policy(base, changes)
         if before is not None and after == before:
@@ -481,7 +469,7 @@ class Editor:
         """Let a paused scope take new memory again. Of any other nothing is written."""
         policy = checks.check_scope_known(self._store, scope)
         if policy is None or policy.active:
-            unset = policy or Policy(id="", **owner_fields(scope))
+            unset = policy or Policy(id="", **scope.fields())
             return report_unchanged("policy", unset, dry_run, why="it was not paused")
         return self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
 

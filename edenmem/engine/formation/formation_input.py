@@ -44,12 +44,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         scope = new.scope
         return Fact(
             id=new_id(self.at),
-            scope=scope.kind,
-            agent_id=scope.agent_id,
-            user_id=scope.user_id,
-            group_id=scope.group_id,
-            shard=scope.shard_name,
-            session_id=self.session_id,
+            **scope.fields(session_id=self.session_id),
             content=new.content,
             hash=content_hash(new.content),
             formed_at=self.at,
@@ -65,12 +60,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         scope = new.scope
         return Reflection(
             id=new_id(self.at),
-            scope=scope.kind,
-            agent_id=scope.agent_id,
-            user_id=scope.user_id,
-            group_id=scope.group_id,
-            shard=scope.shard_name,
-            session_id=self.session_id,
+            **scope.fields(session_id=self.session_id),
             content=new.content,
             formed_at=self.at,
             source_message_ids=self.message_ids,

@@ -139,12 +139,7 @@ def _expected_of(item: V1Item) -> Memory | None:
         case V1Text(scope=scope) as text:
             return Consolidation(
                 id="",
-                scope=scope.kind,
-                agent_id=scope.agent_id,
-                user_id=scope.user_id,
-                group_id=scope.group_id,
-                shard=scope.shard_name,
-                session_id=scope.session_id,
+                **scope.fields(),
                 consolidated_content=text.content,
                 version=text.version,
                 word_limit=text.word_limit,

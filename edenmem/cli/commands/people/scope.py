@@ -217,12 +217,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
 def _unset(scope: Scope) -> Policy:
     return Policy(
         id="",
-        scope=scope.kind,
-        agent_id=scope.agent_id,
-        user_id=scope.user_id,
-        group_id=scope.group_id,
-        shard=scope.shard_name,
-        session_id=scope.session_id,
+        **scope.fields(),
     )
 
 
