@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edenmem"
 
 BASE = {"models", "settings", "errors", "text"}
-MIDDLE = {"llm", "embed", "rerank", "search", "store", "memory"}
+MIDDLE = {"llm", "embed", "rerank", "search", "store", "memory", "acceptance"}
 
 #: What each part of the package may import of the others.
 ARROWS = {
@@ -37,6 +37,7 @@ ARROWS = {
     "rerank": BASE | {"endpoint", "onnx"},
     "search": BASE,
     "memory": BASE - {"settings"},  # the rules of memory: pure
+    "acceptance": BASE,  # what may be remembered of what a model wrote: pure
     "store": BASE | {"memory"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "cli": BASE | {"engine"},

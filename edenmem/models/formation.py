@@ -109,12 +109,16 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What deduplication decided about one extracted fact, and why."""
+    """What was decided about one item that a model wrote, and why.
+
+    ``rule`` names the rule of acceptance that rejected it; several are joined by commas.
+    """
 
     content: str
     action: str
     target_id: str | None = None
     reason: str = ""
+    rule: str = ""
 
 
 class Formation(msgspec.Struct, frozen=True, kw_only=True):

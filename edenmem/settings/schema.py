@@ -127,6 +127,13 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     backoff_seconds: Seconds = 60.0
 
 
+class AcceptanceSettings(_Section, frozen=True, kw_only=True):
+    """Which rules an item that a model wrote must pass to be remembered."""
+
+    words_floor: Share = 0.6  # of the item's words that were said: below, it is sent back
+    words_reject: Share = 0.4  # still below after that: rejected; between the two: kept as weak
+
+
 class ConsolidationSettings(_Section, frozen=True, kw_only=True):
     """How texts are rewritten."""
 
@@ -216,6 +223,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     llm: LLMSettings = LLMSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     formation: FormationSettings = FormationSettings()
+    acceptance: AcceptanceSettings = AcceptanceSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     context: ContextSettings = ContextSettings()
     search: SearchSettings = SearchSettings()
