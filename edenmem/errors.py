@@ -22,6 +22,7 @@ The tree::
         └── ProviderError                5   an LLM or an embedding endpoint failed
             ├── ProviderAuthError            401 and 403; never retried
             ├── ProviderMisconfigured        no such model or address, or options it does not take
+            ├── ContextOverflow              the request is longer than the model's context
             ├── ProviderRateLimited          429, after the retries
             ├── ProviderTimeout              no answer in time
             ├── ProviderAnswerInvalid        an answer that is not what was asked for, twice
@@ -197,6 +198,10 @@ class ProviderMisconfigured(ProviderError):
     """What a setting names cannot answer anybody: the endpoint does not know the model or the
     address, or takes no request of this form, or a local model's files are not what they should be.
     """
+
+
+class ContextOverflow(ProviderError):
+    """The request is longer than the model's context; a part of it may fit."""
 
 
 class ProviderRateLimited(ProviderError):

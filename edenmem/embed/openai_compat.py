@@ -49,7 +49,7 @@ class OpenAIEmbedder:
         self._settings = settings
         self._budget = budget or Budget()
         self._endpoint = Endpoint(
-            names=SettingNames.of_section("embedding"),
+            names=SettingNames.of_section("embedding", shorter="lower embedding.batch_size"),
             base_url=settings.base_url,
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.endpoint.waiting import retry_after
 from edenmem.errors import (
+    ContextOverflow,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
@@ -26,21 +27,29 @@ _SHOWN_CHARACTERS = 300
 _SHORTEST_SECRET = 4  # "x", the key of many a local server, would be masked in every word
 
 
-#: How endpoints say that a request's content, and not its form, is what they do not take.
-_ABOUT_CONTENT = re.compile(
-    r"context.{0,3}(?:length|size|window)|too (?:long|large|many)|string_above_max_length"
-    r"|maximum (?:\w+ ){0,3}(?:length|tokens)|(?:input|prompt)s? tokens"
-    r"|(?:max|exceed)\w*(?: \S+){0,6} tokens"
-    r"|content.{0,3}(?:filter|policy|management)|data_inspection|safety|moderation",
+#: How endpoints say that a request is longer than the model's context. The tests name the sources.
+_TOO_LONG = re.compile(
+    r"context.{0,3}(?:length|size|window|limit)|string_above_max_length|request_too_large"
+    r"|(?:prompt|inputs?|request|text|content|messages?) (?:is |are )?too (?:long|large|many)"
+    r"|too (?:long|large) for|too many (?:input )?tokens|too large to process"
+    r"|(?:maximum|max) (?:\w+ ){0,3}(?:length|tokens)|range of input length|model token limit"
+    r"|(?:input|prompt)s? (?:length|tokens?|token count)\b.*\b(?:exceeds?|must)"
+    r"|(?:max|exceed)\w*(?: \S+){0,6} tokens|reduce the length",
     re.IGNORECASE,
 )
+#: How they say that they do not take what a text is about, whatever the form of the request.
+_NOT_ALLOWED = re.compile(
+    r"content.{0,3}(?:filter|policy|management)|data_inspection|safety|moderation", re.IGNORECASE
+)
+#: Statuses whose message may be about the length: some local servers say it as a failure of theirs.
+_MAY_BE_TOO_LONG = frozenset({400, 422, 500})
 
 
 class SettingNames(NamedTuple):
     """What messages call the settings of an endpoint.
 
     ``other_key`` is a variable that an empty ``api_key`` is taken from; ``ending`` is what such
-    addresses often end in.
+    addresses often end in; ``shorter`` says how to send less.
     """
 
     base_url: str
@@ -48,15 +57,17 @@ class SettingNames(NamedTuple):
     timeout: str
     other_key: str = ""
     ending: str = "/v1"
+    shorter: str = ""
 
     @classmethod
-    def of_section(cls, section: str) -> SettingNames:
+    def of_section(cls, section: str, shorter: str) -> SettingNames:
         """Those of an endpoint of OpenAI's form, in a table of its own."""
         return cls(
             base_url=f"{section}.base_url",
             api_key=f"{section}.api_key",
             timeout=f"{section}.timeout_seconds",
             other_key="OPENAI_API_KEY",
+            shorter=shorter,
         )
 
 
@@ -133,6 +144,14 @@ class Translator:
                     f" in {self._names.ending}",
                 )
             )
+        if self._is_overflow(error, code):
+            return Failure(
+                ContextOverflow(
+                    f"the request is longer than what {model!r} takes: {said}",
+                    hint=f"{self._names.shorter}, or give the model a larger context (Ollama:"
+                    " num_ctx; llama.cpp: --ctx-size; vLLM: --max-model-len)",
+                )
+            )
         if status == 429:
             empty = code == "insufficient_quota"
             limited = ProviderRateLimited(
@@ -143,7 +162,7 @@ class Translator:
                 limited, passing=not empty, retry_after=retry_after(error.response.headers)
             )
         if status in {400, 422}:
-            if _ABOUT_CONTENT.search(f"{code} {_message(error)}"):
+            if _NOT_ALLOWED.search(f"{code} {_message(error)}"):
                 return Failure(ProviderError(said))
             return Failure(
                 RequestRejected(said, hint=f"check {model_setting} and {self._names.base_url}")
@@ -153,6 +172,15 @@ class Translator:
         return Failure(
             failed, passing=failed.retryable, retry_after=retry_after(error.response.headers)
         )
+
+    @staticmethod
+    def _is_overflow(error: APIStatusError, code: str) -> bool:
+        if error.status_code == 413:
+            return True
+        said = f"{code} {error.type or ''} {_message(error)}"
+        if error.status_code == 429:  # one request above the limit of a minute never passes
+            return "request too large" in said.lower()
+        return error.status_code in _MAY_BE_TOO_LONG and bool(_TOO_LONG.search(said))
 
     def _safe(self, text: str) -> str:
         """``text`` from outside, fit for one line of a terminal, without keys and passwords."""

@@ -54,7 +54,9 @@ class OpenAILLM:
     ) -> None:
         self._settings = settings
         self._endpoint = Endpoint(
-            names=SettingNames.of_section("llm"),
+            names=SettingNames.of_section(
+                "llm", shorter="lower formation.max_characters or formation.max_messages"
+            ),
             base_url=settings.base_url,
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,

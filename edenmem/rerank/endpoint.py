@@ -30,6 +30,7 @@ _NAMES = SettingNames(
     api_key="search.rerank_api_key",
     timeout="search.rerank_timeout_seconds",
     ending="/v1/rerank",
+    shorter="lower search.rerank_depth",
 )
 
 

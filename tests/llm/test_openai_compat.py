@@ -16,6 +16,7 @@ from edenmem.engine.runtime import answers
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
+    ContextOverflow,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
@@ -270,28 +271,150 @@ async def test_a_wrong_model_or_address_is_the_settings_fault(
     assert "llm.fast_model" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "code"),
-    [
-        (400, "Please reduce the length", "context_length_exceeded"),
-        (400, "This model's maximum context length is 8192 tokens, you sent 9000.", ""),
-        (400, "the request exceeds the available context size, try increasing it", ""),
-        (400, "prompt is too long: 210000 tokens > 200000 maximum", ""),
-        (422, "inputs tokens + max_new_tokens must be <= 4096", ""),
-        (400, "Your prompt was filtered", "content_filter"),
-        (413, "Request entity too large", ""),
-    ],
-)
-async def test_a_text_that_is_not_taken_is_the_texts_fault(
-    server: FakeOpenAI, status: int, message: str, code: str
+#: What endpoints answer to a request longer than the context, by where the words are from.
+TOO_LONG = {
+    "openai": (400, "Please reduce the length", "context_length_exceeded"),
+    # OpenAI's chat endpoint until gpt-4, DeepSeek, OpenRouter; vLLM issue 19464
+    "openai-length": (
+        400,
+        "This model's maximum context length is 8192 tokens, you sent 9000.",
+        "",
+    ),
+    # gpt-5 and its kin
+    "openai-configured": (
+        400,
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in"
+        " 428548 tokens. Please reduce the length of the messages.",
+        "context_length_exceeded",
+    ),
+    "openai-responses": (400, "Your input exceeds the context window of this model.", ""),
+    "openai-minute": (
+        429,
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 48000.",
+        "rate_limit_exceeded",
+    ),
+    # ggml-org/llama.cpp tools/server/server-context.cpp, ERROR_TYPE_EXCEED_CONTEXT_SIZE
+    "llama.cpp": (
+        400,
+        "request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it",
+        "",
+    ),
+    "llama.cpp-before": (
+        400,
+        "the request exceeds the available context size, try increasing it",
+        "",
+    ),
+    "llama.cpp-batch": (
+        500,
+        "input (1200 tokens) is too large to process. increase the physical batch size",
+        "",
+    ),
+    # ollama/ollama server/routes.go (embeddings) and llm/server.go
+    "ollama-embed": (400, "the input length exceeds the context length", ""),
+    "ollama-chat": (400, "prompt too long; exceeded max context length by 4096 tokens", ""),
+    "ollama-now": (
+        500,
+        "the prompt is longer than the context length currently available to the model",
+        "",
+    ),
+    # vllm-project/vllm entrypoints/openai/serving_engine.py
+    "vllm": (
+        400,
+        "This model's maximum context length is 6048 tokens. However, your request has 6616 input"
+        " tokens. Please reduce the length of the input messages.",
+        "",
+    ),
+    # Google's compatible endpoint; issue texts of aider and litellm
+    "gemini": (
+        400,
+        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+        "",
+    ),
+    # litellm's and OpenHands' lists of exceptions
+    "anthropic": (400, "prompt is too long: 210000 tokens > 200000 maximum", ""),
+    "mistral": (
+        400,
+        "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
+        "",
+    ),
+    "sglang": (
+        400,
+        "The input (300 tokens) is longer than the model's context length (256 tokens).",
+        "",
+    ),
+    "dashscope": (400, "Range of input length should be [1, 30720]", ""),
+    "kimi": (400, "Your request exceeded model token limit: 262144 (requested: 300000)", ""),
+    "xai": (
+        400,
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "",
+    ),
+    "lm-studio": (
+        400,
+        "The number of tokens to keep from the initial prompt is greater than the context length",
+        "",
+    ),
+    "proxy": (413, "Request entity too large", ""),
+}
+
+
+@pytest.mark.parametrize("reply", [failing(*said) for said in TOO_LONG.values()], ids=TOO_LONG)
+async def test_a_request_longer_than_the_context_is_said_to_be(
+    server: FakeOpenAI, reply: Reply
 ) -> None:
-    server.script.append(failing(status, message, code))
+    server.script.append(reply)
+    async with connected(server) as llm:
+        with pytest.raises(ContextOverflow, match="longer than what 'fast-1' takes") as caught:
+            await llm.ask(request())
+    assert not caught.value.retryable
+    assert len(server.requests) == 1, "another form of the request would be too long as well"
+    assert "formation.max_characters" in (caught.value.hint or "")
+
+
+async def test_overflow_in_the_forms_of_other_bodies(server: FakeOpenAI) -> None:
+    """Gemini's list, Ollama's string, and llama.cpp's type without a code."""
+    gemini = {"error": {"code": 400, "message": TOO_LONG["gemini"][1]}}
+    llama = {"code": 400, "message": "too much", "type": "exceed_context_size_error"}
+    server.script += [
+        Reply(400, [gemini]),
+        Reply(400, {"error": "the input length exceeds the context length"}),
+        Reply(400, {"error": llama}),
+        Reply(413, b"<html>413 Request Entity Too Large</html>"),
+    ]
+    async with connected(server) as llm:
+        for _ in range(4):
+            with pytest.raises(ContextOverflow):
+                await llm.ask(request())
+
+
+async def test_a_text_that_is_not_allowed_is_the_texts_fault(server: FakeOpenAI) -> None:
+    server.script.append(failing(400, "Your prompt was filtered", "content_filter"))
     async with connected(server) as llm:
         with pytest.raises(ProviderError) as caught:
             await llm.ask(request())
     assert type(caught.value) is ProviderError
     assert not caught.value.retryable
-    assert len(server.requests) == 1, "another form of the request would be too long as well"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        failing(429, "Rate limit reached: too many tokens per minute", "rate_limit_exceeded"),
+        failing(401, "maximum context length", "invalid_api_key"),
+        failing(404, "no model of that context length", "model_not_found"),
+        failing(503, "the server is too busy for context windows"),
+        failing(400, "Unknown parameter: 'response_format'"),
+        failing(400, "Invalid schema for response_format: too many properties"),
+    ],
+    ids=lambda reply: str(reply.status),
+)
+async def test_what_is_no_overflow_is_not_taken_for_one(server: FakeOpenAI, reply: Reply) -> None:
+    server.script += [reply] * 2
+    async with connected(server, retries=0) as llm:
+        with pytest.raises(ProviderError) as caught:
+            await llm.ask(request())
+    assert not isinstance(caught.value, ContextOverflow)
 
 
 async def test_passing_failures_are_retried_with_growing_jitter(server: FakeOpenAI) -> None:
