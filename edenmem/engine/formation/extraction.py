@@ -106,9 +106,9 @@ class Reflections(msgspec.Struct, frozen=True):
 
 
 async def extract_reflections(
-    asker: Asker, material: Material, facts: Sequence[NewFact], settings: FormationSettings
+    asker: Asker, material: Material, facts: Sequence[str], settings: FormationSettings
 ) -> Reflections:
-    """Ask for reflections, if any scope takes them.
+    """Ask for reflections beside these texts of new facts, if any scope takes them.
 
     Raises:
         ProviderError: no valid answer was to be had.
@@ -121,7 +121,7 @@ async def extract_reflections(
         ReflectionsAnswer,
         model=material.quotas.slow_model,
         scopes=quotas,
-        facts=[fact.content for fact in facts],
+        facts=facts,
         reflection_words=settings.reflection_words,
         **material.prompt_values,
     )
@@ -131,13 +131,13 @@ async def extract_reflections(
 def screen_reflections(
     answer: ReflectionsAnswer,
     material: Material,
-    facts: Iterable[NewFact],
+    facts: Iterable[str],
     settings: FormationSettings,
 ) -> Reflections:
-    """Check what a model proposed."""
+    """Check what a model proposed beside these texts of new facts."""
     kept: list[NewReflection] = []
     rejected: list[Decision] = []
-    said = {normal(fact.content) for fact in facts}
+    said = {normal(fact) for fact in facts}
     for known in material.quotas.items:
         said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
         said.update(normal(line) for part in known.elsewhere for line in part.splitlines())

@@ -196,11 +196,13 @@ class Pipeline:
             )
             facts = screen_facts(answer.facts, material, settings)
             plan = await self._deduplicator.plan(asker, material, facts.kept)
-            reflections = screen_reflections(answer.reflections, material, facts.kept, settings)
+            known = [fact.content for fact in facts.kept]
+            reflections = screen_reflections(answer.reflections, material, known, settings)
             return facts, plan, reflections
         facts = await extract_facts(asker, material, settings)
         plan = await self._deduplicator.plan(asker, material, facts.kept)
-        reflections = await extract_reflections(asker, material, facts.kept, settings)
+        known = [fact.content for fact in facts.kept]
+        reflections = await extract_reflections(asker, material, known, settings)
         return facts, plan, reflections
 
     def _material(
