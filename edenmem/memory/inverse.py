@@ -516,7 +516,7 @@ def _find_absorbed(ids: Iterable[str], home: Scope, state: State) -> list[Reflec
     """Those that are there and in the text, in order of time."""
     found = (reflection_in(state, home, each) for each in dict.fromkeys(ids))
     inside = (each for each in found if each is not None and each.absorbed)
-    return sorted(inside, key=lambda each: (each.formed_at, each.id))
+    return sorted(inside, key=lambda each: each.order)
 
 
 def _text_in(entry: AuditEntry) -> str:

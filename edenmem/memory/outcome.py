@@ -51,8 +51,9 @@ def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
         model = msgspec.structs.replace(model, embedding=None)
     fields: dict[str, Any] = msgspec.to_builtins(model)
     fields.pop("embedding", None)
-    if not fields.get("related_users"):  # most have none
-        fields.pop("related_users", None)
+    for rare in ("related_users", "place"):  # most have none
+        if not fields.get(rare):
+            fields.pop(rare, None)
     return {name: list(each) if type(each) is tuple else each for name, each in fields.items()}
 
 

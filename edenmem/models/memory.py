@@ -77,7 +77,8 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
 
     ``consolidated_into`` is the id of the consolidated text that absorbed it;
     ``propagated_from`` the ids of the reflections that it was derived from in a narrower scope;
-    ``related_users`` those whom v1 named with it.
+    ``related_users`` those whom v1 named with it. ``place`` orders reflections formed at the same
+    moment; where it is equal, the id does.
     """
 
     content: str
@@ -92,6 +93,12 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     formation_id: str | None = None
     propagated_from: tuple[str, ...] = ()
     related_users: tuple[str, ...] = ()
+    place: int = 0
+
+    @property
+    def order(self) -> tuple[datetime, int, str]:
+        """The key by which the reflections of a buffer are sorted, oldest first."""
+        return self.formed_at, self.place, self.id
 
     def pending_at(self, moment: datetime) -> Reflection | None:
         """This as it stood in its scope's buffer at ``moment``; None if it was not in it."""

@@ -20,6 +20,7 @@ from tests.v1world.whole import Do, Whole
 CASES = (
     "texts_of_two_users",
     "pending_directives_in_order",
+    "pending_directives_of_one_moment_with_ids_out_of_order",
     "several_active_shards",
     "active_and_paused_shards",
     "limits_of_shards",
@@ -458,6 +459,18 @@ def order_of_the_buffer_changed(place: Any, whole: Whole) -> None:
     else:
         backwards = [i.id for i in sorted(items, key=lambda i: -i.formed_at)]
         place.set("consolidations", scope, unabsorbed_ids=backwards)
+
+
+@damage()
+def order_of_one_moment_changed(place: Any, whole: Whole) -> None:
+    scope = whole.reflection("pending_directives_of_one_moment_with_ids_out_of_order").scope
+    items = [each for each in whole.memory.reflections if each.scope == scope]
+    if place.name == "sqlite":
+        for number, item in enumerate(sorted(items, key=lambda each: each.id)):
+            place.set("reflections", item.id, place=number)
+    else:
+        ids = sorted(each.id for each in items)
+        place.set("consolidations", scope, unabsorbed_ids=ids)
 
 
 @damage("mongodb")

@@ -27,12 +27,7 @@ def params(
     return made
 
 
-CASES: dict[str, str] = {
-    "sqlite pending_directives_of_one_moment_with_ids_out_of_order": (
-        "SQLite orders a buffer of one moment by id (store.memory.pending): v1's order of "
-        "the list is lost"
-    ),
-}
+CASES: dict[str, str] = {}
 
 DAMAGES: dict[str, str] = {
     "vector_of_another_text": "verification does not look at vectors",

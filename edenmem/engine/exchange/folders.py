@@ -185,6 +185,7 @@ class FolderExporter:
             yield "reflections", _build_page("reflections", head, pending)
         facts = list(self._store.memory.facts(FactFilter(scopes=(scope,))))
         if facts:
+            facts.sort(key=lambda fact: (fact.formed_at, fact.id))
             yield "facts", _build_page("facts", head, facts)
 
 
@@ -215,13 +216,13 @@ def _of(content: Content, head: dict[str, Any], more: dict[str, Any]) -> dict[st
 def _build_page(
     content: Content, head: dict[str, Any], memories: Sequence[Fact | Reflection]
 ) -> Page:
-    """A list, oldest first, so that what is new stands at its end."""
+    """Return a page that lists memories, oldest first."""
     latest: datetime = max(one.updated_at or one.formed_at for one in memories)
     return Page(
         head=_of(content, head, {"updated_at": latest}),
         items=tuple(
             Item(id=one.id, content=one.content, version=one.version, private=one.private)
-            for one in sorted(memories, key=lambda one: (one.formed_at, one.id))
+            for one in memories
         ),
     )
 

@@ -42,7 +42,7 @@ _LOOSE: dict[type, frozenset[str]] = {
 #: What the store decides when it writes what a run hands to it.
 _GIVEN: dict[type, frozenset[str]] = {
     Fact: frozenset({"version"}),
-    Reflection: frozenset({"version"}),
+    Reflection: frozenset({"version", "place"}),  # earlier versions wrote no place
     Consolidation: frozenset(
         {"id", "consolidated_content", "version", "absorbed_ids", "last_consolidated_at"}
     ),

@@ -160,7 +160,8 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
         waiting = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
         places = _Places()
         for times, spread, staged in waiting:
-            yield _waiting(builder, key, places.next(_memory(staged)), staged, times, spread)
+            at, place = places.next(_memory(staged))
+            yield _waiting(builder, key, at, place, staged, times, spread)
 
 
 def _reflection(
@@ -207,25 +208,32 @@ def _build_absorbed(
 
 
 class _Places:
-    """Gives the memories of a buffer texts that sort as they come.
+    """Numbers the memories of a buffer in their order.
 
-    Made of times, not counted, so that a memory mostly keeps its place when v1 consolidates what
-    is before it.
+    Numbers are milliseconds, with a count among equal ones, so that most memories keep theirs
+    when v1 consolidates earlier ones.
     """
 
     def __init__(self) -> None:
         self._latest = 0
         self._tie = 0
 
-    def next(self, memory: V1Memory) -> str:
+    def next(self, memory: V1Memory) -> tuple[int, int]:
+        """Return the milliseconds of the next memory, and its place among those of equal time."""
         at = max(int(memory.created_at.timestamp() * 1000), self._latest)
         self._tie = self._tie + 1 if at == self._latest else 0
         self._latest = at
-        return f"{at:015d}-{self._tie:06d}"
+        return at, self._tie
 
 
 def _waiting(
-    builder: ItemBuilder, key: str, place: str, staged: V1StagedDocument, times: int, spread: int
+    builder: ItemBuilder,
+    key: str,
+    at: int,
+    place: int,
+    staged: V1StagedDocument,
+    times: int,
+    spread: int,
 ) -> V1Item:
     content = _content(staged)
     scope = builder.scope(key)
@@ -233,10 +241,12 @@ def _waiting(
     expected = ("directive", "directives") if scope.user_id else ("suggestion", "suggestions")
     target = None
     if content:
-        target = _reflection(builder, key, staged, content, id=_id(staged, key, spread))
+        target = _reflection(
+            builder, key, staged, content, id=_id(staged, key, spread), place=place
+        )
     return builder.item(
         "reflection",
-        f"{key}/1/{place}/{staged.id}",
+        f"{key}/1/{at:015d}-{place:06d}/{staged.id}",
         [Source(staged, *notes, *_wrong_type(staged, *expected))],
         f"{expected[1]} that wait for their text" if content else _NO_TEXT,
         target,

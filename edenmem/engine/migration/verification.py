@@ -456,8 +456,9 @@ class _Check:
         elif not places.keys() <= waiting.keys():
             what = "something in it does not wait"
         else:
-            times = [waiting[id].formed_at for id in sorted(wanted, key=lambda id: places[id])]
-            what = "" if times == sorted(times) else "it is not in v1's order"
+            found = [waiting[id] for id in sorted(wanted, key=lambda id: places[id])]
+            order = [(each.formed_at, each.place) for each in found]
+            what = "" if order == sorted(order) else "it is not in v1's order"
         if what:
             self._differing += 1
             self._name(

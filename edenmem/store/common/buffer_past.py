@@ -41,7 +41,7 @@ def buffer_at(
             before = msgspec.convert(entry.before, Reflection).pending_at(moment)
             if before is not None:
                 then[before.id] = before
-    return sorted(then.values(), key=lambda one: (one.formed_at, one.id))
+    return sorted(then.values(), key=lambda one: one.order)
 
 
 def _version(entry: AuditEntry) -> int:

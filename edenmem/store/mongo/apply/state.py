@@ -165,7 +165,7 @@ class Loader:
         text = state.texts[scope] or new_text("", scope)
         stored = self.stored.get(("consolidation", text.id), {}).get(BUFFER)
         listed = codec.text_ids(stored)
-        waiting = sorted(self._waiting([scope]), key=lambda each: (each.formed_at, each.id))
+        waiting = sorted(self._waiting([scope]), key=lambda each: each.order)
         ids = tuple(each.id for each in waiting)
         if len(listed) == len(ids) and set(listed) == set(ids):
             return None

@@ -271,6 +271,7 @@ def reflection_from(document: Document) -> Reflection:
         formation_id=text_id(document.get("formation_id")),
         propagated_from=text_ids(document.get("propagated_from")),
         related_users=text_ids(document.get("related_users")),
+        place=number(document.get("place")),
     )
 
 
@@ -293,6 +294,7 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
             "formation_id": optional_id(reflection.formation_id),
             "propagated_from": object_ids(reflection.propagated_from),
             **_related(reflection),
+            **({"place": reflection.place} if reflection.place else {}),
         },
         at,
     )

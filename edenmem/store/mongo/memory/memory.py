@@ -212,7 +212,7 @@ class MongoMemory:
         ids = codec.text_ids(document.get("unabsorbed_ids"))
         filters = [{"_id": {"$in": part}, **owner_fields(scope)} for part in id_parts(ids)]
         found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
-        return sorted(found, key=lambda reflection: (reflection.formed_at, reflection.id))
+        return sorted(found, key=lambda reflection: reflection.order)
 
     def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
         """See `Memory.buffers`."""

@@ -347,7 +347,8 @@ class RecordLoader:
             if codec.find_text_scope(document):
                 for field in ("unabsorbed_ids", "absorbed_ids"):
                     placed.update(codec.text_ids(document.get(field)))
-        fill_buffers(self._db, [one for one in waiting if one.id not in placed])
+        missing = [one for one in waiting if one.id not in placed]
+        fill_buffers(self._db, sorted(missing, key=lambda one: one.order))
 
     def _load_facts(self, records: Sequence[Fact], dry_run: bool) -> Answers:
         self._readiness.demand_fact_key()

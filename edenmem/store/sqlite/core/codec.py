@@ -130,7 +130,7 @@ def fact_from(row: Row) -> Fact:
 REFLECTION = (
     f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
     " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
-    " r.formation_id, r.propagated_from, r.related_users"
+    " r.formation_id, r.propagated_from, r.related_users, r.place"
     " FROM reflections r JOIN scopes s USING (scope_id)"
 )
 
@@ -155,6 +155,7 @@ def reflection_from(row: Row) -> Reflection:
         formation_id=row[14],
         propagated_from=from_list(row[15]),
         related_users=from_list(row[16]),
+        place=row[17],
     )
 
 

@@ -203,7 +203,7 @@ class Memory(Part):
         with self._db.reading() as connection:
             rows = connection.execute(
                 f"{codec.REFLECTION} WHERE r.scope_id = ? AND r.absorbed = 0"
-                " ORDER BY r.formed_at, r.id",
+                " ORDER BY r.formed_at, r.place, r.id",
                 (scopes.number_of(connection, scope),),
             ).fetchall()
         return [codec.reflection_from(row) for row in rows]
@@ -215,7 +215,7 @@ class Memory(Part):
                     reflection_id
                     for (reflection_id,) in connection.execute(
                         "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
-                        " ORDER BY formed_at, id",
+                        " ORDER BY formed_at, place, id",
                         (number,),
                     )
                 )
@@ -354,7 +354,8 @@ def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidati
     if row is None:
         return None
     pending = connection.execute(
-        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0 ORDER BY formed_at, id",
+        "SELECT id FROM reflections WHERE scope_id = ? AND absorbed = 0"
+        " ORDER BY formed_at, place, id",
         (number,),
     )
     return codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])

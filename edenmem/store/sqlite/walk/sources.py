@@ -338,7 +338,7 @@ def _policy(connection: sqlite3.Connection, row: Row) -> Policy:
 def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
     pending = connection.execute(
         "SELECT r.id FROM reflections r JOIN consolidations c USING (scope_id)"
-        " WHERE c.id = ? AND r.absorbed = 0 ORDER BY r.formed_at, r.id",
+        " WHERE c.id = ? AND r.absorbed = 0 ORDER BY r.formed_at, r.place, r.id",
         (row[3],),
     )
     found = codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
