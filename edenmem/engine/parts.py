@@ -186,7 +186,7 @@ class Undo:
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.history.undo import MissingVectors, Undoer
-        from edenmem.engine.migration.rollback import migration_of
+        from edenmem.engine.migration.migrations import migration_of
 
         self._runtime = runtime
         self._undoer = Undoer(runtime)
@@ -203,7 +203,7 @@ class Undo:
 
     def run(self, run_id: str, *, force: bool, dry_run: bool, reason: str) -> Iterator[UndoStep]:
         """Take back all that a run changed; see `rollback.undo_run`."""
-        from edenmem.engine.migration.rollback import undo_run
+        from edenmem.engine.migration.migrations import undo_run
 
         for step in undo_run(self._runtime, run_id, force=force, dry_run=dry_run, reason=reason):
             self.missing.note(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,7 +30,7 @@ class RunState(StrEnum):
     """How far a run is. The last three are told, not kept: they follow from the rest."""
 
     RUNNING = "running"  # at work, or cut off: its lease tells which
-    DONE = "done"
+    DONE = "done"  # moved and verified, with whatever outcome
     FAILED = "failed"  # stopped by an error; the same command goes on where it stopped
     ROLLED_BACK = "rolled_back"
     UNDONE = "undone"  # rolled back by 'undo --run'
@@ -42,6 +42,9 @@ class RunState(StrEnum):
 
 #: States of which nothing is left in the store.
 TAKEN_BACK = (RunState.ROLLED_BACK, RunState.UNDONE)
+
+#: States of a run that has not moved all of its items, or was not verified yet.
+UNFINISHED = (RunState.RUNNING, RunState.FAILED, RunState.INTERRUPTED)
 
 #: What a run that was stopped from outside says of it.
 INTERRUPTION = "interrupted"
@@ -57,6 +60,19 @@ class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class RunCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of the latest verification of a run.
+
+    ``outcome`` is "differences" where the store differs from what v1 and the log say, or the log
+    has entries that cannot be read; "incomplete" where nothing differs and a part of the source is
+    missing.
+    """
+
+    outcome: Literal["verified", "differences", "incomplete"]
+    at: datetime
+    differing: int = 0
+
+
 class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a migration of data.
 
@@ -67,7 +83,8 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     the first of them only. ``seconds`` is the time that all its processes were at work.
     ``undo_runs`` are the runs of commands that took it back, or made it again. ``incomplete`` is
     what of the source was missing or could not be read, ``incomplete_accepted`` whether the person
-    calls it complete all the same.
+    calls it complete all the same. A run is done when it was verified; ``verification`` is the
+    latest outcome.
     """
 
     id: str
@@ -91,6 +108,7 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     undo_runs: tuple[str, ...] = ()
     incomplete: tuple[V1Damage, ...] = ()
     incomplete_accepted: bool = False
+    verification: RunCheck | None = None
 
     @property
     def lacks_input(self) -> bool:

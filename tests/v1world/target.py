@@ -42,9 +42,7 @@ class _SqliteReader:
         memory.facts = [self._item(row) for row in self._rows("facts")]
         reflections = [(row, self._item(row)) for row in self._rows("reflections")]
         memory.reflections = [item for _, item in reflections]
-        waiting = [
-            (row["formed_at"], row["place"], row["id"], item) for row, item in reflections
-        ]
+        waiting = [(row["formed_at"], row["place"], row["id"], item) for row, item in reflections]
         for *_, item in sorted(waiting, key=lambda each: each[:3]):
             if not item.absorbed:
                 memory.pending.setdefault(item.scope, []).append(item.content)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from edenmem.embed.protocol import Embedder
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
 from edenmem.models.scope import Scope
@@ -17,6 +18,14 @@ from edenmem.store.protocol.vectors import VectorCount
 
 #: What to do about facts without vectors, if nothing speaks against the configured model.
 BACKFILL = "'edenmem embed backfill' makes their vectors"
+
+
+def find_local_embedder(runtime: Runtime) -> Embedder | None:
+    """Return the embedder if its model runs on this machine: no network, no cost."""
+    embedder = runtime.embedder
+    if embedder is None or embedder.model.partition("@")[0] == runtime.settings.embedding.model:
+        return None
+    return embedder
 
 
 class VectorState(msgspec.Struct, frozen=True, kw_only=True):

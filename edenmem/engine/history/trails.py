@@ -107,11 +107,6 @@ def differing(
     return [(name, want, have) for name, want, have in pairs if want != have]
 
 
-def is_emptied(entry: AuditEntry) -> bool:
-    """Whether a forgetting took what an entry held."""
-    return entry.before is None and entry.after is None
-
-
 def read_after(entry: AuditEntry) -> Remembered | None:
     """Return what an entry says it left behind; None if nothing, or what nobody can read."""
     return _read(entry, entry.after)
@@ -153,20 +148,34 @@ def is_written(entry: AuditEntry, expected: Remembered) -> bool:
 
 
 class Trails:
-    """Reads the log of single targets, for one look at a store."""
+    """Reads the log of single targets, for one look at a store.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: Where.
+        has_forgotten: Whether something was forgotten here, which empties entries of the log.
+
+    Attributes:
+        unreadable: The ids of entries that could not be read. Nothing follows from them.
+    """
+
+    def __init__(self, store: Store, *, has_forgotten: bool) -> None:
         self._store = store
+        self._has_forgotten = has_forgotten
+        self.unreadable = set[str]()
         self._marks: dict[Scope, dict[str, tuple[datetime, _Marks]]] = {}
 
     def entries(self, target_type: str, target_id: str) -> list[AuditEntry]:
         """Return a target's entries, oldest first."""
         found = [
             entry
-            for entry in self._store.log.audit(target_id=target_id)
+            for entry in self._store.log.audit(target_id=target_id, unreadable=self.unreadable)
             if entry.target_type == target_type and entry.action not in _OF_BUFFERS
         ]
         return found[::-1]
+
+    def is_emptied(self, entry: AuditEntry) -> bool:
+        """Whether a forgetting took what an entry held."""
+        return self._has_forgotten and entry.before is None and entry.after is None
 
     def leads(
         self,
@@ -185,10 +194,10 @@ class Trails:
         """
         is_reflection = first.target_type == "reflection"
         without |= MARKS if is_reflection else frozenset()
-        last = _follow(entries, first, without)
+        last = self._follow(entries, first, without)
         if last is None:
             return False
-        if is_emptied(last):
+        if self.is_emptied(last):
             return True
         state = read_after(last)
         if state is None or found is None:
@@ -209,7 +218,8 @@ class Trails:
         if scope not in self._marks:
             found: dict[str, tuple[datetime, _Marks]] = {}
             actions = ("write_consolidation", "revert_consolidation")
-            for entry in self._store.log.audit(scope=scope, actions=actions):
+            log = self._store.log
+            for entry in log.audit(scope=scope, actions=actions, unreadable=self.unreadable):
                 text = read_after(entry)
                 if not isinstance(text, Consolidation):
                     continue
@@ -222,58 +232,62 @@ class Trails:
             self._marks = {scope: found}  # scopes come one after another
         return self._marks[scope]
 
+    def _follow(
+        self, entries: Sequence[AuditEntry], first: AuditEntry, without: frozenset[str]
+    ) -> AuditEntry | None:
+        """Follow the entries after ``first`` to the last one.
+
+        None where one does not begin with what the one before it left. Entries of one time are
+        taken as they fit together: a log need not say in which order the changes of a set were
+        made.
+        """
+        last = first
+        later = (entry for entry in entries if entry.at >= first.at and entry.id != first.id)
+        for at, group in groupby(later, key=lambda entry: entry.at):
+            waiting = deque(group)
+            turned = 0
+            while waiting and turned < len(waiting):
+                if self._fits(last, waiting[0], without):
+                    last, turned = waiting.popleft(), 0
+                else:
+                    waiting.rotate(-1)
+                    turned += 1
+            if (
+                waiting and at > first.at
+            ):  # those of the first one's own time may have come before it
+                return None
+        return last
+
+    def _fits(self, last: AuditEntry, entry: AuditEntry, without: frozenset[str]) -> bool:
+        if self.is_emptied(last) or self.is_emptied(entry):
+            return True
+        if last.after is None or entry.before is None:
+            return last.after is None and entry.before is None
+        left, begun = read_after(last), _read(entry, entry.before)
+        return left is not None and begun is not None and not differing(left, begun, without)
+
 
 def _marks(reflection: Reflection) -> _Marks:
     return reflection.absorbed, reflection.absorbed_at, reflection.consolidated_into
 
 
-def _follow(
-    entries: Sequence[AuditEntry], first: AuditEntry, without: frozenset[str]
-) -> AuditEntry | None:
-    """Go along the entries after ``first``; the last one, or None where one does not begin with
-    what the one before it left. Entries of one time are taken as they fit together: a log need not
-    say in which order the changes of a set were made."""
-    last = first
-    later = (entry for entry in entries if entry.at >= first.at and entry.id != first.id)
-    for at, group in groupby(later, key=lambda entry: entry.at):
-        waiting = deque(group)
-        turned = 0
-        while waiting and turned < len(waiting):
-            if _fits(last, waiting[0], without):
-                last, turned = waiting.popleft(), 0
-            else:
-                waiting.rotate(-1)
-                turned += 1
-        if waiting and at > first.at:  # those of the first one's own time may have come before it
-            return None
-    return last
-
-
-def _fits(last: AuditEntry, entry: AuditEntry, without: frozenset[str]) -> bool:
-    if is_emptied(last) or is_emptied(entry):
-        return True
-    if last.after is None or entry.before is None:
-        return last.after is None and entry.before is None
-    left, begun = read_after(last), _read(entry, entry.before)
-    return left is not None and begun is not None and not differing(left, begun, without)
-
-
 class Logged:
-    """What the log has come to some scope and not go again, of one kind; 8 bytes for each."""
+    """The targets of one kind that came to a scope and did not go again, by the log; 8 bytes for
+    each."""
 
-    def __init__(self, store: Store, kind: str, agents: Sequence[str]) -> None:
+    def __init__(self, store: Store, trails: Trails, kind: str, agents: Sequence[str]) -> None:
         import numpy as np
 
         here, gone = array("Q"), array("Q")
         for agent_id in agents:
-            for entry in store.log.audit(agent_id=agent_id):
+            for entry in store.log.audit(agent_id=agent_id, unreadable=trails.unreadable):
                 if entry.target_type != kind or entry.scope is None:
                     continue
                 marks = here if entry.after is not None else gone
                 marks.append(_mark_of_place(entry.target_id, entry.scope))
         self._here = np.unique(np.frombuffer(here, dtype=np.uint64))
         self._gone = np.unique(np.frombuffer(gone, dtype=np.uint64))
-        self._trails = Trails(store)
+        self._trails = trails
         self._kind = kind
 
     def has(self, memory: Fact | Reflection | Consolidation | Policy) -> bool:

@@ -154,7 +154,9 @@ def find_standing(store: Store, current: Consolidation, run_ids: Collection[str]
         StoreError: the database cannot be used.
     """
     versions = store.history.versions("consolidation", "", scope=current.home)
-    entries = store.log.audit_entries([each.change_id for each in versions if each.change_id])
+    # An entry that cannot be read makes no text a run's: the text counts as v2's own.
+    ids = [each.change_id for each in versions if each.change_id]
+    entries = store.log.audit_entries(ids, unreadable=set())
     written = [each for each in entries.values() if each.actor.run_id in run_ids]
     chains = chains_of(store, written) if written else {}
     reasons = {id: entries[id].reason for id, chain in chains.items() if len(chain) % 2}

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from edenmem.engine.history.trails import fingerprint, is_among
+from edenmem.engine.migration.vectors import Vectors
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.ids import is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -139,20 +140,24 @@ class Inventory:
         self.agents = frozenset(agents)
         self.shelves = {kind: Shelf() for kind in KINDS}
         self.buffers = Shelf()
+        self.vectors = Vectors()
         for kind, shelf in self.shelves.items():
-            for model in self._read(kind):
+            for model in self._read(kind, with_vectors=True):
+                if isinstance(model, Fact):
+                    self.vectors.add(model)
                 shelf.add(key_of(model), mark(model))
                 if isinstance(model, Consolidation) and model.unabsorbed_ids:
                     self.buffers.add(key_of_scope(model.home), mark_of_buffer(model.unabsorbed_ids))
             shelf.close()
         self.buffers.close()
 
-    def _read(self, kind: RecordKind) -> Iterator[Memory]:
-        """Those that edenmem's queries find: what is damaged beyond that is not there."""
+    def _read(self, kind: RecordKind, *, with_vectors: bool = False) -> Iterator[Memory]:
+        """Read the documents that queries find; anything more damaged counts as missing."""
         if not self.agents:
             return
         few = tuple(sorted(self.agents)) if len(self.agents) <= _FEW_AGENTS else ()
-        for document in self._store.walk.documents((kind,), Selection(agent_ids=few)):
+        walk = self._store.walk.documents
+        for document in walk((kind,), Selection(agent_ids=few), with_vectors=with_vectors):
             if is_sound(document) and document.agent_id in self.agents:
                 assert isinstance(document.record, Memory)
                 yield document.record
@@ -164,6 +169,12 @@ class Inventory:
             for model in self._read(RecordKind.CONSOLIDATION):
                 if key_of(model).rstrip(b"\0") in unseen:
                     yield model.home
+
+    def read_vectors(self) -> Iterator[Fact]:
+        """Read the facts again, with their vectors."""
+        for model in self._read(RecordKind.FACT, with_vectors=True):
+            assert isinstance(model, Fact)
+            yield model
 
     def surplus(self, kind: RecordKind) -> Iterator[list[Memory]]:
         """Read again what nobody asked for, in batches."""
@@ -233,3 +244,32 @@ class Contents:
     def _mark(self, model: Memory, scope: Scope | None = None) -> int:
         where = model.agent_id if scope is None else scope.key
         return int.from_bytes(_hash(f"{where} {content_of(model)}")[:8], "big")
+
+
+class Found:
+    """The stored documents of some items."""
+
+    def __init__(self, store: Store, expected: Sequence[Memory]) -> None:
+        scopes: dict[type, list[Scope]] = {Consolidation: [], Policy: [], Fact: []}
+        ids: dict[type, list[str]] = {Fact: [], Reflection: []}
+        for each in expected:
+            if not isinstance(each, Reflection):
+                scopes[type(each)].append(each.home)
+            if isinstance(each, Fact | Reflection):
+                ids[type(each)].append(each.id)
+        memory = store.memory
+        self.texts = memory.consolidations(scopes[Consolidation]) if scopes[Consolidation] else {}
+        self.policies = memory.policies(scopes[Policy]) if scopes[Policy] else {}
+        self._reflections = memory.reflections_by_ids(ids[Reflection]) if ids[Reflection] else {}
+        self._facts: dict[str, Fact | None] = {}
+        if ids[Fact]:
+            self._facts |= memory.facts_by_ids(list(dict.fromkeys(scopes[Fact])), ids[Fact])
+            for id in ids[Fact]:
+                if id not in self._facts:  # perhaps it is in another scope
+                    self._facts[id] = memory.fact(id)
+
+    def memory(self, expected: Fact | Reflection) -> Fact | Reflection | None:
+        """Return the fact or reflection with this id, from any scope."""
+        if isinstance(expected, Fact):
+            return self._facts.get(expected.id)
+        return self._reflections.get(expected.id)

@@ -28,7 +28,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import derived_id, is_id
-from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
@@ -356,3 +356,22 @@ def classify_moved(item: V1Item) -> Outcome:
 def classify_unmoved(item: V1Item) -> Outcome:
     """The outcome of an item that has no target."""
     return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND
+
+
+def expected_of(item: V1Item) -> Fact | Reflection | Consolidation | Policy | None:
+    """Return what a run makes of an item in an empty store."""
+    match item.target:
+        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
+            return memory
+        case V1Policy(policy=policy):
+            return msgspec.structs.replace(policy, version=1)
+        case V1Text(scope=scope) as text:
+            return Consolidation(
+                id="",
+                **scope.fields(),
+                consolidated_content=text.content,
+                version=text.version,
+                word_limit=text.word_limit,
+                updated_at=text.last_updated_at,
+            )
+    return None

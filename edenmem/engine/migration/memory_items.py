@@ -160,8 +160,8 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
         waiting = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
         places = _Places()
         for times, spread, staged in waiting:
-            at, place = places.next(_memory(staged))
-            yield _waiting(builder, key, at, place, staged, times, spread)
+            moment, place = places.next(_memory(staged))
+            yield _waiting(builder, key, moment, place, staged, times, spread)
 
 
 def _reflection(

@@ -1,24 +1,44 @@
-"""What an operator does about migrations: the steps of the schema, and the runs of the past."""
+"""Operate migrations: the steps of the schema, runs, verification and rollback.
+
+A rollback is the undo of a run. Whichever command takes a run back, or makes it again, the ledger
+says so, and what was taken back can be migrated again. No migration is at work meanwhile. A process
+that is killed in between leaves the run as partly rolled back; the same command goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from edenmem.engine.embeddings.status import find_local_embedder
+from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.planning import make_plan
-from edenmem.engine.migration.reports import MigrationReport, RunOptions
-from edenmem.engine.migration.rollback import roll_back
-from edenmem.engine.migration.run import Tell, V1Runner
+from edenmem.engine.migration.reports import (
+    KeptChange,
+    MigrationReport,
+    RollbackReport,
+    RunOptions,
+    Verification,
+    check_of,
+)
+from edenmem.engine.migration.run import Tell, V1Runner, hold_lease
 from edenmem.engine.migration.source import Progress, StagedPlan
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import AmbiguousReference, ConflictError, NotFoundError
-from edenmem.models.migration import MigrationRun, SchemaStep, tell_state
+from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
 from edenmem.models.v1 import V1Options
-from edenmem.store.protocol.store import Store
+from edenmem.store.protocol.store import Store, batched
+
+_NAMED = 1000
+#: The action of an entry about an agent that neither made nor removed it.
+_SWITCHES = "set_agent_toggles"
+#: Entries after which progress is told.
+_TELL = 100
 
 
 class Migrations:
@@ -30,7 +50,6 @@ class Migrations:
         self.schema = runtime.store.migrations.schema
         self.step_down = runtime.store.migrations.migrate_down
         self.plan = partial(make_plan, runtime)
-        self.verify = partial(verify, runtime.store)
         self.roll_back = partial(roll_back, runtime)
         self.source_of = partial(source_of, runtime.store)
 
@@ -83,6 +102,27 @@ class Migrations:
         """Move everything, verify it, and say what became of it; see `V1Runner.run`."""
         return await V1Runner(self._runtime, plan, options).run(tell=tell)
 
+    def verify(
+        self,
+        plan: V1Plan,
+        run: MigrationRun,
+        *,
+        tell: Callable[[int], None] = lambda items: None,
+    ) -> Verification:
+        """Compare a run with its source, and keep the outcome in the ledger; see `verify`.
+
+        A run that is unfinished, or was taken back in part, keeps its entry as it is.
+        """
+        embedder = find_local_embedder(self._runtime)
+        found = verify(self._store, plan, run, embedder=embedder, tell=tell)
+        kept = self._store.migrations.migration_run(run.id)
+        is_done = kept is not None and kept.state is RunState.DONE
+        if kept is not None and is_done and not self._runtime.settings.store.read_only:
+            check = check_of(found, self._runtime.clock())
+            kept = msgspec.structs.replace(kept, verification=check)
+            self._store.migrations.put_migration_run(kept)
+        return found
+
     def find_run(self, text: str) -> MigrationRun:
         """Return the run with this id or prefix of an id.
 
@@ -106,3 +146,148 @@ def source_of(store: Store, run: MigrationRun) -> str | None:
     location = store.database.info().location
     is_own = location == run.source or location.startswith(f"{run.source} (")
     return None if is_own else run.source
+
+
+# -- rollback -----------------------------------------------------------------------------------
+
+
+def undo_run(
+    runtime: Runtime,
+    run_id: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    reason: str = "",
+    whole: RunState = RunState.UNDONE,
+) -> Iterator[UndoStep]:
+    """Take back all that a run changed, newest first, and yield the outcome of each entry. Blocks.
+
+    See `Undoer.undo_run`. If the run is a migration, or took one back, or made it again, the
+    ledger says afterwards how much of the migration there is: ``whole`` says how all of it went.
+
+    Raises:
+        ConflictError: the run is that of a migration, and a migration is at work.
+        StoreError: the database cannot be used; the same call goes on.
+    """
+    runtime = runtime.for_run()
+    steps = Undoer(runtime).undo_run(run_id, force=force, dry_run=dry_run, reason=reason)
+    found = None if dry_run else migration_of(runtime.store, run_id)
+    if found is None:
+        yield from steps
+        return
+    with hold_lease(runtime):
+        begun = _begin(runtime, found)
+        outcomes: Counter[UndoOutcome] = Counter()
+        for step in steps:
+            outcomes[step.outcome] += 1
+            yield step
+        if run_id == found.id:
+            state = _state_after(outcomes, found.state, whole)
+        else:
+            state = _state_in_log(runtime.store, begun)
+        now = runtime.clock()
+        runtime.store.migrations.put_migration_run(
+            msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
+        )
+
+
+def migration_of(store: Store, run_id: str) -> MigrationRun | None:
+    """Return the migration that a run is, took back, or made again."""
+    runs = store.migrations.migration_runs()
+    return next((run for run in runs if run_id in (run.id, *run.undo_runs)), None)
+
+
+def roll_back(
+    runtime: Runtime,
+    run_id: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    tell: Callable[[int], None] = lambda changes: None,
+) -> RollbackReport:
+    """Take a migration back, and count what went and what stayed. Blocks.
+
+    Raises:
+        ConflictError: a migration is at work.
+        NotFoundError: there is no such run in the ledger.
+        StoreError: the database cannot be used; the same call goes on.
+    """
+    run = _run(runtime.store, run_id)
+    removed: Counter[str] = Counter()
+    kept: list[KeptChange] = []
+    kept_total = forceable = 0
+    reason = f"rollback of the run {run_id}"
+    steps = undo_run(
+        runtime,
+        run_id,
+        force=force,
+        dry_run=dry_run,
+        reason=reason,
+        whole=RunState.ROLLED_BACK,
+    )
+    for looked, step in enumerate(steps, 1):
+        entry = step.entry
+        if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED):
+            removed["switch" if entry.action == _SWITCHES else entry.target_type] += 1
+        elif step.outcome is UndoOutcome.REFUSED:
+            kept_total += 1
+            forceable += step.forceable
+            if len(kept) < _NAMED:
+                kept.append(
+                    KeptChange(
+                        target_type=entry.target_type, target_id=entry.target_id, reason=step.why
+                    )
+                )
+        if looked % _TELL == 0:
+            tell(looked)
+    return RollbackReport(
+        run=run if dry_run else _run(runtime.store, run_id),
+        removed=dict(removed),
+        kept=tuple(kept),
+        kept_total=kept_total,
+        forceable=forceable,
+        dry_run=dry_run,
+    )
+
+
+def _run(store: Store, run_id: str) -> MigrationRun:
+    run = store.migrations.migration_run(run_id)
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id}", hint="'edenmem migrate status' lists them")
+    return run
+
+
+def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
+    """Note that the run is being taken back, or made again, and by which run."""
+    assert runtime.actor.run_id is not None
+    by = tuple(dict.fromkeys((*run.undo_runs, runtime.actor.run_id)))
+    run = msgspec.structs.replace(
+        run,
+        state=RunState.PARTLY,
+        undo_runs=by,
+        updated_at=runtime.clock(),
+        verification=None,
+    )
+    runtime.store.migrations.put_migration_run(run)
+    return run
+
+
+def _state_after(outcomes: Counter[UndoOutcome], before: RunState, whole: RunState) -> RunState:
+    """Return the state of a run after all that could be taken back was."""
+    if not outcomes[UndoOutcome.REFUSED]:
+        return whole
+    return RunState.PARTLY if outcomes[UndoOutcome.DONE] else before
+
+
+def _state_in_log(store: Store, run: MigrationRun) -> RunState:
+    """Return the state of a run by how many of its changes are in force."""
+    in_force = undone = 0
+    for entries in batched(store.log.audit(run_id=run.id), PAGE):
+        for chain in chains_of(store, entries).values():
+            in_force += len(chain) % 2
+            undone += 1 - len(chain) % 2
+    if in_force and undone:
+        return RunState.PARTLY
+    if undone:
+        return RunState.UNDONE
+    return RunState.DONE if run.done >= run.total else RunState.FAILED

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
 from edenmem.engine.embeddings.backfill import BackfillReport
 from edenmem.models.formation import UsageTotal
-from edenmem.models.migration import MigrationRun
+from edenmem.models.migration import MigrationRun, RunCheck
 from edenmem.models.v1 import V1Damage, V1Options, V1Problem
 
 
@@ -152,6 +153,19 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class VectorCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the vectors of facts were verified.
+
+    ``facts`` is the number of vectors looked at for texts that share one, ``compared`` the size of
+    the sample compared with new vectors of a local ``model``; ``reason`` says why there is none.
+    """
+
+    facts: int
+    compared: int = 0
+    model: str = ""
+    reason: str = ""
+
+
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """Source against target, document by document.
 
@@ -161,7 +175,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     consolidated or removed since, as the log says; ``kept`` are those that were not moved because
     v2 has its own, or their owner was forgotten. ``platform`` counts what the platform wrote beside
     them. ``differing`` counts what differs; ``differences`` holds the first of them, by
-    field. ``incomplete`` is what the source lacks, unless that was accepted.
+    field. ``incomplete`` is what the source lacks, unless that was accepted. ``unreadable`` counts
+    entries of the log that cannot be read, which excuse nothing. ``unfinished``: the run has not
+    moved all of its items.
     """
 
     run_id: str
@@ -175,11 +191,27 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     differing: int = 0
     differences: tuple[Difference, ...] = ()
     incomplete: tuple[V1Damage, ...] = ()
+    unreadable: int = 0
+    unfinished: bool = False
+    vectors: VectorCheck | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether the source is complete, each document is there, and nothing else is."""
-        return not self.differing and not self.incomplete and self.documents == self.seen
+        """Whether the run is finished, its source is complete, each document is there, nothing else
+        is, and the log can be read."""
+        return self.outcome == "verified" and not self.unfinished
+
+    @property
+    def outcome(self) -> Literal["verified", "differences", "incomplete"]:
+        """The outcome, as the ledger keeps it."""
+        if self.differing or self.unreadable or self.documents != self.seen:
+            return "differences"
+        return "incomplete" if self.incomplete else "verified"
+
+
+def check_of(verification: Verification, at: datetime) -> RunCheck:
+    """Return what the ledger keeps of a verification."""
+    return RunCheck(outcome=verification.outcome, at=at, differing=verification.differing)
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ import msgspec
 from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.embeddings.backfill import Backfiller, BackfillReport
-from edenmem.engine.embeddings.status import vector_advice
+from edenmem.engine.embeddings.status import find_local_embedder, vector_advice
 from edenmem.engine.migration.applier import Applier
 from edenmem.engine.migration.items import (
     MOVED,
@@ -34,7 +34,12 @@ from edenmem.engine.migration.items import (
     format_sources,
 )
 from edenmem.engine.migration.plan import V1Plan, batched_items
-from edenmem.engine.migration.reports import MigrationReport, RunOptions
+from edenmem.engine.migration.reports import (
+    MigrationReport,
+    RunOptions,
+    Verification,
+    check_of,
+)
 from edenmem.engine.migration.source import add_people
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.answers import TextAnswer
@@ -387,10 +392,8 @@ class _Run:
             tell("moving", self._run.done, self._run.total)
         self._notices += await in_thread(self._room)
         embedding = await self._embed(tell) if self._options.embed else None
-        await in_thread(self._finish)
-        verification = await in_thread(
-            verify, self._store, plan, self._run, tell=lambda n: tell("verifying", n, run.total)
-        )
+        verification = await in_thread(self._verify, tell)
+        await in_thread(self._finish, verification)
         state = tell_state(self._run, (), self._runtime.clock())
         return MigrationReport(
             run=msgspec.structs.replace(self._run, state=state),
@@ -446,8 +449,22 @@ class _Run:
             done=self._run.done + len(done),
         )
 
-    def _finish(self) -> None:
-        self._put(state=RunState.DONE, finished_at=self._clock())
+    def _verify(self, tell: Tell) -> Verification:
+        """Verify the run, which is done only then: one that is cut off here is verified again."""
+        self._put()
+
+        def told(items: int) -> None:
+            self._put()  # the ledger knows that it is at work
+            tell("verifying", items, self._run.total)
+
+        run = msgspec.structs.replace(self._run, state=RunState.DONE)
+        embedder = find_local_embedder(self._runtime)
+        return verify(self._store, self._plan, run, embedder=embedder, tell=told)
+
+    def _finish(self, verification: Verification) -> None:
+        at = self._clock()
+        check = check_of(verification, at)
+        self._put(state=RunState.DONE, finished_at=at, verification=check)
 
     def note_failure(self, reason: str) -> None:
         """Say in the ledger why the run stopped; the same command goes on."""

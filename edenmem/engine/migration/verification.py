@@ -1,10 +1,9 @@
-"""Source against target: is each document of v1 where a run should have brought it, as v1 had it?
+"""Compare a store with the source of a run: each document of v1, and everything else that is there.
 
-The store is read once, document by document, and kept as a few bytes for each: which one it is, and
-what it says. Then the source is read anew, and each document is looked up. What is the same needs
-no further look. What is not is right only if the log leads from what the run wrote to what is
-there, entry by entry; everything else is a difference. What is in the store and not in v1 has to be
-in the log too, or to be the platform's own.
+The store is read once and kept as a few bytes for each document: its id and a digest. Then the
+source is read again, and each of its documents is looked up. A document that differs is right only
+if the log leads from what the run wrote to what is there, entry by entry; anything else is a
+difference. What v1 does not have must be in the log too, or be the platform's own.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
-
+from edenmem.embed.protocol import Embedder
 from edenmem.engine.history.trails import (
     Logged,
     Trails,
     differing,
     digest,
     fields_of,
-    is_emptied,
     is_written,
     read_after,
 )
@@ -37,6 +34,7 @@ from edenmem.engine.migration.inventory import (
     KINDS,
     SET_BY_STORE,
     Contents,
+    Found,
     Inventory,
     Memory,
     content_of,
@@ -52,26 +50,31 @@ from edenmem.engine.migration.items import (
     change_id,
     classify_moved,
     classify_unmoved,
+    expected_of,
     format_sources,
 )
 from edenmem.engine.migration.plan import V1Plan, batched_items
-from edenmem.engine.migration.reports import Difference, Verification
+from edenmem.engine.migration.reports import Difference, VectorCheck, Verification
 from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
+from edenmem.engine.migration.vectors import check_vectors
 from edenmem.errors import ConflictError
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Subject
 from edenmem.models.host import Agent, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState, find_successor
+from edenmem.models.migration import (
+    TAKEN_BACK,
+    UNFINISHED,
+    MigrationRun,
+    RunState,
+    find_successor,
+)
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
-    V1Fact,
     V1Item,
     V1Person,
-    V1Policy,
     V1Ref,
-    V1Reflection,
     V1Text,
     V1Toggles,
 )
@@ -108,9 +111,17 @@ def verify(
     plan: V1Plan,
     run: MigrationRun,
     *,
+    embedder: Embedder | None = None,
     tell: Callable[[int], None] = lambda items: None,
 ) -> Verification:
-    """Compare what a run brought with its source. Blocks; ``tell`` is called with items done.
+    """Compare what a run moved with its source. Blocks.
+
+    Args:
+        store: The target.
+        plan: The source.
+        run: The run.
+        embedder: A local model, by which a sample of the vectors is checked.
+        tell: Called with the number of items that are done.
 
     Raises:
         ConflictError: the run was rolled back.
@@ -119,7 +130,7 @@ def verify(
     if run.state in TAKEN_BACK:
         how = "undone" if run.state is RunState.UNDONE else "rolled back"
         raise ConflictError(f"the run {run.id} was {how}: there is nothing to verify")
-    check = _Check(store, plan, run)
+    check = _Check(store, plan, run, embedder)
     looked = 0
     for items in batched_items(plan.items(), _BATCH):
         check.look(items)
@@ -129,37 +140,22 @@ def verify(
     return check.result()
 
 
-def _expected_of(item: V1Item) -> Memory | None:
-    """What the store should have of an item, as a run in an empty store makes it."""
-    match item.target:
-        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
-            return memory
-        case V1Policy(policy=policy):
-            return msgspec.structs.replace(policy, version=1)
-        case V1Text(scope=scope) as text:
-            return Consolidation(
-                id="",
-                **scope.fields(),
-                consolidated_content=text.content,
-                version=text.version,
-                word_limit=text.word_limit,
-                updated_at=text.last_updated_at,
-            )
-    return None
-
-
 class _Check:
-    """One verification at work."""
+    """One verification."""
 
-    def __init__(self, store: Store, plan: V1Plan, run: MigrationRun) -> None:
+    def __init__(
+        self, store: Store, plan: V1Plan, run: MigrationRun, embedder: Embedder | None
+    ) -> None:
         self._store = store
+        self._embedder = embedder
+        self._own_accounts = has_own_accounts(store)
         self._plan = plan
         self._run = run
         self._rounds = Rounds(store.migrations.migration_runs())
         forgettings = store.erasure.forgettings()
         self._forgotten = Forgotten(forgettings)
         self._forgotten_ids = {each.id for each in forgettings}
-        self._trails = Trails(store)
+        self._trails = Trails(store, has_forgotten=bool(forgettings))
         self._on_conflict: OnConflict = run.options.get("on_conflict", "keep")
         self._stock = Inventory(store, [person.id for person in plan.agents()])
         self._contents = Contents()
@@ -170,6 +166,7 @@ class _Check:
         self._named: list[Difference] = []
         self._differing = self._changed = self._kept = self._beside = 0
         self._waiting: tuple[Scope | None, list[str]] = (None, [])
+        self._vectors: VectorCheck | None = None
 
     def result(self) -> Verification:
         """Return what was found."""
@@ -187,6 +184,9 @@ class _Check:
             differing=self._differing,
             differences=tuple(self._named),
             incomplete=() if self._run.incomplete_accepted else tuple(self._plan.incomplete),
+            unreadable=len(self._trails.unreadable),
+            unfinished=self._run.state in UNFINISHED,
+            vectors=self._vectors,
         )
 
     # -- item by item ------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class _Check:
                 self._kept += 1
             else:
                 moved.append(item)
-                if (expected := _expected_of(item)) is not None:
+                if (expected := expected_of(item)) is not None:
                     wanted.setdefault(_KIND_OF[type(expected)], []).append((item, expected))
                     self._contents.add(expected)
                     if item.kind == _BUFFERED:
@@ -234,7 +234,9 @@ class _Check:
             for round in range(self._rounds.most(item) + 1)
         }
         found: dict[str, AuditEntry] = {}
-        for id, entry in self._store.log.audit_entries(list(asked)).items() if asked else ():
+        log, unreadable = self._store.log, self._trails.unreadable
+        entries = log.audit_entries(list(asked), unreadable=unreadable) if asked else {}
+        for id, entry in entries.items():
             known = found.get(asked[id])
             if known is None or (known.at, known.id) < (entry.at, entry.id):
                 found[asked[id]] = entry
@@ -249,7 +251,7 @@ class _Check:
         self, unlike: Sequence[tuple[V1Item, Memory]], wrote: Mapping[str, AuditEntry]
     ) -> None:
         """Judge by the log what is not as v1 has it."""
-        found = _Found(self._store, [expected for _, expected in unlike])
+        found = Found(self._store, [expected for _, expected in unlike])
         for item, expected in unlike:
             entry = wrote.get(item.key)
             if isinstance(expected, Consolidation):
@@ -300,7 +302,7 @@ class _Check:
         """Judge what a run wrote: the log has to lead from there to what is found."""
         entries = self._trails.entries(wrote.target_type, wrote.target_id)
         has_written = has_written and _is_from(wrote, item) and is_written(wrote, expected)
-        is_ours = is_emptied(wrote) or has_written
+        is_ours = self._trails.is_emptied(wrote) or has_written
         if not is_ours:
             self._report(item, expected, found, "the log has another entry of it than v1's")
         elif self._trails.leads(entries, wrote, found):
@@ -334,7 +336,7 @@ class _Check:
             state = read_after(wrote)
             is_ours = isinstance(state, Agent) and state.agent_memory_enabled is wanted
             entries = self._trails.entries("agent", wrote.target_id)
-            if (is_ours or is_emptied(wrote)) and self._trails.leads(
+            if (is_ours or self._trails.is_emptied(wrote)) and self._trails.leads(
                 entries, wrote, found, _BUT_AGENT_SWITCH
             ):
                 self._changed += is_on is not wanted
@@ -388,7 +390,9 @@ class _Check:
 
     def _find_lost(self, text: V1Text, wrote: AuditEntry) -> str | None:
         """An older text of v1 that history should have, and has not."""
-        if any(map(is_emptied, self._trails.entries("consolidation", wrote.target_id))):
+        if any(
+            map(self._trails.is_emptied, self._trails.entries("consolidation", wrote.target_id))
+        ):
             return None
         versions = self._store.history.versions("consolidation", "", scope=text.scope)
         kept = {version.content.strip() for version in versions}
@@ -410,7 +414,7 @@ class _Check:
             )
             return
         entries = self._trails.entries("consolidation", found.id)
-        is_platforms = found.updated_at is None and not has_own_accounts(self._store)
+        is_platforms = found.updated_at is None and not self._own_accounts
         leads = bool(entries) and self._trails.leads(entries, entries[0], found)
         if not leads and not (is_platforms and not entries):
             self._report(item, expected, found, entries=entries)
@@ -482,10 +486,11 @@ class _Check:
         self._look_at_buffer(*self._waiting)
         for scope in self._stock.find_other_buffers():
             self._compare_buffer(scope, ())
-        if has_own_accounts(self._store):
+        if self._own_accounts:
             self._look_at_people()
         for kind in KINDS:
             self._look_at_surplus(kind)
+        self._look_at_vectors()
 
     def _look_at_people(self) -> None:
         """Compare agents and users that came along."""
@@ -545,7 +550,7 @@ class _Check:
                 if isinstance(model, Consolidation) and not model.consolidated_content.strip():
                     continue
                 if looked > _FEW and logged is None:
-                    logged = Logged(self._store, kind, sorted(self._stock.agents))
+                    logged = Logged(self._store, self._trails, kind, sorted(self._stock.agents))
                 if not (self._is_logged(kind, model) if logged is None else logged.has(model)):
                     unknown.append(model)
             theirs = self._find_platforms(unknown)
@@ -566,7 +571,7 @@ class _Check:
     def _find_platforms(self, unknown: Sequence[Memory]) -> set[str]:
         """The ids of what the platform wrote, which keeps no log: it comes from conversations that
         are there, and says what v1 does not."""
-        if has_own_accounts(self._store):
+        if self._own_accounts:
             return set()
         new = [model for model in unknown if self._contents.describe(model) == "extra"]
         items = [model for model in new if isinstance(model, Fact | Reflection)]
@@ -608,6 +613,14 @@ class _Check:
                 reason=f"{reason}, and the log does not say where it comes from",
             )
         )
+
+    def _look_at_vectors(self) -> None:
+        self._vectors, wrong = check_vectors(
+            self._stock.vectors, self._stock.read_vectors, self._embedder
+        )
+        self._differing += len(wrong)
+        for each in wrong:
+            self._name(each)
 
     # -- reporting -----------------------------------------------------------------------------
 
@@ -677,35 +690,6 @@ class _Check:
     def _name(self, difference: Difference) -> None:
         if len(self._named) < _NAMED:
             self._named.append(difference)
-
-
-class _Found:
-    """What the store has of some items that are not as expected."""
-
-    def __init__(self, store: Store, expected: Sequence[Memory]) -> None:
-        scopes: dict[type, list[Scope]] = {Consolidation: [], Policy: [], Fact: []}
-        ids: dict[type, list[str]] = {Fact: [], Reflection: []}
-        for each in expected:
-            if not isinstance(each, Reflection):
-                scopes[type(each)].append(each.home)
-            if isinstance(each, Fact | Reflection):
-                ids[type(each)].append(each.id)
-        memory = store.memory
-        self.texts = memory.consolidations(scopes[Consolidation]) if scopes[Consolidation] else {}
-        self.policies = memory.policies(scopes[Policy]) if scopes[Policy] else {}
-        self._reflections = memory.reflections_by_ids(ids[Reflection]) if ids[Reflection] else {}
-        self._facts: dict[str, Fact | None] = {}
-        if ids[Fact]:
-            self._facts |= memory.facts_by_ids(list(dict.fromkeys(scopes[Fact])), ids[Fact])
-            for id in ids[Fact]:
-                if id not in self._facts:  # perhaps it is in another scope
-                    self._facts[id] = memory.fact(id)
-
-    def memory(self, expected: Fact | Reflection) -> Fact | Reflection | None:
-        """The fact or reflection with this id, in whatever scope."""
-        if isinstance(expected, Fact):
-            return self._facts.get(expected.id)
-        return self._reflections.get(expected.id)
 
 
 def _number(ref: V1Ref) -> int:

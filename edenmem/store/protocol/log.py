@@ -29,8 +29,9 @@ class AuditLog(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
-        """Audit entries, newest first, in batches: those that all that is given holds of.
+        """Read the audit entries that match all filters, newest first, in batches.
 
         Args:
             agent_id: Whose memory was changed.
@@ -43,14 +44,18 @@ class AuditLog(Protocol):
             actions: The kinds of change, by their tags; none: all.
             since: Made at this time or later.
             until: Made before this time.
-            limit: At most so many.
+            limit: Maximum number of entries.
+            unreadable: Collects the ids of entries that cannot be read, which are then skipped;
+                None: they raise.
         """
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         """One audit entry."""
 
-    def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
-        """Those of these audit entries that there are, by id."""
+    def audit_entries(
+        self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
+    ) -> dict[str, AuditEntry]:
+        """Read the audit entries with these ids, by id; ``unreadable`` as for `audit`."""
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         """The whole ids in the log that begin with ``prefix`` (from 4 hex digits on), each once,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from edenmem.engine.migration.conflicts import APPENDED
+from edenmem.engine.migration.migrations import roll_back
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import RunOptions
-from edenmem.engine.migration.rollback import roll_back
 from edenmem.models.changes import (
     AddReflection,
     ReviseReflection,

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.factory import open_v1_plan
-from edenmem.engine.migration.rollback import roll_back
+from edenmem.engine.migration.migrations import roll_back
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import Disposition, V1Item, V1Options

@@ -13,7 +13,7 @@ import pytest
 
 from edenmem.engine.history import undo
 from edenmem.engine.history.undo import UndoOutcome
-from edenmem.engine.migration.rollback import roll_back, undo_run
+from edenmem.engine.migration.migrations import roll_back, undo_run
 from edenmem.engine.migration.verification import verify
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import (

@@ -80,6 +80,7 @@ STEPS: list[Column[SchemaStep]] = [
 RUNS: list[Column[MigrationRun]] = [
     Column("run", lambda run: run.id, "id"),
     Column("state", lambda run: _STATES[run.state]),
+    Column("verified", lambda run: describe_check(run)),
     Column("began", lambda run: run.started_at, "time"),
     Column("items", lambda run: f"{run.done:,} of {run.total:,}", "number"),
     Column("source", lambda run: run.source, "text"),
@@ -228,7 +229,8 @@ def _show_report(run: Invocation, report: MigrationReport) -> None:
             ("condensed", report.condensed or None),
             ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
             ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
-            ("verified", check and _describe_verification(check)),
+            ("result", check and _describe_verification(check)),
+            ("vectors verified", check and _describe_vectors(check)),
         ]
     )
     _print_run_problems(run, report.run)
@@ -241,6 +243,7 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
     return [
         ("run", run.id),
         ("state", _STATES[run.state]),
+        ("verified", describe_check(run)),
         ("from", run.source),
         ("holds", ", ".join(f"{n:,} {name}" for name, n in run.documents.items())),
         ("items", f"{run.done:,} of {run.total:,}"),
@@ -251,6 +254,16 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("accepted", "--accept-incomplete" if run.incomplete and not run.lacks_input else None),
         ("error", run.error),
     ]
+
+
+def describe_check(run: MigrationRun) -> str:
+    """Return the outcome of the latest verification of a run."""
+    check = run.verification
+    if check is None:
+        return "not verified"
+    if check.differing:
+        return "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
+    return check.outcome
 
 
 def print_run(run: Invocation, found: MigrationRun) -> None:
@@ -320,6 +333,8 @@ def _show_verification(run: Invocation, check: Verification) -> None:
             ("items", format_counts(check.counts, {**_OUTCOMES, "differs": "differ"})),
             ("changed since", check.changed or None),
             ("of the platform", check.platform or None),
+            ("vectors", _describe_vectors(check)),
+            ("unreadable", _describe_unreadable(check)),
             *_incomplete(check.incomplete),
             ("result", _describe_verification(check)),
         ]
@@ -327,7 +342,27 @@ def _show_verification(run: Invocation, check: Verification) -> None:
     _print_differences(run, check)
 
 
+def _describe_vectors(check: Verification) -> str | None:
+    """Return how far the vectors were verified; None if there are none."""
+    vectors = check.vectors
+    if vectors is None or not vectors.facts:
+        return None
+    compared = f"{vectors.compared:,} compared with {vectors.model}"
+    if not vectors.compared:
+        compared = f"not compared with their texts: {vectors.reason}"
+    return f"{vectors.facts:,} searched for vectors of two texts; {compared}"
+
+
+def _describe_unreadable(check: Verification) -> str | None:
+    if not check.unreadable:
+        return None
+    number = "1 entry" if check.unreadable == 1 else f"{check.unreadable:,} entries"
+    return f"{number} of the log; they excuse nothing"
+
+
 def _describe_verification(check: Verification) -> str:
+    if check.unfinished:
+        return "the run is unfinished: 'edenmem migrate v1' with the same options goes on"
     if check.complete:
         return f"all {check.documents:,} documents are accounted for"
     if check.differing:
@@ -335,6 +370,8 @@ def _describe_verification(check: Verification) -> str:
         return f"{number} from v1 that the log does not explain"
     if check.incomplete and check.documents == check.seen:
         return f"all {check.documents:,} documents read are accounted for; the input is incomplete"
+    if check.documents == check.seen:
+        return f"all {check.documents:,} documents are accounted for; the log is damaged"
     return f"{check.documents:,} documents, but {check.seen:,} were looked at"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
 from edenmem.memory.outcome import VOID
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
@@ -42,6 +43,7 @@ class MongoAuditLog:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
         """See `AuditLog.audit`."""
         wanted = {
@@ -59,18 +61,19 @@ class MongoAuditLog:
             first = at_or_after(since or EPOCH)
             filter["at"] = {**first, **({"$lt": until} if until is not None else {})}
         found = self._db.audit.find(filter, sort=_NEWEST)
-        shown = (entry for entry in map(audit_from, found) if entry.status != VOID)
-        return islice(shown, limit)
+        return islice(_list_shown(found, unreadable), limit)
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         """See `AuditLog.audit_entry`."""
         return self.audit_entries([entry_id]).get(entry_id)
 
-    def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
+    def audit_entries(
+        self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
+    ) -> dict[str, AuditEntry]:
         """See `AuditLog.audit_entries`."""
         filters = [{"_id": {"$in": part}} for part in id_parts(entry_ids)]
-        found = map(audit_from, self._db.find_all(self._db.audit, filters))
-        return {entry.id: entry for entry in found if entry.status != VOID}
+        found = self._db.find_all(self._db.audit, filters)
+        return {entry.id: entry for entry in _list_shown(found, unreadable)}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         """See `AuditLog.find_audited`."""
@@ -94,6 +97,20 @@ class MongoAuditLog:
             if key != "entry" or document.get("status") != VOID:
                 found.append(value)
         return found
+
+
+def _list_shown(documents: Iterable[Document], unreadable: set[str] | None) -> Iterator[AuditEntry]:
+    """Read the entries that are not void; see `AuditLog.audit` for ``unreadable``."""
+    for document in documents:
+        try:
+            entry = audit_from(document)
+        except codec.UNREADABLE:
+            if unreadable is None:
+                raise
+            unreadable.add(str(document["_id"]))
+            continue
+        if entry.status != VOID:
+            yield entry
 
 
 def _value(document: Document, key: AuditKey) -> str:

@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
+import msgspec
+
+from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 
 Row = tuple[Any, ...]
+
+#: What decoding a row can raise, whatever is in it.
+UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ScopeError, msgspec.MsgspecError)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -140,6 +140,19 @@ def audit_from(row: Row) -> AuditEntry:
     )
 
 
+def _read_entries(rows: Iterable[Row], unreadable: set[str] | None) -> Iterator[AuditEntry]:
+    """Read rows of `AUDIT`; see `AuditLog.audit` for ``unreadable``."""
+    for row in rows:
+        try:
+            entry = audit_from(row)
+        except codec.UNREADABLE:
+            if unreadable is None:
+                raise
+            unreadable.add(str(row[3]))
+            continue
+        yield entry
+
+
 class AuditLog(Part):
     """See `edenmem.store.protocol.log.AuditLog`."""
 
@@ -156,6 +169,7 @@ class AuditLog(Part):
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
         where, values = "", list[Any]()
         for condition, value in (
@@ -183,9 +197,11 @@ class AuditLog(Part):
             with self._db.reading() as connection:
                 where += " AND a.scope_id = ?"
                 values.append(scopes.number_of(connection, scope))
-        return itertools.islice(self._audit_entries(where, values), limit)
+        return itertools.islice(self._audit_entries(where, values, unreadable), limit)
 
-    def _audit_entries(self, where: str, values: Sequence[Any]) -> Iterator[AuditEntry]:
+    def _audit_entries(
+        self, where: str, values: Sequence[Any], unreadable: set[str] | None
+    ) -> Iterator[AuditEntry]:
         last = (2**62, 2**62)
         while True:
             with self._db.reading() as connection:
@@ -194,7 +210,7 @@ class AuditLog(Part):
                     " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
                     (*last, *values, BATCH),
                 ).fetchall()
-            yield from map(audit_from, rows)
+            yield from _read_entries(rows, unreadable)
             if len(rows) < BATCH:
                 return
             last = (rows[-1][5], rows[-1][-1])
@@ -202,13 +218,15 @@ class AuditLog(Part):
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         return self.audit_entries([entry_id]).get(entry_id)
 
-    def audit_entries(self, entry_ids: Sequence[str]) -> dict[str, AuditEntry]:
+    def audit_entries(
+        self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
+    ) -> dict[str, AuditEntry]:
         with self._db.reading() as connection:
             rows = connection.execute(
                 f"{AUDIT} WHERE a.id IN (SELECT value FROM json_each(?)) AND {SHOWN}",
                 (json_array(entry_ids),),
             ).fetchall()
-        return {entry.id: entry for entry in map(audit_from, rows)}
+        return {entry.id: entry for entry in _read_entries(rows, unreadable)}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
         if len(prefix) < _PREFIX:

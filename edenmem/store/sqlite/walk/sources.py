@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.errors import ScopeError
 from edenmem.models.backup import (
     RecordKind,
     Selection,
@@ -75,7 +74,7 @@ class Source(NamedTuple):
         number: The number that a row goes by; None: it goes by the last text of its order.
         select: The columns that are decoded, the id, and the agent.
         narrow: The rows that a selection means.
-        decode: What a row means. Raises one of `UNREADABLE` if nothing can be made of it.
+        decode: What a row means. Raises one of `codec.UNREADABLE` if nothing can be made of it.
         long: The places in ``select`` of what may be long.
         classes: Conditions by which the rows come one class after another.
     """
@@ -97,9 +96,6 @@ class Source(NamedTuple):
 
 
 _DOCUMENT = (dict, type(None))
-
-#: What decoding a row can raise, whatever is in it.
-UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ScopeError, msgspec.MsgspecError)
 
 
 # -- narrowing -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from edenmem.models.backup import (
 from edenmem.models.changes import HistoryEntry
 from edenmem.models.integrity import PresenceKind
 from edenmem.store.protocol.walk import ALL
+from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import BATCH, GIVEN, Part, json_array
 from edenmem.store.sqlite.memory.history import place_version
@@ -30,7 +31,6 @@ from edenmem.store.sqlite.walk.loading import Loader
 from edenmem.store.sqlite.walk.sources import (
     FACTS_WITH_VECTORS,
     SOURCES,
-    UNREADABLE,
     UNWRITTEN,
     Source,
     Where,
@@ -224,7 +224,7 @@ def _fill_page(
             try:
                 record = source.decode(connection, row)
                 fault = lenient.fault() if lenient else ""
-            except UNREADABLE as error:
+            except codec.UNREADABLE as error:
                 fault = f"{type(error).__name__}: {error}"
         document = Document(
             kind=kind,
