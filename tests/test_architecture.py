@@ -247,7 +247,11 @@ def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
             continue
         for line, module in imports(path):
             names = module.split(".")
-            concrete = names[0] == "edenmem" and names[1] in MIDDLE - {"search", "memory"}
+            concrete = names[0] == "edenmem" and names[1] in MIDDLE - {
+                "search",
+                "memory",
+                "acceptance",
+            }
             if (
                 concrete
                 and "protocol" not in names[2:]

@@ -153,25 +153,28 @@ async def test_a_link_that_comes_or_goes_is_followed_and_moves_nothing(cast: Cas
 # -- writing -------------------------------------------------------------------------------------
 
 
-def test_what_is_said_is_written_for_the_account_that_spoke_last(cast: Cast) -> None:
+def test_what_is_said_is_written_for_the_accounts_that_spoke(cast: Cast) -> None:
     session = cast.add_session(cast.anna, cast.anna_on_discord)
     view = current_view(cast.store, session, cast.eve)
     assert set(cast.anna_scopes) <= set(view.writes_facts)
 
-    def written(*senders: str | None) -> list[Scope]:
+    def written(*senders: str | None) -> list[list[Scope]]:
         messages = [make_message(session, sender=sender) for sender in senders]
-        own = view.narrow_to_writer(messages)
+        own = view.narrow_to_writers(messages)
         assert own.reads == view.reads
-        assert set(own.writes_reflections) == {
-            *own.writes_facts,
-            Scope.session(cast.eve.id, session.id),
-        }
-        return [scope for scope in own.writes_facts if scope.kind is ScopeKind.USER]
+        assert own.writes_reflections[-1] == Scope.session(cast.eve.id, session.id)
+        return [
+            [scope for scope in scopes if scope.kind is ScopeKind.USER]
+            for scopes in (own.writes_facts, own.writes_reflections)
+        ]
 
     discord, anna = cast.anna_on_discord.id, cast.anna.id
-    assert written(anna, discord, cast.eve.id) == [cast.discord_scope]
-    assert written(discord, anna) == [cast.anna_scope]
-    assert written(None) == written() == [cast.anna_scope]
+    both = [cast.discord_scope, cast.anna_scope]
+    assert written(anna, discord, cast.eve.id) == [both, [cast.discord_scope]]
+    assert written(discord, anna) == [both[::-1], [cast.anna_scope]]
+    assert written(discord) == [[cast.discord_scope]] * 2
+    assert written(None) == written() == [[cast.anna_scope]] * 2
     set_policy(cast.store, cast.discord_scope, active=False)
     view = current_view(cast.store, session, cast.eve)
-    assert written(anna, discord) == []
+    assert written(anna, discord) == [[cast.anna_scope], []]
+    assert written(discord) == [[], []]

@@ -319,7 +319,7 @@ class Deduplicator:
                     at=origin.at,
                     embedding=vector,
                     embedding_model=model if vector is not None else None,
-                    source_message_ids=origin.message_ids,
+                    source_message_ids=origin.sources_of(item.new),
                     or_add=fact,
                     reason=why,
                 )
@@ -363,9 +363,10 @@ def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
 
 
 def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
-    """A fact that is known under another account of the user also comes from these messages."""
+    """A fact that is known under another account of the user also comes from its new sources."""
     origin = material.origin
-    is_known = set(origin.message_ids) <= set(existing.source_message_ids)
+    sources = origin.sources_of(new)
+    is_known = set(sources) <= set(existing.source_message_ids)
     is_open = existing.home in material.quotas.of(new.scope).open_others
     if is_known or not is_open:
         return []
@@ -376,7 +377,7 @@ def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Chan
             expected_version=existing.version,
             content=existing.content,
             at=origin.at,
-            source_message_ids=origin.message_ids,
+            source_message_ids=sources,
             or_add=origin.fact(new, None, None),
             reason="said again under another account",
         )

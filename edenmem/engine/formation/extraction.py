@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from edenmem.acceptance.evidence import SourceMessage
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.formation.screening import normal, rejection_reason, tidy
@@ -21,6 +22,9 @@ from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
+
+#: Why an item is not kept although it may be remembered: nowhere to keep it, or no room.
+SCOPE, LIMIT = "scope", "limit"
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -43,7 +47,7 @@ async def extract_facts(asker: Asker, material: Material, settings: FormationSet
         "facts",
         FactsAnswer,
         model=material.quotas.fast_model,
-        scopes=quotas,
+        scopes=material.quotas.offered_for_facts,
         fact_words=settings.fact_words,
         **material.prompt_values,
     )
@@ -56,43 +60,73 @@ def screen_facts(
     """Check what a model proposed."""
     kept: dict[tuple[Scope, str], NewFact] = {}
     rejected: list[Decision] = []
-    taken: Counter[Scope] = Counter()
+    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by what a model is offered
     prompt = _prompt_words(material, settings)
     conversation = normal(material.transcript.text)
     for item in proposed:
         content = tidy(item.content, settings.fact_words)
-        quota = material.quotas.find(item.scope, item.shard)
-        why = rejection_reason(
-            content, orders=False, prompt=prompt, conversation=conversation
-        ) or _unfit(quota, item)
-        if why is None and quota is not None:
-            key = (quota.scope, content_hash(content))
-            if key in kept:
-                kept[key] = msgspec.structs.replace(
-                    kept[key], private=kept[key].private or item.private
-                )
+        sources = material.transcript.find_sources(item.sources)
+        quota = _choose_quota(item, sources, material)
+        rule = ""
+        why = rejection_reason(content, orders=False, prompt=prompt, conversation=conversation)
+        if why is None and isinstance(quota, str):
+            why, rule = quota, SCOPE
+        if why is None and isinstance(quota, ScopeQuota):
+            new = NewFact(quota.scope, content, item.private, tuple(each.id for each in sources))
+            key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
+            if same := kept.get(key):
+                kept[key] = _join(same, new)
                 continue
-            if taken[quota.scope] < quota.max_facts:
-                taken[quota.scope] += 1
-                kept[key] = NewFact(quota.scope, content, item.private)
+            if taken[offer] < quota.max_facts:
+                taken[offer] += 1
+                kept[key] = new
                 continue
-            why = f"more than {quota.max_facts} facts for the {quota.kind} scope"
-        rejected.append(Decision(content=content, action="REJECTED", reason=why or ""))
+            why, rule = f"more than {quota.max_facts} facts for the {quota.kind} scope", LIMIT
+        rejected.append(Decision(content=content, action="REJECTED", rule=rule, reason=why or ""))
     return Facts(tuple(kept.values()), tuple(rejected))
 
 
-def _unfit(quota: ScopeQuota | None, item: ExtractedFact) -> str | None:
+def _join(one: NewFact, other: NewFact) -> NewFact:
+    """The same fact, said twice."""
+    return msgspec.structs.replace(
+        one,
+        private=one.private or other.private,
+        source_ids=tuple(dict.fromkeys((*one.source_ids, *other.source_ids))),
+    )
+
+
+def _choose_quota(
+    item: ExtractedFact, sources: Sequence[SourceMessage], material: Material
+) -> ScopeQuota | str:
+    """The quota of the scope that a fact goes to, or why there is none.
+
+    What is about a person goes to the account that said it, never to that of another person: where
+    several people speak, to the group if it names who said it, else nowhere.
+    """
+    quotas = material.quotas
+    quota = quotas.find(item.scope, item.shard)
+    said_by = [each for each in sources[::-1] if each.author == "person"]
+    if item.scope == "user" and said_by:
+        own = (quotas.of_account(material.transcript.account_of(each)) for each in said_by)
+        if quota is not None:
+            quota = next((each for each in own if each is not None), None)
+        elif not item.private and any(_names(item.content, each.speaker) for each in said_by):
+            quota = quotas.find("group", None)
     if quota is not None and quota.max_facts:
-        return None
+        return quota
     name = f"shard {item.shard!r}" if item.scope == "shard" else f"the {item.scope} scope"
     return f"{name} takes no facts here"
+
+
+def _names(content: str, name: str) -> bool:
+    return f" {normal(name)} " in f" {normal(content)} "
 
 
 def _prompt_words(material: Material, settings: FormationSettings) -> str:
     """What the model was shown beside the conversation: none of it is a fact."""
     values = {**material.prompt_values, "conversation": ""}
     system, _ = render(
-        "facts", scopes=material.quotas.for_facts, fact_words=settings.fact_words, **values
+        "facts", scopes=material.quotas.offered_for_facts, fact_words=settings.fact_words, **values
     )
     wishes = "\n".join(quota.instructions for quota in material.quotas.for_facts)
     return normal(f"{system}\n{wishes}")

@@ -16,11 +16,13 @@ from edenmem.models.scope import Scope
 
 
 class NewFact(msgspec.Struct, frozen=True):
-    """A fact that was extracted and checked, and is not yet in memory."""
+    """A fact that was extracted and checked, and is not yet in memory. ``source_ids`` are the
+    messages that it comes from; empty: the whole range."""
 
     scope: Scope
     content: str
     private: bool = False
+    source_ids: tuple[str, ...] = ()
 
 
 class NewReflection(msgspec.Struct, frozen=True):
@@ -32,12 +34,17 @@ class NewReflection(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where everything that a formation makes comes from, and when it was made."""
+    """Where everything that a formation makes comes from, and when it was made. ``message_ids``
+    are those of the whole range."""
 
     session_id: str
     formation_id: str
     message_ids: tuple[str, ...]
     at: datetime
+
+    def sources_of(self, new: NewFact) -> tuple[str, ...]:
+        """The messages that a new fact comes from."""
+        return new.source_ids or self.message_ids
 
     def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
         """The fact as it is stored, with an id of its own."""
@@ -48,7 +55,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             content=new.content,
             hash=content_hash(new.content),
             formed_at=self.at,
-            source_message_ids=self.message_ids,
+            source_message_ids=self.sources_of(new),
             private=new.private,
             formation_id=self.formation_id,
             embedding=embedding,

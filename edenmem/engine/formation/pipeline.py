@@ -88,7 +88,7 @@ def retention_changes(
 
 
 def _adds_to(change: Change, quota: ScopeQuota) -> bool:
-    return isinstance(change, AddFact) and change.fact.home == quota.scope
+    return isinstance(change, AddFact) and change.fact.home in quota.changeable
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ class Pipeline:
         changes = [
             *plan.changes,
             *_additions(material, reflections),
-            *retention_changes(self._store, quotas.for_facts, plan.changes, origin.at),
+            *retention_changes(self._store, quotas.offered_for_facts, plan.changes, origin.at),
         ]
         open_ = still_open(self._store, material.agent.id, _list_changeable(material))
         changes = [_still_possible(each, open_) for each in changes]
@@ -189,7 +189,7 @@ class Pipeline:
                 "single",
                 SingleAnswer,
                 model=material.quotas.fast_model,
-                scopes=material.quotas.items,
+                scopes=material.quotas.offered,
                 fact_words=settings.fact_words,
                 reflection_words=settings.reflection_words,
                 **material.prompt_values,
@@ -217,7 +217,7 @@ class Pipeline:
         senders = people_who_wrote(self._store, session)
         users = self._store.host.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
-        view = view.narrow_to_writer(messages)
+        view = view.narrow_to_writers(messages)
         canonical = {user.person_id for user in users.values()} - users.keys()
         if canonical:
             users = users | self._store.host.users_by_ids(tuple(canonical))

@@ -55,6 +55,11 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
         return self.scope.kind
 
     @property
+    def shard(self) -> str | None:
+        """The shard's name, if the scope is one."""
+        return self.scope.owner if self.kind is ScopeKind.SHARD else None
+
+    @property
     def memory(self) -> str:
         """What is remembered already, as a prompt shows it; empty if nothing is."""
         own = _format_memory(self.text, self.pending)
@@ -73,9 +78,20 @@ class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
     slow_model: str
 
     @property
+    def offered(self) -> tuple[ScopeQuota, ...]:
+        """Those that a model is offered: of a person with several accounts that spoke, the one
+        that spoke last stands for all."""
+        return tuple(quota for quota in self.items if quota is self.find(quota.kind, quota.shard))
+
+    @property
     def for_facts(self) -> tuple[ScopeQuota, ...]:
-        """Those that take facts."""
+        """Those that take facts, with all accounts that spoke."""
         return tuple(quota for quota in self.items if quota.max_facts)
+
+    @property
+    def offered_for_facts(self) -> tuple[ScopeQuota, ...]:
+        """Those among `offered` that take facts."""
+        return tuple(quota for quota in self.offered if quota.max_facts)
 
     @property
     def for_reflections(self) -> tuple[ScopeQuota, ...]:
@@ -85,6 +101,11 @@ class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, scope: Scope) -> ScopeQuota:
         """The quota of this scope, which must have one."""
         return next(quota for quota in self.items if quota.scope == scope)
+
+    def of_account(self, user_id: str | None) -> ScopeQuota | None:
+        """The quota of this account's user scope; None if nothing may be written to it."""
+        scopes = (quota for quota in self.items if quota.kind is ScopeKind.USER)
+        return next((quota for quota in scopes if quota.scope.user_id == user_id), None)
 
     def find(self, kind: str, shard: str | None) -> ScopeQuota | None:
         """The quota that an answer's words mean; None if there is none.
@@ -108,7 +129,7 @@ def gather_quotas(
     store: Store, settings: Settings, agent: Agent, view: SessionView, characters: int
 ) -> ScopeQuotas:
     """The quotas of a session for a conversation of this length. Blocks."""
-    scopes = tuple(dict.fromkeys((*view.writes_reflections, *view.writes_facts)))
+    scopes = tuple(dict.fromkeys((*view.writes_facts, *view.writes_reflections)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
     policies = store.memory.policies((*scopes, *owned))
     texts = store.memory.consolidations((*scopes, *owned))

@@ -1,18 +1,21 @@
 """A conversation as a model reads it: who said what and when, in lines that cannot be faked.
 
-Each message starts at the left with its time and its speaker; every further line of it is
-indented, so that nobody's message can pretend to hold another one's. The fence around the whole
-is put there when a prompt is rendered (`edenmem.engine.runtime.llm_session`).
+Each day has one line with its date; each message starts at the left with its number, its time and
+its speaker. Every further line of a message is indented, so that no message can pretend to hold
+another one. The fence around the whole is put there when a prompt is rendered
+(`edenmem.engine.runtime.llm_session`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any
 
 import msgspec
 
+from edenmem.acceptance.evidence import Author, SourceMessage
 from edenmem.engine.formation.thresholds import is_readable, most_characters
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
@@ -20,20 +23,56 @@ from edenmem.settings.schema import FormationSettings
 from edenmem.text import clean
 
 _NAME_CHARACTERS = 60
-_SYNTAX = str.maketrans("", "", "[]():<>`")
+_SYNTAX = str.maketrans("", "", "[]():<>`*")
 _SOMEBODY = "somebody"
+#: What stands before a message's text: number, time and speaker.
+_HEAD_CHARACTERS = len("[10] 12:00 somebody: ")
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+#: How the speaker of a message is marked, by what kind it is.
+_MARKS: dict[Author, str] = {"agent": "*", "other agent": " (other agent)"}
+
+
+class Speaker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wrote a message. ``account`` is the sending account, None unless a person wrote it."""
+
+    name: str
+    author: Author
+    account: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name as a transcript shows it; nobody's own name can hold a mark."""
+        return self.name + _MARKS.get(self.author, "")
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """``text`` for a prompt; the names of the people in it, in order of appearance."""
+    """A range of messages as a model reads it.
+
+    Attributes:
+        text: For a prompt.
+        speakers: The names of the people in it, in order of appearance.
+        messages: The messages, numbered as in ``text``.
+        accounts: For each message the account of the person who wrote it, if one did.
+    """
 
     text: str
-    speakers: tuple[str, ...]
+    speakers: tuple[str, ...] = ()
+    messages: tuple[SourceMessage, ...] = ()
+    accounts: tuple[str | None, ...] = ()
 
     @property
     def characters(self) -> int:
         """The length of the text."""
         return len(self.text)
+
+    def find_sources(self, numbers: Iterable[int]) -> tuple[SourceMessage, ...]:
+        """Find the messages with these numbers, in order; numbers of none are left out."""
+        wanted = set(numbers)
+        return tuple(message for message in self.messages if message.number in wanted)
+
+    def account_of(self, message: SourceMessage) -> str | None:
+        """Return the account of the person who wrote the message."""
+        return self.accounts[message.number - 1]
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,31 +88,30 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
         """A person's name: that of their canonical account, so that all their accounts are one."""
         return tidy_name(self.users.get(user.person_id, user).username) or _SOMEBODY
 
-    def speaker(self, message: Message) -> tuple[str, bool]:
-        """The name of whoever wrote the message, and whether it is a person.
+    def speaker(self, message: Message) -> Speaker:
+        """Find out who wrote the message.
 
         An account decides before the name that a message carries: that one can be made up.
         """
-        sender = message.sender or ""
+        sender, name = message.sender or "", tidy_name(message.name or "")
         if agent := self.agents.get(sender):
-            return self._agent_name(agent), False
+            return self._agent(agent)
         if message.role == "tool":
-            name = tidy_name(message.name or "")
-            return (f"tool {name}" if name else "tool"), False
+            return Speaker(name=f"tool {name}" if name else "tool", author="tool")
         if message.role == "assistant":
             if sender in ("", self.agent_id):
-                return self._agent_name(self.agents[self.agent_id]), False
-            return f"{tidy_name(message.name or '') or 'an agent'} (another agent)", False
+                return self._agent(self.agents[self.agent_id])
+            return Speaker(name=name or "an agent", author="other agent")
         if user := self.users.get(sender):
-            return self.person(user), True
-        name = tidy_name(message.name or "")
+            return Speaker(name=self.person(user), author="person", account=user.id)
         if not sender and self.only_user is not None:
-            return self.person(self.only_user), True
-        return name or _SOMEBODY, True
+            user = self.only_user
+            return Speaker(name=self.person(user), author="person", account=user.id)
+        return Speaker(name=name or _SOMEBODY, author="person", account=sender or None)
 
-    def _agent_name(self, agent: Agent) -> str:
-        role = "this agent" if agent.id == self.agent_id else "another agent"
-        return f"{tidy_name(agent.label) or 'agent'} ({role})"
+    def _agent(self, agent: Agent) -> Speaker:
+        author: Author = "agent" if agent.id == self.agent_id else "other agent"
+        return Speaker(name=tidy_name(agent.label) or "agent", author=author)
 
 
 def tidy_name(name: str) -> str:
@@ -85,21 +123,40 @@ def tidy_name(name: str) -> str:
 
 def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSettings) -> Transcript:
     """The readable ones among ``messages``, in their order."""
-    blocks: list[str] = []
-    speakers: dict[str, None] = {}
-    for message in messages:
-        if not is_readable(message):
-            continue
-        name, is_person = cast.speaker(message)
-        if is_person:
-            speakers[name] = None
-        blocks.append(_block(message, name, settings))
-    return Transcript(text="\n".join(blocks), speakers=tuple(speakers))
+    lines: list[str] = []
+    said: list[SourceMessage] = []
+    accounts: list[str | None] = []
+    today: date | None = None
+    for message in filter(is_readable, messages):
+        who, text = cast.speaker(message), _read(message, settings)
+        at, number = as_utc(message.created_at), len(said) + 1
+        if at.date() != today:
+            today = at.date()
+            lines.append(f"{_WEEKDAYS[today.weekday()]} {today:%Y-%m-%d} UTC")
+        lines.append(f"[{number}] {at:%H:%M} {who.label}: " + text.replace("\n", "\n    "))
+        accounts.append(who.account)
+        said.append(
+            SourceMessage(
+                number=number,
+                id=message.id,
+                author=who.author,
+                speaker=who.name,
+                sent_at=at,
+                text=text,
+            )
+        )
+    people = dict.fromkeys(each.speaker for each in said if each.author == "person")
+    return Transcript(
+        text="\n".join(lines),
+        speakers=tuple(people),
+        messages=tuple(said),
+        accounts=tuple(accounts),
+    )
 
 
 def measure_length(message: Message, settings: FormationSettings) -> int:
     """About how many characters a message takes in a transcript; 0 if it is not readable."""
-    return len(_block(message, "", settings)) if is_readable(message) else 0
+    return _HEAD_CHARACTERS + len(_read(message, settings)) if is_readable(message) else 0
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -112,24 +169,22 @@ def cut_middle(text: str, limit: int) -> str:
     return f"{text[:head]} [… {len(text) - limit} characters left out …] {end}".rstrip()
 
 
-def _block(message: Message, name: str, settings: FormationSettings) -> str:
+def _read(message: Message, settings: FormationSettings) -> str:
+    """What a message says, with the calls of tools; its lines are parted by newlines alone, though
+    a reader may take other characters for the end of a line too."""
     body = cut_middle(clean(message.content).strip(), most_characters(message, settings))
     calls = (_call(call, settings.tool_characters) for call in message.tool_calls)
-    lines = [line for part in (body, *calls) if part for line in _lines(part)]
-    return f"[{as_utc(message.created_at):%Y-%m-%d %H:%M} UTC] {name}: " + "\n    ".join(lines)
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Lines by every separator that a reader may take for one, not only the newline."""
-    return (line.rstrip() for line in text.splitlines())
+    lines = (line.rstrip() for part in (body, *calls) for line in part.splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 def _call(call: ToolCall, limit: int) -> str:
     name = tidy_name(call.tool) or "a tool"
-    status = f" [{tidy_name(call.status)}]" if call.status else ""
+    status = call.status if call.status != "completed" else None  # as nearly all are
+    noted = f" ({tidy_name(status)})" if status else ""
     asked = f" {_summary(call.args, limit)}" if call.args else ""
     gave = f" -> {_summary(call.result, limit)}" if call.result is not None else ""
-    return f"tool {name}{status}{asked}{gave}"
+    return f"tool {name}{noted}{asked}{gave}"
 
 
 def _summary(value: Any, limit: int) -> str:

@@ -1,7 +1,8 @@
 """What a language model may answer, task by task.
 
-The JSON schema of each model is one that strict structured output accepts: every field is
-required, nothing else is allowed, and no keyword is used that only some endpoints know. So these
+`edenmem.llm.structured.answer_schema` makes of each model a JSON schema that strict structured
+output accepts: every field is required, nothing else is allowed, and no keyword is used that only
+some endpoints know. What comes is read more kindly: a list that is missing is empty. So these
 models hold types and closed vocabularies; limits on length and number, and whether a number was
 offered at all, are checked by the code that asked.
 """
@@ -20,18 +21,21 @@ class Answer(BaseModel):
 
 
 class ExtractedFact(Answer):
-    """One fact, and whose it is."""
+    """One fact, and whose it is. ``sources`` are numbers of messages from the prompt."""
 
+    sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
     content: str = Field(description="One sentence that can be understood alone.")
     scope: Literal["user", "group", "agent", "shard"]
-    shard: str | None = Field(description="The shard's name if scope is shard, else null.")
+    shard: str | None = Field(
+        default=None, description="The shard's name if scope is shard, else null."
+    )
     private: bool = Field(description="Whether the speaker asked for it to be kept private.")
 
 
 class FactsAnswer(Answer):
     """Task ``facts``."""
 
-    facts: list[ExtractedFact]
+    facts: list[ExtractedFact] = Field(default_factory=list)
 
 
 class ReflectionItem(Answer):
@@ -45,24 +49,24 @@ class ShardReflections(Answer):
     """The reflections of one shard, by the shard's name."""
 
     shard: str
-    reflections: list[ReflectionItem]
+    reflections: list[ReflectionItem] = Field(default_factory=list)
 
 
 class ReflectionsAnswer(Answer):
     """Task ``reflections``: broad to narrow, each item in one place only."""
 
-    agent: list[ReflectionItem]
-    shards: list[ShardReflections]
-    group: list[ReflectionItem]
-    user: list[ReflectionItem]
-    session: list[ReflectionItem]
+    agent: list[ReflectionItem] = Field(default_factory=list)
+    shards: list[ShardReflections] = Field(default_factory=list)
+    group: list[ReflectionItem] = Field(default_factory=list)
+    user: list[ReflectionItem] = Field(default_factory=list)
+    session: list[ReflectionItem] = Field(default_factory=list)
 
 
 class SingleAnswer(Answer):
     """Task ``single``: facts and reflections in one call."""
 
-    facts: list[ExtractedFact]
-    reflections: ReflectionsAnswer
+    facts: list[ExtractedFact] = Field(default_factory=list)
+    reflections: ReflectionsAnswer = Field(default_factory=ReflectionsAnswer)
 
 
 class DedupDecision(Answer):
@@ -71,20 +75,22 @@ class DedupDecision(Answer):
     fact: int
     reason: str = Field(description="A few words.")
     action: Literal["ADD", "UPDATE", "DELETE", "NONE"]
-    target: int | None = Field(description="The existing fact meant, or null for ADD.")
-    content: str | None = Field(description="The merged text for UPDATE, else null.")
+    target: int | None = Field(
+        default=None, description="The existing fact meant, or null for ADD."
+    )
+    content: str | None = Field(default=None, description="The merged text for UPDATE, else null.")
 
 
 class DedupAnswer(Answer):
     """Task ``dedup``."""
 
-    decisions: list[DedupDecision]
+    decisions: list[DedupDecision] = Field(default_factory=list)
 
 
 class MergedFacts(Answer):
     """Facts that say the same. ``facts`` are numbers from the prompt."""
 
-    facts: list[int]
+    facts: list[int] = Field(default_factory=list)
     reason: str = Field(description="A few words.")
     content: str = Field(description="One sentence that stands for all of them.")
 
@@ -92,7 +98,7 @@ class MergedFacts(Answer):
 class MergeAnswer(Answer):
     """Task ``merge``: no number twice; none is a good answer."""
 
-    merges: list[MergedFacts]
+    merges: list[MergedFacts] = Field(default_factory=list)
 
 
 class TextAnswer(Answer):
@@ -111,10 +117,10 @@ class PropagatedItem(Answer):
 class PropagateAnswer(Answer):
     """Task ``propagate``: at most one item for each reflection; none is a good answer."""
 
-    items: list[PropagatedItem]
+    items: list[PropagatedItem] = Field(default_factory=list)
 
 
 class RecallAnswer(Answer):
     """Task ``recall``: up to three search queries; none if memory is not needed."""
 
-    queries: list[str]
+    queries: list[str] = Field(default_factory=list)

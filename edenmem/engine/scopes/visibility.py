@@ -35,18 +35,26 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     multi_user: bool
     incognito: bool
 
-    def narrow_to_writer(self, messages: Sequence[Message]) -> SessionView:
-        """The view that writes what these messages say: of the user's scopes only that of the
-        account that spoke last in them, or, if none of theirs did, that of ``user``."""
+    def narrow_to_writers(self, messages: Sequence[Message]) -> SessionView:
+        """The view that writes what these messages say.
+
+        Of the user's scopes a fact may go to that of any account that spoke in them, a reflection
+        to that of the one that spoke last; if none did, both to that of ``user``. In
+        ``writes_facts`` the last one comes first.
+        """
         if self.person is None or self.user is None:
             return self
         own = {account.id for account in self.person.accounts}
-        speakers = (m.sender for m in reversed(messages) if m.role == "user" and not m.trigger)
-        writer = next((sender for sender in speakers if sender in own), self.user.id)
+        spoke = (m.sender for m in reversed(messages) if m.role == "user" and not m.trigger)
+        writers = tuple(dict.fromkeys(each for each in spoke if each in own)) or (self.user.id,)
+        of_user = {scope.user_id: scope for scope in self.writes_facts if scope.user_id}
         return msgspec.structs.replace(
             self,
-            writes_facts=_without_other_accounts(self.writes_facts, writer),
-            writes_reflections=_without_other_accounts(self.writes_reflections, writer),
+            writes_facts=(
+                *(scope for scope in self.writes_facts if scope.user_id is None),
+                *(of_user[writer] for writer in writers if writer in of_user),
+            ),
+            writes_reflections=_without_other_accounts(self.writes_reflections, writers[0]),
         )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.history.why import fact_why
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ConfigError
 from edenmem.models.changes import ReviseFact, SetAgentToggles
@@ -38,7 +39,7 @@ async def test_facts_and_reflections_come_into_memory_with_their_sources(world: 
     messages = world.say("I am Anna Duarte, I live in Lisbon.", "The walk is on 12 December.")
     trigger = make_message(world.cast.session, "Wake up.", trigger=True)
     world.store.host.add_messages(world.cast.session.id, [trigger])
-    world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
+    world.llm.script("facts", facts(fact(LISBON, sources=[1, 7]), fact(WALK, "agent", sources=[])))
     world.llm.script(
         "reflections",
         reflections(agent=["The Lantern Walk is near."], user=["Anna likes it short."]),
@@ -52,12 +53,16 @@ async def test_facts_and_reflections_come_into_memory_with_their_sources(world: 
     [about_anna] = world.facts(world.cast.anna_scope)
     assert about_anna.content == LISBON
     assert about_anna.hash == content_hash(LISBON)
-    assert about_anna.source_message_ids == tuple(message.id for message in messages)
+    assert about_anna.source_message_ids == (messages[0].id,)
+    [about_walk] = world.facts(world.cast.agent_scope)  # it names no message: the whole range
+    assert about_walk.source_message_ids == tuple(message.id for message in messages)
+    why = fact_why(world.store, about_anna.id)
+    assert [message.content for message in why.source.messages] == [messages[0].content]
     assert about_anna.session_id == world.cast.session.id
     assert about_anna.formation_id == report.formation_id
     assert about_anna.embedding == world.embedder.vector(LISBON)
     assert about_anna.embedding_model == world.embedder.model
-    assert world.contents(world.cast.agent_scope) == [WALK]
+    assert about_walk.content == WALK
     assert world.pending(world.cast.agent_scope) == ["The Lantern Walk is near."]
     assert world.pending(world.cast.anna_scope) == ["Anna likes it short."]
     formation = world.formation(FormationStatus.APPLIED)
@@ -143,12 +148,35 @@ async def test_each_agent_of_a_session_forms_its_own_memory(world: World) -> Non
         assert world.contents(Scope.user(agent.id, world.cast.anna.id)) == [LISBON]
     own = make_message(session, "I am here.", role="assistant", sender=vela.id)
     world.store.host.add_messages(session.id, [own])
-    for agent, name in ((world.cast.eve, "vela (another agent)"), (vela, "vela (this agent)")):
+    for agent, name in ((world.cast.eve, "vela (other agent): I am"), (vela, "vela*: I am")):
         await world.form_one(session=session, agent=agent)
         assert name in world.llm.requests_for("facts")[-1].user
 
 
 # -- whose memory --------------------------------------------------------------------------------
+
+
+async def test_what_people_say_of_themselves_in_a_group_is_known_to_the_group_by_name(
+    world: World,
+) -> None:
+    """Known failure 74: it was dropped."""
+    session = world.cast.add_session(world.cast.anna, world.cast.bruno, group_id="harbour")
+    said = [
+        fact("Anna is allergic to nuts.", sources=[1]),
+        fact("Bruno has two cats.", sources=[2]),
+        fact("Anna has a twin.", sources=[1], private=True),  # told in confidence
+        fact("Bruno owns a boat.", sources=[1]),  # not what he said of himself
+        fact("Bruno is tall."),
+    ]
+    world.llm.script("facts", facts(*said))
+    world.say("I am allergic to nuts, and I have a twin. Bruno owns a boat.", session=session)
+    world.say("I have two cats.", session=session, sender=world.cast.bruno.id)
+    report = await world.form_one(session=session)
+    group = Scope.group(world.cast.eve.id, "harbour")
+    assert world.contents(group) == ["Anna is allergic to nuts.", "Bruno has two cats."]
+    assert [each.rule for each in report.decisions if each.action == "REJECTED"] == ["scope"] * 3
+    places = (world.cast.agent_scope, world.cast.anna_scope, world.cast.bruno_scope)
+    assert world.contents(*places) == []
 
 
 async def test_user_memory_is_off_when_several_people_speak(world: World) -> None:
@@ -253,7 +281,7 @@ async def test_where_there_is_one_shard_it_need_not_be_named(world: World) -> No
 async def test_a_message_without_sender_is_the_only_persons(world: World) -> None:
     world.say("I live in Lisbon.", sender=None)
     await world.form_one()
-    assert "UTC] anna: I live in Lisbon." in world.llm.requests_for("facts")[0].user
+    assert " anna: I live in Lisbon." in world.llm.requests_for("facts")[0].user
 
 
 async def test_an_incognito_session_forms_nothing_and_keeps_its_messages(world: World) -> None:

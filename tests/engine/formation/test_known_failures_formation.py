@@ -237,7 +237,7 @@ async def test_34_the_model_is_given_time_stamps_and_the_current_time(world: Wor
     world.clock.advance(days=3)
     await world.form_one()
     for request in world.llm.requests:
-        assert "[2026-03-14 12:01 UTC] anna: The walk is tomorrow." in request.user
+        assert "Saturday 2026-03-14 UTC\n[1] 12:01 anna: The walk is tomorrow." in request.user
         assert "The time now is 2026-03-17 12:01 UTC." in request.user
 
 

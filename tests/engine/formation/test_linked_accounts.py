@@ -9,7 +9,7 @@ import pytest
 from edenmem.engine.consolidation.consolidator import Consolidator
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.scope import Scope
-from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
+from tests.engine.formation.conftest import World, decision, decisions, fact, facts, reflections
 from tests.support.builders import ago, make_actor
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
 from tests.support.runtime import make_runtime
@@ -120,3 +120,53 @@ async def test_what_other_accounts_say_is_known_already(on_discord: World) -> No
         "Is early.",
     ]
     assert facts_of(store, *cast.anna_scopes) == []
+
+
+async def test_a_fact_goes_to_the_account_that_said_it(world: World) -> None:
+    """A reflection, which has no single source, goes to that of the account that spoke last."""
+    cast = world.cast
+    said = [
+        fact(LISBON, sources=[1]),
+        fact("Anna rows.", sources=[2]),
+        fact("Anna sings.", sources=[1, 3]),
+        fact("Anna paints."),
+    ]
+    world.llm.script("facts", facts(*said))
+    world.llm.script("reflections", reflections(user=["Anna likes it short."]))
+    world.say("I live in Lisbon.")
+    world.say("I row.", sender=cast.anna_on_discord.id)
+    world.say("I sing.", sender=cast.anna_on_discord.id)
+    await world.form_one()
+    assert world.contents(cast.anna_scope) == [LISBON]
+    assert world.contents(cast.discord_scope) == ["Anna paints.", "Anna rows.", "Anna sings."]
+    assert world.pending(cast.discord_scope) == ["Anna likes it short."]
+    assert world.pending(cast.anna_scope) == []
+    assert world.llm.requests_for("facts")[0].user.count("- user") == 1
+
+
+async def test_what_a_paused_account_said_goes_to_no_other(world: World) -> None:
+    cast = world.cast
+    set_policy(world.store, cast.anna_scope, active=False)
+    world.llm.script("facts", facts(fact(LISBON, sources=[1]), fact("Anna rows.", sources=[2])))
+    world.say("I live in Lisbon.")
+    world.say("I row.", sender=cast.anna_on_discord.id)
+    report = await world.form_one()
+    assert world.contents(*cast.anna_scopes) == ["Anna rows."]
+    [rejected] = [each for each in report.decisions if each.action == "REJECTED"]
+    assert (rejected.content, rejected.rule) == (LISBON, "scope")
+
+
+async def test_facts_of_both_accounts_count_once_against_both_limits(world: World) -> None:
+    cast = world.cast
+    for scope in cast.anna_scopes:
+        set_policy(world.store, scope, fact_buffer_max=3)
+        for number in (1, 2):
+            add_fact(world.store, scope, f"{scope.owner} {number}", formed_at=ago(days=9))
+    said = [fact(f"Anna has {n} cats.", sources=[1 + n % 2]) for n in range(9)]
+    world.llm.script("facts", facts(*said))
+    world.say("I have cats.")
+    world.say("I have cats.", sender=cast.anna_on_discord.id)
+    report = await world.form_one(facts_per_scope=4, base_characters=20)
+    assert report.facts_added == 8  # one over the limit of 2 × 4
+    assert len(world.contents(*cast.anna_scopes)) == 8
+    assert report.facts_removed == 4

@@ -1,5 +1,6 @@
 """Every prompt renders, says what it must, and holds other people's words at arm's length."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,11 +9,12 @@ import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.runtime import answers
 from edenmem.engine.runtime.llm_session import render
+from edenmem.llm.structured import answer_schema
 from edenmem.models.scope import Scope
 from tests.support.builders import NOW
 from tests.support.llm import HOSTILE
@@ -156,8 +158,18 @@ def nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
     ids=lambda answer: answer.__name__,
 )
 def test_a_schema_is_one_that_strict_structured_output_accepts(answer: type[BaseModel]) -> None:
-    for node in nodes(answer.model_json_schema()):
+    for node in nodes(answer_schema(answer)):
         assert not {"oneOf", "allOf", "default", "patternProperties", "format"} & set(node)
         if node.get("type") == "object":
             assert node["additionalProperties"] is False
             assert sorted(node["required"]) == sorted(node["properties"])
+
+
+@pytest.mark.parametrize("answer", sorted(set(ANSWERS.values()), key=str))
+def test_a_list_that_is_missing_is_empty(answer: type[BaseModel]) -> None:
+    given = {name: "" for name, field in answer.model_fields.items() if field.annotation is str}
+    made = answer.model_validate_json(json.dumps(given))
+    lists = [value for value in made.model_dump().values() if isinstance(value, list)]
+    assert not any(lists)
+    with pytest.raises(ValidationError):
+        answer.model_validate_json(json.dumps(given | {"something": []}))
