@@ -38,7 +38,7 @@ ARROWS = {
     "search": BASE,
     "memory": BASE - {"settings"},  # the rules of memory: pure
     "acceptance": BASE,  # what may be remembered of what a model wrote: pure
-    "store": BASE | {"memory"},
+    "store": BASE | {"memory", "search"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "cli": BASE | {"engine"},
     "__main__": {"cli"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -107,12 +107,33 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     explain: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+#: What can be searched.
+MemoryKind = Literal["facts", "reflections", "texts"]
+
+
+class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact, a reflection, or a paragraph of a text, that was found. ``id`` is the document's.
+    The ``score`` of a fact is the search's; the others' is BM25 within what was searched, so that
+    the two cannot be compared."""
+
+    kind: Literal["fact", "reflection", "text"]
+    id: str
+    scope: Scope
+    content: str
+    at: datetime | None
+    score: float = 0.0
+
+
 class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits best first, what was dropped, the milliseconds of each stage, and notices."""
+    """Hits best first, what was dropped, the milliseconds of each stage, and notices.
+
+    ``passages`` are reflections, then paragraphs of texts, each best first, if they were asked for.
+    """
 
     queries: tuple[str, ...]
     recipe: str
     hits: tuple[SearchHit, ...]
+    passages: tuple[MemoryHit, ...] = ()
     dropped: tuple[DroppedCandidate, ...] = ()
     timings_ms: dict[str, float] = msgspec.field(default_factory=dict)
     notices: tuple[str, ...] = ()

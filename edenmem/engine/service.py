@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ConsolidationReport,
         ContextReport,
         FormationReport,
+        MemoryKind,
         MemoryStats,
         ScopeStatus,
         SearchReport,
@@ -555,10 +556,11 @@ class MemoryService:
         group_id: str | None = None,
         shards: Sequence[str] | None = None,
         kinds: Sequence[ScopeKind] | None = None,
+        within: Sequence[MemoryKind] = ("facts",),
         **options: Unpack[SearchOptions],
     ) -> SearchReport:
-        """Search an agent's facts as an operator: the agent's own, its shards', and those of the
-        user and the group that are named. Without ``user_id`` no user's facts are seen.
+        """Search an agent's memory as an operator: the agent's own, its shards', and that of the
+        user and the group that are named. Without ``user_id`` no user's memory is seen.
 
         Args:
             queries: One to three, run together.
@@ -568,6 +570,8 @@ class MemoryService:
             group_id: This group's facts too.
             shards: Only these of the agent's shards; None: all.
             kinds: Only scopes of these kinds; None: all that may be seen.
+            within: "facts", "reflections" and "texts"; reflections and texts are found by their
+                words alone, those of the session's own scope too if ``session_id`` is given.
             **options: See `SearchOptions`.
 
         Raises:
@@ -577,17 +581,37 @@ class MemoryService:
             EmbeddingModelMismatch: the stored vectors are of another model.
             ProviderError: the query could not be embedded, or what was found not be reranked.
         """
-        scopes = await in_thread(
-            reader_scopes,
-            self._store,
-            await in_thread(lookups.existing_agent, self._store, agent_id),
-            user_id=user_id,
-            account_id=account_id,
-            group_id=group_id,
-            shards=shards,
-            kinds=kinds,
+        agent = await in_thread(lookups.existing_agent, self._store, agent_id)
+        session_id = options.get("session_id")
+        own = [kind for kind in kinds or () if not (session_id and kind is ScopeKind.SESSION)]
+        scopes: tuple[Scope, ...] = ()
+        if own or not kinds:
+            scopes = await in_thread(
+                reader_scopes,
+                self._store,
+                agent,
+                user_id=user_id,
+                account_id=account_id,
+                group_id=group_id,
+                shards=shards,
+                kinds=own,
+            )
+        if set(within) == {"facts"}:
+            return await self._searcher.search(queries, scopes, **options)
+        from edenmem.engine.search.passages import search_passages
+
+        talk = (
+            (Scope.session(agent_id, session_id),)
+            if session_id and (not kinds or own != list(kinds))
+            else ()
         )
-        return await self._searcher.search(queries, scopes, **options)
+        found = await in_thread(
+            search_passages, self._runtime, queries, (*scopes, *talk), within, **options
+        )
+        if "facts" not in within:
+            return found
+        report = await self._searcher.search(queries, scopes, **options)
+        return msgspec.structs.replace(report, passages=found.passages)
 
     async def search_facts(
         self,

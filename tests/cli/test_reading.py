@@ -163,3 +163,22 @@ def test_search_explains_itself(inside: Inside) -> None:
 def test_a_limit_beyond_all_numbers_is_no_limit(inside: Inside, listed: str) -> None:
     rows = inside.json(listed, "list", "--limit", "0")
     assert inside.json(listed, "list", "--limit", "9999999999999999999") == rows
+
+
+def test_reflections_are_listed_by_words_and_time(inside: Inside) -> None:
+    listed = ("reflection", "list", "--agent", "mira", "--scope", "agent")
+    (found,) = inside.json(*listed, "--grep", "ANSWERS ARE")
+    assert found["content"] == "Answers are short."
+    assert inside.json(*listed, "--grep", "nothing like it") == []
+    assert inside.json(*listed, "--until", "2001-01-01") == []
+
+
+def test_reflections_and_texts_are_searched_if_asked_for(inside: Inside) -> None:
+    both = ("search", "answers short", "--agent", "mira", "--in", "reflections, texts")
+    found = inside.json(*both)
+    assert ("reflection", "Answers are short.") in {(hit["kind"], hit["content"]) for hit in found}
+    table = inside(*both).ok().out.splitlines()
+    assert table[0].split() == ["kind", "score", "id", "scope", "when", "content"]
+    wrong = inside("search", "x", "--agent", "mira", "--in", "facts,dreams")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "--in takes facts, reflections, texts: 'facts,dreams'" in wrong.err

@@ -6,7 +6,9 @@ Each reader is a record of functions that are bound to one store. All of them bl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -23,7 +25,7 @@ from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
 from edenmem.errors import NotFoundError
 from edenmem.models.ids import is_id
-from edenmem.models.memory import Consolidation, Fact, Policy
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
@@ -99,6 +101,26 @@ class MemoryReader:
         self.facts = store.memory.facts
         self.fact = store.memory.fact
         self.reflections = store.memory.reflections
+
+    def find_reflections(
+        self,
+        scopes: Sequence[Scope],
+        *,
+        absorbed: bool | None = None,
+        containing: str = "",
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Reflection]:
+        """Return the reflections that contain a text in any case, newest first; see
+        `Memory.reflections` for the rest."""
+        if not containing:
+            return self.reflections(
+                scopes, absorbed=absorbed, since=since, before=before, limit=limit
+            )
+        wanted = containing.casefold()
+        found = self.reflections(scopes, absorbed=absorbed, since=since, before=before)
+        return islice((each for each in found if wanted in each.content.casefold()), limit)
 
     def find_fact(self, text: str) -> Fact:
         """Return the fact with this id or prefix of an id.

@@ -46,9 +46,11 @@ class Memory(Protocol):
         *,
         absorbed: bool | None = None,
         limit: int | None = None,
+        since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        """Reflections, newest first, formed before ``before``. ``absorbed`` None: both."""
+        """Reflections, newest first, formed at or after ``since`` and before ``before``.
+        ``absorbed`` None: both."""
 
     def reflection(self, reflection_id: str) -> Reflection | None:
         """One reflection by its id."""

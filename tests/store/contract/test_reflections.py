@@ -109,6 +109,8 @@ def test_reflections_are_listed_newest_first_and_wait_oldest_first(store: Store)
     assert [r.id for r in store.memory.reflections([SCOPE], limit=20)] == ids[:9:-1]
     before = store.memory.reflections([SCOPE], before=series[5].formed_at, limit=2)
     assert [r.id for r in before] == [ids[4], ids[3]]
+    between = {"since": series[3].formed_at, "before": series[5].formed_at}
+    assert [r.id for r in store.memory.reflections([SCOPE], **between)] == [ids[4], ids[3]]
     assert pending_ids(store, SCOPE) == ids
     assert list(store.memory.reflections([])) == []
     assert store.memory.pending(OTHER) == []

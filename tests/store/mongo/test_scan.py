@@ -15,17 +15,11 @@ from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
+from edenmem.search.text_ranking import Corpus, query_words, stem, within_one_edit, words_of
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import collections
 from edenmem.store.mongo.core.collection import Collection
-from edenmem.store.mongo.search.scan import (
-    Corpus,
-    Scan,
-    query_words,
-    stem,
-    within_one_edit,
-    words_of,
-)
+from edenmem.store.mongo.search.scan import Scan
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_facts
 from tests.support.vectors import random_unit

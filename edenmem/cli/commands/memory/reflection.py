@@ -45,15 +45,23 @@ def list_reflections(
     pending: Annotated[
         bool | None, typer.Option("--pending/--absorbed", help="Only these; else both.")
     ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="TEXT", help="Only those that contain this, in any case."),
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
     limit: options.Limit = 50,
 ) -> None:
     """List reflections, newest first: of the scope named, else of all the agent's scopes.
 
     \b
     edenmem reflection list --agent mira --pending
+    edenmem reflection list --agent mira --grep lantern --since 7d
     edenmem reflection list --agent mira --user lena
     """
     run = invocation(ctx)
+    begin, end = options.period(since, until)
     scopes: tuple[Scope, ...]
     if kind in (None, ScopeKind.AGENT) and not (user or account or group or shard or session):
         chosen = choose_agent(run, agent)
@@ -68,9 +76,12 @@ def list_reflections(
         )
         scopes = (choose_scope(run, named),)
     run.out.listing(
-        run.service.memory.reflections(
+        run.service.memory.find_reflections(
             scopes,
             absorbed=None if pending is None else not pending,
+            containing=grep or "",
+            since=begin,
+            before=end,
             limit=options.fetch(limit),
         ),
         reflection_columns(run),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, get_args
 
 import typer
 
@@ -15,10 +15,17 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
-from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
+from edenmem.engine.reports import (
+    DroppedCandidate,
+    MemoryHit,
+    MemoryKind,
+    SearchHit,
+    SearchReport,
+)
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
+from edenmem.text import one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.search.why_not import ListPlace, WhyNot
@@ -138,6 +145,14 @@ def search(
     *,
     owners: options.Owners,
     kinds: options.Kinds = None,
+    within: Annotated[
+        str,
+        typer.Option(
+            "--in",
+            metavar="WHAT",
+            help="facts, reflections, texts; several with commas between.",
+        ),
+    ] = "facts",
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -185,9 +200,14 @@ def search(
     edenmem search "when does the walk start" --agent mira
     edenmem search paste glue --agent mira --user lena --explain
     edenmem search "paste glue" --agent mira --why-not 6b02
+    edenmem search lanterns --agent mira --in facts,reflections,texts
     """
     run = invocation(ctx)
-    check_hold_facts(kinds or ())
+    places = parse_within(within)
+    if "facts" in places:
+        check_hold_facts(kinds or ())
+    elif why_not is not None:
+        raise UsageError("--why-not explains facts alone", hint="leave out --in")
     begin, end = options.period(since, until)
     texts = list(queries or ()) or [ask_text("query", "QUERY")]
     if len(texts) > 3:
@@ -214,9 +234,66 @@ def search(
         print_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
         return
     report = run.serve(
-        lambda service: service.search(texts, agent_id=chosen.id, track=track, **reader, **wanted)
+        lambda service: service.search(
+            texts, agent_id=chosen.id, within=places, track=track, **reader, **wanted
+        )
     )
-    print_search(run, report, explain=explain, vectors=vectors)
+    if set(places) == {"facts"}:
+        print_search(run, report, explain=explain, vectors=vectors)
+    else:
+        print_memory(run, report)
+
+
+def parse_within(given: str) -> tuple[MemoryKind, ...]:
+    """What ``--in`` names, each once.
+
+    Raises:
+        UsageError: it names something else, or nothing.
+    """
+    known: tuple[MemoryKind, ...] = get_args(MemoryKind)
+    named = [each.strip().lower() for each in given.split(",") if each.strip()]
+    unknown = [each for each in named if each not in known]
+    if unknown or not named:
+        raise UsageError(
+            f"--in takes {', '.join(known)}: {one_line(given, 60)!r}",
+            hint="several go with commas between, as in --in facts,reflections",
+        )
+    return tuple(each for each in known if each in named)
+
+
+def print_memory(run: Invocation, report: SearchReport) -> None:
+    """Print what was found of several kinds: facts, then reflections, then texts."""
+    for notice in report.notices:
+        run.out.note(notice)
+    facts = [
+        MemoryHit(
+            kind="fact",
+            id=hit.fact.id,
+            scope=hit.fact.home,
+            content=hit.fact.content,
+            at=hit.fact.recent_at,
+            score=hit.score,
+        )
+        for hit in report.hits
+    ]
+
+    def columns(hits: Sequence[MemoryHit]) -> list[Column[MemoryHit]]:
+        label = run.service.scopes.labels([hit.scope for hit in hits]).within_agent
+        return [
+            Column("kind", lambda hit: hit.kind),
+            Column("score", lambda hit: hit.score, "number"),
+            Column("id", lambda hit: hit.id, "id"),
+            Column("scope", lambda hit: label(hit.scope)),
+            Column("when", lambda hit: hit.at, "time"),
+            Column("content", lambda hit: hit.content, "text"),
+        ]
+
+    run.out.listing(
+        [*facts, *report.passages],
+        columns,
+        empty="nothing found",
+        header=MemoryHit,
+    )
 
 
 def print_search(

@@ -118,13 +118,18 @@ def at_or_after(moment: datetime) -> Filter:
     return {"$gt": as_utc(moment) - timedelta(milliseconds=1)}
 
 
+def within_times(since: datetime | None, before: datetime | None) -> Filter:
+    """A range of stored times, from ``since`` on and before ``before``; empty for no bound."""
+    first = at_or_after(since) if since is not None else {}
+    last = {"$lt": before} if before is not None else {}
+    return {**first, **last}
+
+
 def fact_filters(filter: FactFilter) -> list[Filter]:
     """The filters whose results together are what ``filter`` means; none for no scopes."""
     extra: Filter = {}
-    if filter.since is not None or filter.until is not None:
-        since = at_or_after(filter.since) if filter.since is not None else {}
-        until = {"$lt": filter.until} if filter.until is not None else {}
-        extra["formed_at"] = {**since, **until}
+    if times := within_times(filter.since, filter.until):
+        extra["formed_at"] = times
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
     return [{**owner, **extra} for owner in group_filters(filter.scopes, fact_fields)]

@@ -29,6 +29,7 @@ from edenmem.store.mongo.core.filters import (
     object_id,
     owner_fields,
     policy_id,
+    within_times,
 )
 from edenmem.store.mongo.core.merging import EPOCH, newest_first
 from edenmem.store.mongo.core.readiness import read_fact_keys
@@ -169,12 +170,14 @@ class MongoMemory:
         *,
         absorbed: bool | None = None,
         limit: int | None = None,
+        since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
         """See `Memory.reflections`."""
         # One walk for each value that the flag may have: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
-        time: Filter = {} if before is None else {"formed_at": {"$lt": before}}
+        times = within_times(since, before)
+        time: Filter = {"formed_at": times} if times else {}
         walks = [
             self._db.reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
             for owner in group_filters(scopes)

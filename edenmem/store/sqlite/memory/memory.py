@@ -153,6 +153,7 @@ class Memory(Part):
         *,
         absorbed: bool | None = None,
         limit: int | None = None,
+        since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
         with self._db.reading() as connection:
@@ -160,6 +161,9 @@ class Memory(Part):
         where, values = "r.scope_id = ?", list[Any]()
         if absorbed is not None:
             where += f" AND r.absorbed = {int(absorbed)}"
+        if since is not None:
+            where += " AND r.formed_at >= ?"
+            values.append(to_ms(since))
         if before is not None:
             where += " AND r.formed_at < ?"
             values.append(to_ms(before))
