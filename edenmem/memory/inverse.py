@@ -267,27 +267,33 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
 
 
 def _restore_sources(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
-    """The text stayed, and sources came or went."""
+    """Take back a revision by which sources or related users came or went, and no text."""
     if now is None:
         return _nothing(NO_CHANGE)
     change = _with_sources(now, old, new, now.content, at)
-    if set(change.revise(now).source_message_ids) == set(now.source_message_ids):
+    then = change.revise(now)
+    if _origins(then) == _origins(now):
         return _nothing(NO_CHANGE, now)
     return Inverse(change=change, now=now)
 
 
+def _origins(fact: Fact) -> tuple[set[str], set[str]]:
+    return set(fact.source_message_ids), set(fact.related_users)
+
+
 def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
-    """A revision by which the sources that came with ``new`` go, and those that went come."""
-    added = set(new.source_message_ids) - set(old.source_message_ids)
-    lost = (each for each in old.source_message_ids if each not in new.source_message_ids)
+    """Revise a fact so that the sources and users that came with ``new`` go, and lost ones come."""
+    (sources, users), (old_sources, old_users) = _origins(new), _origins(old)
     return ReviseFact(
         scope=now.home,
         fact_id=now.id,
         expected_version=now.version,
         content=content,
         at=at,
-        source_message_ids=tuple(lost),
-        dropped_source_ids=tuple(each for each in now.source_message_ids if each in added),
+        source_message_ids=tuple(s for s in old.source_message_ids if s not in sources),
+        dropped_source_ids=tuple(s for s in now.source_message_ids if s in sources - old_sources),
+        related_users=tuple(u for u in old.related_users if u not in users),
+        dropped_users=tuple(u for u in now.related_users if u in users - old_users),
     )
 
 

@@ -13,6 +13,7 @@ were, as new versions. Version numbers never go back, so that a version names on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import takewhile
@@ -50,6 +51,12 @@ class AddFact(_Change, frozen=True, kw_only=True, tag="add_fact"):
     fact: Fact
 
 
+def _joined(ids: Sequence[str], more: Sequence[str], dropped: Sequence[str]) -> tuple[str, ...]:
+    """Return ``ids`` and ``more``, each once, without those that are dropped."""
+    gone = frozenset(dropped)
+    return tuple(each for each in dict.fromkeys((*ids, *more)) if each not in gone)
+
+
 class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     """Give a fact a new text and vector; the old text goes to history.
 
@@ -57,8 +64,9 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     (formation: nothing learned may be lost), or, without it, the change is a conflict. If another
     fact of the scope has the new text already, the target is removed in its favour.
 
-    Its sources become those it had and ``source_message_ids``, without ``dropped_source_ids``. A
-    revision with the text that the fact has, for the sake of its sources, leaves its vector.
+    Its sources become those it had and ``source_message_ids``, without ``dropped_source_ids``; its
+    related users likewise. A revision with the text that the fact has, for the sake of these,
+    leaves its vector.
     """
 
     scope: Scope
@@ -70,6 +78,8 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     embedding_model: str | None = None
     source_message_ids: tuple[str, ...] = ()
     dropped_source_ids: tuple[str, ...] = ()
+    related_users: tuple[str, ...] = ()
+    dropped_users: tuple[str, ...] = ()
     or_add: Fact | None = None
 
     def revise(self, fact: Fact) -> Fact:
@@ -78,8 +88,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
         embedding, model = self.embedding, self.embedding_model if self.embedding else None
         if embedding is None and digest == fact.hash:
             embedding, model = fact.embedding, fact.embedding_model
-        dropped = frozenset(self.dropped_source_ids)
-        sources = dict.fromkeys((*fact.source_message_ids, *self.source_message_ids))
+        sources = _joined(fact.source_message_ids, self.source_message_ids, self.dropped_source_ids)
         return msgspec.structs.replace(
             fact,
             content=self.content,
@@ -87,7 +96,8 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
             previous_content=fact.content,
             updated_at=self.at,
             version=fact.version + 1,
-            source_message_ids=tuple(each for each in sources if each not in dropped),
+            source_message_ids=sources,
+            related_users=_joined(fact.related_users, self.related_users, self.dropped_users),
             embedding=embedding,
             embedding_model=model,
         )

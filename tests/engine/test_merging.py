@@ -17,6 +17,7 @@ from edenmem.engine.edits.near_duplicates import (
     merge_by_hand,
     read_merges,
 )
+from edenmem.engine.history.undo import Undoer
 from edenmem.engine.runtime.answers import MergedFacts
 from edenmem.errors import ConflictError, ProviderTimeout
 from edenmem.models.changes import AddFact, SetPrivacy
@@ -221,6 +222,33 @@ class TestMerging:
         kept = cast.store.memory.fact(new.id)
         assert kept is not None
         assert kept.version == 1
+
+    @pytest.mark.parametrize("kept_text", [TEA, TEA_TOO, "Lena drinks green tea, always."])
+    async def test_the_users_of_all_are_those_of_the_merged_fact(
+        self, cast: Cast, embedder: FakeEmbedder, kept_text: str
+    ) -> None:
+        """To forget a person finds what v1 related to them; an undo takes the relation back."""
+        lena, tomas = new_id(), new_id()
+        facts = [
+            make_fact(cast.anna_scope, text, related_users=(user,))
+            for text, user in ((TEA, lena), (TEA_TOO, tomas))
+        ]
+        cast.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+        own = merger(cast, embedder)
+        await own.merge(merge_by_hand(facts, kept_text))
+        (merged,) = cast.store.memory.facts(FactFilter(scopes=(cast.anna_scope,)))
+        assert set(merged.related_users) == {lena, tomas}
+        assert merged.content == kept_text
+        entry = next(
+            each
+            for each in cast.store.log.audit(target_id=merged.id)
+            if each.action == "revise_fact"
+        )
+        runtime = make_runtime(cast.store, actor=make_actor("undo"), clock=lambda: NOW)
+        Undoer(runtime).undo(entry.id)
+        (undone,) = cast.store.memory.facts(FactFilter(scopes=(cast.anna_scope,)))
+        own_user = next(fact.related_users for fact in facts if fact.id == merged.id)
+        assert undone.related_users == own_user
 
     async def test_nothing_is_removed_before_the_merged_text_is_stored(
         self, cast: Cast, embedder: FakeEmbedder

@@ -77,6 +77,10 @@ def _shard_of(c: Case, place: int = 0) -> Document:
     return c.database["memory_agent"][place]
 
 
+def _memory_of(c: Case, kind: str) -> Document:
+    return next(d for d in c.database["memory_sessions"] if d["memory_type"] == kind)
+
+
 def _consolidate(c: Case, document: Document, version: int) -> None:
     """Let v1 write a new text that has absorbed what waited."""
     document["content"] = f"VERSION: {version}\n{c.words(15)}"
@@ -142,6 +146,28 @@ def suggestions_were_absorbed_meanwhile(c: Case) -> None:
 
 
 @story(_user)
+def directives_were_dropped_and_the_text_stayed(c: Case) -> None:
+    _text_of(c)["unabsorbed_memory_ids"] = []
+
+
+@story(_user)
+def some_directives_were_dropped_and_the_text_stayed(c: Case) -> None:
+    text = _text_of(c)
+    more = c.memory("directive", users=[text["user_id"]])["_id"]
+    text["unabsorbed_memory_ids"] = [*text["unabsorbed_memory_ids"][1:], more]
+
+
+@story(_shards)
+def suggestions_were_dropped_and_the_text_stayed(c: Case) -> None:
+    for shard in c.database["memory_agent"]:
+        shard["unabsorbed_memory_ids"] = []
+
+
+#: What v1 took off its lists makes a version with the same text.
+NEW_VERSIONS = {name for name in STORIES if name.endswith("_dropped_and_the_text_stayed")}
+
+
+@story(_user)
 def new_directives_wait(c: Case) -> None:
     text = _text_of(c)
     more = c.directives(text["user_id"], 2)
@@ -195,6 +221,29 @@ def fact_edited_here_is_kept(c: Case) -> None:
 def before_fact_edited_here_is_kept(place: Any, c: Case, memory: Memory) -> None:
     fact = next(each for each in memory.facts if each.scope.agent == str(c.agent))
     edit(place, fact.id, "It starts at 18:00.")
+
+
+@story(_user, kept=True)
+def directives_of_a_text_edited_here_wait_on(c: Case) -> None:
+    """Nobody knows whether they are in the text that is here now."""
+    directives_were_dropped_and_the_text_stayed(c)
+
+
+@here
+def before_directives_of_a_text_edited_here_wait_on(place: Any, c: Case, memory: Memory) -> None:
+    edit_text(place, _scope(memory, c, "user"), "She likes whales.")
+
+
+@story(_shards, kept=True)
+def fact_reworded_in_v1_is_kept(c: Case) -> None:
+    fact = _memory_of(c, "fact")
+    fact["content"] = f"{fact['content']} It was moved."
+
+
+@story(_user, kept=True)
+def directive_reworded_in_v1_is_kept(c: Case) -> None:
+    directive = _memory_of(c, "directive")
+    directive["content"] = f"{directive['content']} From now on."
 
 
 @story(_shards, kept=True)

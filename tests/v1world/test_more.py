@@ -114,6 +114,30 @@ def test_forget_finds_the_people_that_memory_is_about(
         assert after[other] == before[other]
 
 
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
+def test_a_fact_that_was_here_before_is_found_for_the_people_of_v1(
+    store: str, new_place: NewPlace, folder: Path
+) -> None:
+    """The scope has the sentence of its own: v1's document becomes no fact, but relates people."""
+    case = "related_users_of_collective_memory"
+    place, world = new_place(store), World([case])
+    init(place, world.database)
+    agent = str(world.cases[case].agent)
+    both = world.database["memory_sessions"][1]
+    if store == "sqlite":
+        place.cli("agent", "add", "mira", "--id", agent).ok()
+    place.command("fact", "add", str(both["content"]), "--agent", agent, "--allow-long")
+    dump = write_dump(folder / f"{store} before", world.database)
+    given = (dump, Options(own_accounts=place.own_accounts), "--accept-incomplete")
+    migrate(place, *given).ok()
+    after = _items(place)
+    assert len(after[both["content"]].related or ()) == 2
+    assert after[both["content"]].version == 2
+    migrate(place, *given).ok()
+    assert _items(place) == after
+    place.cli("migrate", "verify", last_run(place)).ok()
+
+
 def _items(place: Place) -> dict[str, Item]:
     memory = place.read()
     return {each.content: each for each in (*memory.facts, *memory.reflections)}

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from edenmem.engine.edits import checks
-from edenmem.engine.edits.vectors import TextVectors, with_vectors
+from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS
 from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
@@ -388,8 +388,12 @@ class FactMerger:
         sources = dict.fromkeys(
             message for fact in (kept, *merge.removed) for message in fact.source_message_ids
         )
-        if content_hash(text) != kept.hash:
-            vector = vectors.of(text)
+        users = dict.fromkeys(
+            user for fact in (kept, *merge.removed) for user in fact.related_users
+        )
+        is_new = content_hash(text) != kept.hash
+        if is_new or not users.keys() <= set(kept.related_users):  # 'forget' goes by the users
+            vector = vectors.of(text) if is_new else TextVector()
             changes.append(
                 ReviseFact(
                     scope=merge.scope,
@@ -400,6 +404,7 @@ class FactMerger:
                     embedding=vector.embedding,
                     embedding_model=vector.model,
                     source_message_ids=tuple(sources),
+                    related_users=tuple(users),
                     reason=merge.reason or "merged",
                 )
             )

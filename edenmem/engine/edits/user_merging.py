@@ -174,7 +174,8 @@ class UserMerger:
     def _join(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
         """What makes the target's fact stand for both."""
         changes: list[Change] = []
-        if not set(fact.source_message_ids) <= set(twin.source_message_ids):
+        has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
+        if not has_sources or not set(fact.related_users) <= set(twin.related_users):
             changes.append(
                 ReviseFact(
                     scope=twin.home,
@@ -183,6 +184,7 @@ class UserMerger:
                     content=twin.content,
                     at=self._clock(),
                     source_message_ids=fact.source_message_ids,
+                    related_users=fact.related_users,
                     reason=reason,
                 )
             )

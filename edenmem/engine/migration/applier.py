@@ -1,7 +1,7 @@
-"""Batches of items into a store, and what became of each.
+"""Apply batches of items to a store, and return the outcome of each item.
 
-A dry run goes the same way, and asks the rules of memory what the store would do instead of the
-store to do it: so a plan says what the run does.
+A dry run takes the same path, but asks the rules of memory for a preview instead of writing, so
+that a plan says what the run does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from edenmem.engine.migration.conflicts import (
     find_standing,
 )
 from edenmem.engine.migration.items import (
+    ABSORBED_LATER,
     Done,
     Forgotten,
     Outcome,
@@ -27,6 +28,7 @@ from edenmem.engine.migration.items import (
     changes_of,
     classify_moved,
     classify_unmoved,
+    format_sources,
     read_sources,
     reason_of,
     settings_of,
@@ -42,6 +44,8 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeSet,
     ChangeStatus,
+    ReviseFact,
+    WriteConsolidation,
     WritePolicy,
 )
 from edenmem.models.host import Agent
@@ -191,11 +195,16 @@ class Applier:
             asked[id].key: _Decided(item=asked[id], entry=entry) for id, entry in entries.items()
         }
         new = [(item, item.target) for id, item in asked.items() if id not in entries]
-        texts = [(item, each) for item, each in new if isinstance(each, V1Text)]
+        texts = [(i, i.target) for i in asked.values() if isinstance(i.target, V1Text)]
         if texts:
             current = self._store.memory.consolidations([text.scope for _, text in texts])
             for item, text in texts:
-                decided[item.key] = self._decide_text(item, text, current.get(text.scope))
+                found = current.get(text.scope)
+                if item.key not in decided:
+                    decided[item.key] = self._decide_text(item, text, found)
+                if found is not None and _is_settled(decided[item.key]):
+                    absorption = self._decide_absorption(item, text, found)
+                    decided[item.key] = absorption or decided[item.key]
         settings = [(item, each.policy) for item, each in new if isinstance(each, V1Policy)]
         if settings:
             stored = self._store.memory.policies([policy.home for _, policy in settings])
@@ -224,6 +233,35 @@ class Applier:
             item=item, changes=changes, treatment=decision.treatment, detail=decision.detail
         )
 
+    def _decide_absorption(
+        self, item: V1Item, text: V1Text, found: Consolidation
+    ) -> _Decided | None:
+        """Mark what v1 has taken off its list, although its text stayed the same."""
+        ids = self._find_absorbed(item, text.scope) if found.unabsorbed_ids else []
+        if not ids or not found.version:
+            return None
+        standing = find_standing(self._store, found, self._rounds.run_ids)
+        own = standing.content.strip()
+        if own != text.content.strip() and not (
+            standing.moved and own == standing.moved[-1].content
+        ):
+            return None  # the text was changed here: what waits is not in it
+        waiting = self._store.memory.reflections_by_ids(ids)
+        change = WriteConsolidation(
+            id=change_id(item, self._rounds.of(item), f"absorbed {' '.join(sorted(ids))}"),
+            reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
+            scope=text.scope,
+            expected_version=found.version,
+            content=found.consolidated_content,
+            word_limit=text.word_limit,
+            # Later texts of v1 are newer than all that it had then.
+            at=max([text.last_updated_at, *(each.formed_at for each in waiting.values())]),
+            absorbed_ids=tuple(ids),
+        )
+        return _Decided(
+            item=item, changes=[change], treatment=Treatment.FOLLOWED, detail=ABSORBED_LATER
+        )
+
     def _decide_settings(
         self, item: V1Item, policy: Policy, own: Policy, *, at: datetime
     ) -> _Decided:
@@ -247,7 +285,7 @@ class Applier:
         return _Decided(item=item, changes=[change], treatment=Treatment.FOLLOWED, detail=detail)
 
     def _find_absorbed(self, item: V1Item, scope: Scope) -> list[str]:
-        """What an earlier run moved, waits here unchanged, and is in v1's text now."""
+        """List what a run moved and is pending here, unchanged, and in v1 no more."""
         sources: dict[str, str] = {}
         for waiting in self._store.memory.pending(scope):
             if waiting.version > 1:
@@ -281,6 +319,7 @@ class Applier:
         if result.status is ChangeStatus.APPLIED or change.id in mine:
             return Done(item, classify_moved(item))
         if result.status in _ALREADY:
+            self._relate(item, result)
             return Done(item, Outcome.ALREADY)
         match item.target:
             case V1Policy():
@@ -290,6 +329,26 @@ class Applier:
             case V1Fact(fact=memory) | V1Reflection(reflection=memory):
                 return self._judge_memory(item, memory, result)
         return Done(item, Outcome.FAILED, result.detail)
+
+    def _relate(self, item: V1Item, result: ChangeResult) -> None:
+        """Add the users whom v1 names to a fact that the scope had before: 'forget' needs them."""
+        if result.status is not ChangeStatus.DUPLICATE or not isinstance(item.target, V1Fact):
+            return
+        users = item.target.fact.related_users
+        twin = self._store.memory.fact(result.target_id) if users else None
+        if twin is None or set(users) <= set(twin.related_users):
+            return
+        change = ReviseFact(
+            id=change_id(item, self._rounds.of(item), f"related {twin.id} {twin.version}"),
+            reason=reason_of(item),
+            scope=twin.home,
+            fact_id=twin.id,
+            expected_version=twin.version,
+            content=twin.content,
+            at=self._clock(),
+            related_users=users,
+        )
+        self._submit([change])
 
     def _judge_memory(self, item: V1Item, new: Fact | Reflection, result: ChangeResult) -> Done:
         """Something else has its id: the same memory as somebody changed it, or a stranger."""
@@ -301,6 +360,8 @@ class Applier:
             return _kept(item, f"it was migrated before, to {found.home.key}, and stays there")
         if found.content == new.content:
             return Done(item, Outcome.ALREADY)
+        if found.version == 1:
+            return _kept(item, "v1 has changed it since it was migrated; the text here was kept")
         return _kept(item, "it was migrated before and edited since")
 
 
@@ -332,13 +393,18 @@ class DryApplier(Applier):
         return [effect.result for effect in effects]
 
 
+def _is_settled(decided: _Decided) -> bool:
+    """Whether nothing is written, and nothing of v2's stands in the way."""
+    return not decided.changes and decided.treatment is None
+
+
 def _kept(item: V1Item, why: str) -> Done:
     return Done(item, Outcome.KEPT, why, Treatment.KEPT)
 
 
 def _judge_decided(decided: _Decided, results: Mapping[str, ChangeResult], mine: set[str]) -> Done:
     item = decided.item
-    if decided.entry is not None:
+    if decided.entry is not None and not decided.changes:
         own = decided.entry.id in mine
         return Done(item, classify_moved(item) if own else Outcome.ALREADY)
     if not decided.changes:

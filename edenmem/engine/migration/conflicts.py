@@ -1,11 +1,10 @@
-"""What becomes of a text of v1 where v2 has, or had, a text of its own.
+"""Decide on a text of v1 where v2 has, or had, a text of its own.
 
-The log tells who wrote the text that stands: a run of a migration, or somebody else since. A text
-that no run ever wrote is v2's own, and ``on_conflict`` says what becomes of it, once. A text that
-a run wrote follows v1 for as long as nobody changes it here. Runs that were taken back count as
-runs that never were.
+The log says who wrote the current text: a run of a migration, or another writer since. A text that
+no run wrote is v2's own, and ``on_conflict`` applies to it, once. A text that a run wrote follows
+v1 until it is changed here. Runs that were taken back do not count.
 
-`decide` is pure; a dry run and a run ask it the same question.
+`decide` is pure; runs and dry runs both use it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.engine.history.undo import chains_of
-from edenmem.engine.migration.items import REPLACED_LATER, SHORTENED, Treatment
+from edenmem.engine.migration.items import ABSORBED_LATER, REPLACED_LATER, SHORTENED, Treatment
 from edenmem.models.memory import Consolidation
 from edenmem.models.records import HistoryEntry
 from edenmem.models.v1 import V1EarlierText, V1Text
@@ -30,14 +29,14 @@ APPENDED = "## From the memory of the first version"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one text of v1.
+    """A decision on one text of v1.
 
     Attributes:
-        content: What is written; None: nothing is.
-        version: The version of v2's text that the decision is made on; 0: there is none.
-        earlier: The older texts that are written before it.
-        treatment: What becomes of the text that stands, if v1's is another one.
-        detail: Why, for people.
+        content: The text to write; None: none.
+        version: The version of v2's text that the decision is based on; 0: there is none.
+        earlier: The older texts to write before it.
+        treatment: The treatment of the current text, if v1's differs.
+        detail: The reason, for people.
     """
 
     content: str | None = None
@@ -59,7 +58,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scope has before a run writes its text.
+    """The text of a scope before a run writes to it.
 
     Attributes:
         content: The text that stands, without older texts of v1 that a run wrote over it before it
@@ -76,12 +75,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(text: V1Text, standing: Standing, on_conflict: OnConflict) -> Decision:
-    """Say what becomes of a text of v1.
+    """Decide on a text of v1.
 
     Args:
         text: The text.
-        standing: What there is in its scope.
-        on_conflict: What to do with a text that is v2's own.
+        standing: The text of its scope.
+        on_conflict: The treatment of a text that is v2's own.
     """
     own, version, moved = standing.content.strip(), standing.version, standing.moved
     content = text.content.strip()
@@ -116,7 +115,7 @@ def decide(text: V1Text, standing: Standing, on_conflict: OnConflict) -> Decisio
 
 
 def _follow(text: V1Text, own: str, moved: Sequence[Moved], draft: Decision) -> Decision:
-    """Say what becomes of a text of v1 where an older one of it was moved before."""
+    """Decide on a text of v1 of which a run moved an older one."""
     last = next((each for each in reversed(moved) if not each.shortened), moved[-1])
     if text.content.strip() == last.whole:
         return Decision(version=draft.version)
@@ -138,17 +137,17 @@ def _follow(text: V1Text, own: str, moved: Sequence[Moved], draft: Decision) -> 
 
 
 def _front(own: str) -> str:
-    """What a text of v2 becomes in front of one of v1 that is appended to it."""
+    """Return a text of v2 with the heading under which v1's is appended."""
     return f"{own.rstrip()}\n\n{APPENDED}\n\n"
 
 
 def find_standing(store: Store, current: Consolidation, run_ids: Collection[str]) -> Standing:
-    """Find out what a scope has that has a text, or had one.
+    """Find the text of a scope, and the versions of it that migrations wrote.
 
     Args:
-        store: Where.
-        current: What the scope has now.
-        run_ids: The runs of migrations.
+        store: Where to look.
+        current: The current text.
+        run_ids: The ids of all migrations.
 
     Raises:
         StoreError: the database cannot be used.
@@ -179,7 +178,8 @@ def find_standing(store: Store, current: Consolidation, run_ids: Collection[str]
 
 
 def _list_moved(versions: Sequence[HistoryEntry], reasons: Mapping[str, str]) -> Iterator[Moved]:
-    """The versions that runs wrote, whose ``reasons`` are known by the ids of their changes."""
+    """List the versions that runs wrote; ``reasons`` are theirs, by the ids of their changes."""
+    shortened = False
     for place, version in enumerate(versions):
         reason = reasons.get(version.change_id or "")
         if reason is None:
@@ -188,4 +188,6 @@ def _list_moved(versions: Sequence[HistoryEntry], reasons: Mapping[str, str]) ->
         fronts = (_front(each.content) for each in versions[:place] if each.content.strip())
         before = next((front for front in fronts if content.startswith(front)), "")
         whole = content.removeprefix(before).strip()
-        yield Moved(content, whole, before, version.at, shortened=reason == SHORTENED)
+        # A version that only absorbs has the text of the one before it.
+        shortened = reason == SHORTENED or (shortened and reason.endswith(ABSORBED_LATER))
+        yield Moved(content, whole, before, version.at, shortened=shortened)

@@ -47,11 +47,12 @@ from edenmem.store.protocol.store import Store
 #: Sources that are named in the audit entry of a change; more are counted.
 _NAMED_SOURCES = 20
 
-
 #: Why there is a version of a text, in the log: a model shortened it,
 SHORTENED = "shortened to the limit of its scope; the version before is the whole text"
 #: or v1 has a later one of the same owner.
 REPLACED_LATER = "replaced by a later text of the same owner"
+#: or v1 has absorbed memories without another text.
+ABSORBED_LATER = "v1 has absorbed what was pending, and kept its text"
 
 
 class Outcome(StrEnum):

@@ -286,9 +286,13 @@ class _Check:
             self._report(item, expected, None)
 
     def _has_twin(self, fact: Fact) -> bool:
-        """Whether the scope had the same fact before; what that is, is looked at by itself."""
+        """Whether the scope has the same fact under another id, which is verified by itself."""
         twin = self._store.memory.facts_by_hashes(fact.home, [fact.hash]).get(fact.hash)
-        return twin is not None and (twin.home, twin.content) == (fact.home, fact.content)
+        return (
+            twin is not None
+            and (twin.home, twin.content) == (fact.home, fact.content)
+            and set(fact.related_users) <= set(twin.related_users)
+        )
 
     def _judge_written(
         self,

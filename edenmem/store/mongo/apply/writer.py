@@ -174,12 +174,13 @@ class Writer:
             return
         before = codec.fact_document(_bare(old), at=self._now, storage="array")
         changed = {name: fields[name] for name in fields if fields[name] != before.get(name)}
+        gone: Document = {name: "" for name in before if name not in fields}
         unset: Document = {}
         if new.hash != old.hash or new.embedding is not old.embedding:
             # The old text's vectors would find the new one by what it no longer says.
             vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
             changed |= vector
-        self._update(names.FACTS, key, {**changed, **mark}, unset)
+        self._update(names.FACTS, key, {**changed, **mark}, {**gone, **unset})
         self._stored["fact", new.id] = {**self._stored["fact", new.id], **changed, **mark}
 
     def _reflection(self, write: Write) -> None:

@@ -100,12 +100,13 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     connection.execute(
         "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
-        " version = ?, previous_content = ?, model_id = ? WHERE fact_no = ?",
+        " related_users = ?, version = ?, previous_content = ?, model_id = ? WHERE fact_no = ?",
         (
             new.content,
             new.hash,
             to_ms(new.updated_at),
             to_list(new.source_message_ids),
+            to_list(new.related_users),
             new.version,
             new.previous_content,
             model_id,
@@ -121,11 +122,12 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
 def update_fact(connection: sqlite3.Connection, new: Fact) -> None:
     """Write what may change of a fact whose text and vector stay."""
     connection.execute(
-        "UPDATE facts SET updated_at = ?, source_message_ids = ?, version = ?,"
-        " previous_content = ?, private = ? WHERE id = ?",
+        "UPDATE facts SET updated_at = ?, source_message_ids = ?, related_users = ?,"
+        " version = ?, previous_content = ?, private = ? WHERE id = ?",
         (
             to_ms(new.updated_at),
             to_list(new.source_message_ids),
+            to_list(new.related_users),
             new.version,
             new.previous_content,
             new.private,
