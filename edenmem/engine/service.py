@@ -365,8 +365,8 @@ class MemoryService:
     async def on_session_end(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[FormationReport]:
-        """Form what is left of a session that ended, whatever the intervals say, and consolidate
-        the scopes that are due by then."""
+        """Form what is left of a session that ended, and consolidate all that waits in the scopes
+        it writes to, whatever the intervals and thresholds say. Paused scopes are left alone."""
         return await self.form_memories(session_id, agent_id=agent_id, trigger=Trigger.SESSION_END)
 
     async def process_cold_session(self, session_id: str) -> list[FormationReport]:
@@ -450,11 +450,12 @@ class MemoryService:
         reports = await self._former.form(
             session, agent, trigger=trigger, dry_run=dry_run, reach=reach
         )
-        if dry_run or not any(report.outcome in _CHANGED for report in reports):
+        at_end = trigger is Trigger.SESSION_END
+        if dry_run or not (at_end or any(report.outcome in _CHANGED for report in reports)):
             return reports
         try:
             if consolidate:
-                written = await self._consolidate_due(session, agent)
+                written = await self._consolidate_due(session, agent, at_end=at_end)
                 last = msgspec.structs.replace(reports[-1], consolidations=tuple(written))
                 reports = [*reports[:-1], last]
         finally:
@@ -490,10 +491,12 @@ class MemoryService:
             reports.extend(written)
         return reports
 
-    async def _consolidate_due(self, session: Session, agent: Agent) -> list[ConsolidationReport]:
+    async def _consolidate_due(
+        self, session: Session, agent: Agent, *, at_end: bool = False
+    ) -> list[ConsolidationReport]:
         view = await in_thread(current_view, self._store, session, agent)
-        due = await self._consolidator.due(view.writes_reflections)
-        return await self._consolidator.consolidate_many(due)
+        due = await self._consolidator.due(view.writes_reflections, at_once=at_end)
+        return await self._consolidator.consolidate_many(due, force=at_end)
 
     async def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False

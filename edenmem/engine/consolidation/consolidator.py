@@ -85,10 +85,11 @@ class Consolidator:
         self._clock = runtime.clock
         self._propagator = Propagator(runtime)
 
-    async def due(self, scopes: Sequence[Scope]) -> list[Scope]:
-        """Those of the scopes that are active and have reached their threshold, or have a version
-        that is still to be propagated; in two reads."""
-        return await in_thread(self._due, tuple(dict.fromkeys(scopes)))
+    async def due(self, scopes: Sequence[Scope], *, at_once: bool = False) -> list[Scope]:
+        """Return those of the scopes that are active and have reached their threshold, or have a
+        version that is still to be propagated; in two reads. ``at_once``: one reflection is
+        enough."""
+        return await in_thread(self._due, tuple(dict.fromkeys(scopes)), at_once)
 
     async def consolidate_many(
         self, scopes: Iterable[Scope], *, force: bool = False, dry_run: bool = False
@@ -194,7 +195,7 @@ class Consolidator:
 
     # -- the store's side, in a thread ---------------------------------------------------------
 
-    def _due(self, scopes: tuple[Scope, ...]) -> list[Scope]:
+    def _due(self, scopes: tuple[Scope, ...], at_once: bool) -> list[Scope]:
         documents = self._store.memory.consolidations(scopes)
         waiting = [scope for scope in scopes if scope in documents]
         policies = self._store.memory.policies(waiting)
@@ -203,7 +204,11 @@ class Consolidator:
             for scope in waiting
             if documents[scope].unpropagated_versions
             or is_due(
-                self._settings, scope, policies.get(scope), len(documents[scope].unabsorbed_ids)
+                self._settings,
+                scope,
+                policies.get(scope),
+                len(documents[scope].unabsorbed_ids),
+                at_once=at_once,
             )
         ]
 
@@ -322,11 +327,14 @@ def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationRepor
     return result
 
 
-def is_due(settings: Settings, scope: Scope, policy: Policy | None, pending: int) -> bool:
-    """Whether a scope with so many pending reflections is active and at its threshold."""
+def is_due(
+    settings: Settings, scope: Scope, policy: Policy | None, pending: int, *, at_once: bool = False
+) -> bool:
+    """Whether a scope with so many pending reflections is active and at its threshold, which is
+    one with ``at_once``."""
     if policy is not None and not policy.active:
         return False
-    return pending >= consolidate_at_of(settings, scope, policy)
+    return pending >= (1 if at_once else consolidate_at_of(settings, scope, policy))
 
 
 def _idle(state: _State, *, force: bool) -> str:

@@ -23,6 +23,7 @@ from tests.support.memory import add_fact, add_reflection, consolidate, facts_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edenmem.models.memory import Reflection
     from edenmem.store.protocol.store import Store
     from tests.engine.conftest import Cast
 
@@ -131,6 +132,26 @@ async def test_the_end_of_a_session_forms_what_is_left(cast: Cast, service: Memo
     talk(cast, 4, start=20)
     (report,) = await service.process_cold_session(cast.session.id)
     assert (report.outcome, report.messages) == ("applied", 4)
+
+
+def pending(cast: Cast, scope: Scope) -> list[Reflection]:
+    return cast.store.memory.pending(scope)
+
+
+async def test_the_end_of_a_session_consolidates_whatever_waits(
+    cast: Cast, service: MemoryService
+) -> None:
+    talk(cast, 6)
+    (report,) = await service.maybe_form_memories(cast.session.id)
+    waiting = [scope for scope in (cast.anna_scope, cast.session_scope) if pending(cast, scope)]
+    assert waiting
+    assert report.consolidations == ()
+    set_policy(cast.store, waiting[0], active=False)
+    (report,) = await service.on_session_end(cast.session.id)
+    assert report.outcome == "not_due"
+    written = {each.scope for each in report.consolidations if each.outcome == "written"}
+    assert written == set(waiting[1:])
+    assert [bool(pending(cast, scope)) for scope in waiting] == [True, *[False] * len(waiting[1:])]
 
 
 async def test_every_agent_of_a_session_forms_its_own(
