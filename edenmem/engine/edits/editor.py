@@ -15,6 +15,8 @@ from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.people import other_scopes
+from edenmem.engine.scopes.retention import fact_buffer_max_of, retention_changes
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.memory import plain as plain
 from edenmem.memory import preview
@@ -111,7 +113,7 @@ class Editor:
         """Add a fact. One that the scope has already is left as it is: the action is "none"."""
         checks.check_holds_facts(scope)
         text = self._fact_text(content, allow_long)
-        self._check_open(scope, session_id)
+        policy = self._check_open(scope, session_id)
         fact = Fact(
             id=new_id(),
             **scope.fields(session_id=session_id),
@@ -127,7 +129,26 @@ class Editor:
         fact = msgspec.structs.replace(
             fact, embedding=vector.embedding, embedding_model=vector.model
         )
-        return self._apply(AddFact(fact=fact, reason=reason), "fact", dry_run, vector.notices)
+        adding = AddFact(fact=fact, reason=reason)
+        maximum = fact_buffer_max_of(self._settings, scope, policy)
+        gone = self._list_beyond(maximum, adding, scope)
+        notices = vector.notices
+        if gone:
+            removed = "would remove" if dry_run else "removed"
+            told = f"the scope keeps {maximum:,} facts; {removed} the oldest ({len(gone):,})"
+            notices = (*notices, told)
+        return self._apply(adding, "fact", dry_run, notices, beside=gone)
+
+    def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
+        """Return the removals of the facts that are too many once one is added."""
+        if not maximum:
+            return []
+        others = other_scopes(self._store, scope)
+        policies = self._store.memory.policies(others)
+        is_open = [each for each in others if each not in policies or policies[each].active]
+        return retention_changes(
+            self._store, scope, (scope, *is_open), maximum, [adding], self._clock()
+        )
 
     def edit_fact(
         self,
@@ -515,9 +536,14 @@ class Editor:
         return policy
 
     def _apply(
-        self, change: Change, target_type: str, dry_run: bool, notices: tuple[str, ...] = ()
+        self,
+        change: Change,
+        target_type: str,
+        dry_run: bool,
+        notices: tuple[str, ...] = (),
+        beside: Sequence[Change] = (),
     ) -> EditReport:
-        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change,))
+        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change, *beside))
         result, entry = (self._preview if dry_run else self._write)(changes)
         check_result(result, target_type)
         before, after = (entry.before, entry.after) if entry is not None else (None, None)
@@ -539,11 +565,11 @@ class Editor:
 
     def _write(self, changes: ChangeSet) -> _Outcome:
         self._vectors.close()
-        (result,) = self._store.changes.apply(changes)
+        result, *_ = self._store.changes.apply(changes)
         return result, self._store.log.audit_entry(result.change_id)
 
     def _preview(self, changes: ChangeSet) -> _Outcome:
-        (effect,) = preview(changes, self._store.changes.load_state)
+        effect, *_ = preview(changes, self._store.changes.load_state)
         return effect.result, effect.entry
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
-from itertools import islice
 
 import msgspec
 
@@ -20,13 +17,14 @@ from edenmem.engine.formation.extraction import (
     screen_reflections,
 )
 from edenmem.engine.formation.formation_input import Material, Origin
-from edenmem.engine.formation.quotas import ScopeQuota, gather_quotas
+from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, transcribe
 from edenmem.engine.runtime.answers import SingleAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.retention import retention_changes
 from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
 from edenmem.models.changes import (
     AddFact,
@@ -40,55 +38,6 @@ from edenmem.models.formation import Decision, Formation
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import FactFilter
-from edenmem.store.protocol.store import Store
-
-#: How many facts of a scope one formation lets go. A limit that is set on a scope of very many is
-#: reached step by step: all removals of a formation must fit into its record.
-MOST_REMOVALS = 1000
-
-
-def retention_changes(
-    store: Store, quotas: Sequence[ScopeQuota], changes: Sequence[Change], at: datetime
-) -> list[Change]:
-    """Removals that keep each scope within its limit once ``changes`` are applied. Blocks.
-
-    Facts count alone: how much was talked does not matter. Those that ``changes`` add or revise
-    are the newest and stay, whatever the limit. Where more than `MOST_REMOVALS` are too many, the
-    oldest go first and the rest with the next formations.
-    """
-    removals: list[Change] = []
-    for quota in quotas:
-        added = sum(1 for each in changes if _adds_to(each, quota))
-        if not quota.fact_buffer_max or not added:
-            continue
-        touched = {
-            each.fact_id
-            for each in changes
-            if isinstance(each, ReviseFact | RemoveFact) and each.scope in quota.changeable
-        }
-        revised = sum(
-            1 for each in changes if isinstance(each, ReviseFact) and each.fact_id in touched
-        )
-        room = max(quota.fact_buffer_max - added - revised, 0)
-        newest_first = store.memory.facts(FactFilter(scopes=quota.changeable))
-        untouched = (fact for fact in newest_first if fact.id not in touched)
-        oldest = deque(islice(untouched, room, None), maxlen=MOST_REMOVALS)
-        removals.extend(
-            RemoveFact(
-                scope=fact.home,
-                fact_id=fact.id,
-                expected_version=fact.version,
-                at=at,
-                reason="retention",
-            )
-            for fact in oldest
-        )
-    return removals
-
-
-def _adds_to(change: Change, quota: ScopeQuota) -> bool:
-    return isinstance(change, AddFact) and change.fact.home in quota.changeable
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -175,7 +124,18 @@ class Pipeline:
         changes = [
             *plan.changes,
             *_additions(material, reflections),
-            *retention_changes(self._store, quotas.offered_for_facts, plan.changes, origin.at),
+            *(
+                removal
+                for quota in quotas.offered_for_facts
+                for removal in retention_changes(
+                    self._store,
+                    quota.scope,
+                    quota.changeable,
+                    quota.fact_buffer_max,
+                    plan.changes,
+                    origin.at,
+                )
+            ),
         ]
         open_ = still_open(self._store, material.agent.id, _list_changeable(material))
         changes = [_still_possible(each, open_) for each in changes]

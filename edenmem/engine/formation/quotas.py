@@ -12,6 +12,8 @@ import msgspec
 
 from edenmem.engine.formation.thresholds import item_limit
 from edenmem.engine.formation.transcript import tidy_name
+from edenmem.engine.scopes.overview import defaults_of
+from edenmem.engine.scopes.retention import fact_buffer_max_of
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Policy, Reflection
@@ -140,7 +142,8 @@ def gather_quotas(
             scope,
             heading=_heading(scope, view),
             policy=policies.get(scope),
-            defaults=getattr(settings.scopes, scope.kind),
+            defaults=defaults_of(settings, scope.kind),
+            fact_buffer_max=fact_buffer_max_of(settings, scope, policies.get(scope)),
             text=texts.get(scope),
             pending=store.memory.pending(scope),
             max_facts=facts if scope in view.writes_facts else 0,
@@ -170,6 +173,7 @@ def _build_quota(
     heading: str,
     policy: Policy | None,
     defaults: ScopeSettings,
+    fact_buffer_max: int,
     text: Consolidation | None,
     pending: list[Reflection],
     max_facts: int,
@@ -179,14 +183,13 @@ def _build_quota(
     elsewhere: tuple[str, ...],
 ) -> ScopeQuota:
     own_limit = policy.word_limit if policy else None
-    own_maximum = policy.fact_buffer_max if policy else None
     return ScopeQuota(
         scope=scope,
         heading=heading,
         max_facts=max_facts,
         max_reflections=max_reflections,
         word_limit=own_limit if own_limit is not None else defaults.word_limit,
-        fact_buffer_max=own_maximum if own_maximum is not None else defaults.fact_buffer_max,
+        fact_buffer_max=fact_buffer_max,
         instructions=((policy.memory_instructions if policy else None) or "").strip(),
         text=text.consolidated_content if text else "",
         pending=tuple(reflection.content for reflection in pending),

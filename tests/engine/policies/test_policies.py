@@ -94,6 +94,22 @@ async def test_more_facts_than_the_buffer_takes_let_the_oldest_go_and_come_back(
     assert back.embedding == governed.embedder.vector(back.content)
 
 
+async def test_retention_holds_for_facts_that_a_person_adds(governed_anywhere: Governed) -> None:
+    governed = governed_anywhere
+    scope = governed.cast.anna_scope
+    await governed.set(scope, fact_buffer_max=2)
+    for number in range(3):
+        governed.say("nothing")  # time passes
+        report = await governed.editor().add_fact(scope, f"Bell number {number} is cracked.")
+    assert report.notices[-1] == "the scope keeps 2 facts; removed the oldest (1)"
+    assert governed.contents(scope) == [f"Bell number {n} is cracked." for n in (1, 2)]
+    preview = await governed.editor().add_fact(scope, "Bell number 3 is new.", dry_run=True)
+    assert "would remove the oldest (1)" in preview.notices[-1]
+    again = await governed.editor().add_fact(scope, "Bell number 2 is cracked.")
+    assert again.action == "none"
+    assert len(governed.contents(scope)) == 2
+
+
 async def test_retention_is_the_scopes_own(governed: Governed) -> None:
     """A limit of one user's facts takes nothing from another's, nor from the agent."""
     cast = governed.cast
