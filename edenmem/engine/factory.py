@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
-    from edenmem.engine.migration.source import Progress, StagedPlan
+    from edenmem.engine.migration.source import FindAgent, Progress, StagedPlan
     from edenmem.llm.protocol import LLM
     from edenmem.models.host import User
     from edenmem.models.v1 import V1Options
@@ -208,6 +208,7 @@ def open_v1_plan(
     *,
     folder: Path | None = None,
     users: Iterable[User] = (),
+    find_agent: FindAgent | None = None,
     progress: Progress | None = None,
 ) -> StagedPlan:
     """Read memory of v1 and say what becomes of it. Blocks; nothing is written but a temporary
@@ -219,11 +220,13 @@ def open_v1_plan(
         options: What to make of it.
         folder: Where the temporary file is; by default where the system keeps such files.
         users: The users of the store that is written to, to tell accounts of one person.
+        find_agent: Finds agents of that store, for names that the source does not know.
         progress: Told now and then how many documents were read, and how many there are.
 
     Raises:
         UsageError: nothing was named, and the configured store is no MongoDB.
-        NotFoundError: there is no such file, folder or database.
+        NotFoundError: there is no such file, folder or database, or no agent of a name.
+        AmbiguousReference: there are several agents of a name.
         InputError: there is nothing of v1 in it.
         AmbiguousInput: there are several databases, or several files of one collection.
         StoreError: the database cannot be reached, or there is no room for the file.
@@ -233,7 +236,14 @@ def open_v1_plan(
     from edenmem.store.v1.opening import open_source
 
     source = open_source(location, settings.store, database=options.database, files=options.files)
-    return open_plan(source, SqliteV1Stage(folder), options, users=users, progress=progress)
+    return open_plan(
+        source,
+        SqliteV1Stage(folder),
+        options,
+        users=users,
+        find_agent=find_agent,
+        progress=progress,
+    )
 
 
 def open_query_shelf(settings: Settings) -> QueryFile | None:

@@ -77,14 +77,16 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a migration of data.
 
     ``source`` is for people and has no secrets in it; with ``options`` it says whether another run
-    is of the same thing. ``documents`` are those of the source by collection. ``last_key`` is the
+    is of the same thing. ``documents`` are those of the source by collection, ``fates`` the same
+    documents by what becomes of them: "used", "left_behind" or "bad". ``last_key`` is the
     key of the last item that is done, ``done`` how many of ``total`` items; ``counts`` are items by
     outcome. ``resumed`` counts how often the run went on after it was cut off. ``problems`` holds
     the first of them only. ``seconds`` is the time that all its processes were at work.
     ``undo_runs`` are the runs of commands that took it back, or made it again. ``incomplete`` is
     what of the source was missing or could not be read, ``incomplete_accepted`` whether the person
     calls it complete all the same. A run is done when it was verified; ``verification`` is the
-    latest outcome.
+    latest outcome. ``names_taken`` counts accounts that could not be added because others have
+    their usernames.
     """
 
     id: str
@@ -109,6 +111,8 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: tuple[V1Damage, ...] = ()
     incomplete_accepted: bool = False
     verification: RunCheck | None = None
+    names_taken: int = 0
+    fates: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def lacks_input(self) -> bool:

@@ -63,6 +63,7 @@ class V1ProblemKind(StrEnum):
     UNKNOWN_AGENT = "unknown_agent"  # the host has no such agent any more
     OVER_LIMIT = "over_limit"  # longer than v2 allows; moved whole, never cut
     ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
+    NAME_TAKEN = "name_taken"  # an account here has the username; this one is not added
     NOT_AN_ID = "not_an_id"  # an entry of a list of ids that names no document
 
 
@@ -239,7 +240,7 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
         provenance: Make absorbed reflections of directives and suggestions that are in a text
             already; otherwise they are left behind.
         episodes: "leave" them behind, or "keep" them as reflections of their sessions.
-        agents: Only these agents, by id; empty: all.
+        agents: Only these agents; empty: all. A plan also takes names, and then has their ids.
         active_since: Leave behind the memory of every scope that nothing was written to since.
         fact_words: Longer facts are noted as problems, and moved whole.
         reflection_words: The same for directives, suggestions and episodes.

@@ -13,6 +13,7 @@ from tests.benchmarks import (
     forming,
     importing,
     migrating,
+    migrating_whole,
     searching,
     start_up,
 )
@@ -30,7 +31,8 @@ SUBJECTS: dict[str, Callable[[Bench], Sequence[Row]]] = {
     "formation": forming.measure,
     "cold": cold.measure,
     "migrate": migrating.measure,
+    "migrate-whole": migrating_whole.measure,
 }
 
 #: Those that take minutes at full size: only when they are named.
-ON_REQUEST = frozenset({"migrate"})
+ON_REQUEST = frozenset({"migrate", "migrate-whole"})

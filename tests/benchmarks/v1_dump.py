@@ -16,6 +16,8 @@ _AGENTS = 10
 _SHARDS = 4
 #: Memories of one user with one agent.
 _OF_USER = 40
+#: How many long texts there are, and how long each is.
+LONG_TEXTS, _LONG = 300, 1_000_000
 _KINDS = ("episode", "episode", "directive", "directive", "suggestion", "fact", "fact", "fact")
 _WORDS = (
     "harbour",
@@ -63,6 +65,30 @@ def make_dump(folder: Path, count: int) -> dict[str, int]:
         for file in files.values():
             file.close()
     return counts
+
+
+def make_long_dump(folder: Path, count: int) -> None:
+    """Write ``count`` users' texts of 1 MB each into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    agent = _id(1, 0)
+    with (folder / "memory_user.bson").open("wb") as file:
+        for number in range(count):
+            dice = random.Random(number)
+            words: list[str] = []
+            size = 0
+            while size < _LONG:
+                words.append(dice.choice(_WORDS))
+                size += len(words[-1]) + 1
+            document = {
+                "_id": _id(7, number),
+                "agent_id": agent,
+                "user_id": _id(2, number),
+                "content": f"VERSION: 2\n{' '.join(words)}",
+                "unabsorbed_memory_ids": [],
+                "createdAt": _BEGIN,
+                "last_updated_at": _BEGIN + timedelta(days=number % 300),
+            }
+            file.write(bson.encode(document))
 
 
 def documents(count: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -86,6 +87,7 @@ def test_a_migration_from_its_plan_to_its_way_back(
     assert counts(new_cli)["facts"] == there["facts"]
     refused = new_cli("migrate", "rollback", run_id)
     assert refused.code == 2
+    assert f"would take back  {there['facts']} facts" in refused.out
     assert "--yes" in refused.err
     new_cli("migrate", "rollback", run_id, "--yes").ok()
     assert new_cli.json("scope", "list") == []  # a text that was taken back is none
@@ -134,8 +136,10 @@ def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
     path = broken / "memory_sessions.bson"
     path.write_bytes(path.read_bytes()[:-30])
     source = ("--from", str(broken))
-    (plan,) = new_cli.json("migrate", "v1", *source, "--dry-run")
-    (damage,) = plan["incomplete"]
+    planned = new_cli("migrate", "v1", *source, "--dry-run", "--format", "json")
+    assert planned.code == 1
+    (damage,) = json.loads(planned.out)[0]["incomplete"]
+    new_cli("migrate", "v1", *source, "--dry-run", "--accept-incomplete").ok()
     assert (damage["kind"], damage["bytes"]) == ("ends_early", 30)
     command = ("migrate", "v1", *source, "--yes", "--no-embed")
     done = new_cli(*command)
@@ -146,6 +150,7 @@ def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
     assert run["source"].endswith("caf\\xe9")
     assert (run["incomplete"], run["incomplete_accepted"]) == ([damage], False)
     assert new_cli("migrate", "verify", run["id"]).code == 1
+    new_cli("migrate", "verify", run["id"], "--accept-incomplete").ok()
 
     new_cli(*command, "--accept-incomplete").ok()
     accepted, _ = new_cli.json("migrate", "status")[0]["runs"]
@@ -191,6 +196,30 @@ def test_known_failure_42_nothing_skips_the_question(
     assert not any(counts(new_cli).values())
 
 
+def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
+    source = ("--from", str(EXAMPLE), "--accept-incomplete")
+    (plan,) = new_cli.json("migrate", "v1", *source, "--agent", "otto", "--dry-run")
+    assert {row["agent"] for row in plan["rows"]} == {"", "otto"}
+    absent = new_cli("migrate", "v1", *source, "--agent", "a" * 24, "--dry-run").ok()
+    assert f"no memory of {'a' * 24}" in absent.err
+
+
+def test_a_username_that_is_taken_is_exit_1_and_a_problem(new_cli: Inside) -> None:
+    new_cli("agent", "add", "mira").ok()
+    command = ("migrate", "v1", "--from", str(EXAMPLE), "--no-embed", "--accept-incomplete")
+    planned = new_cli(*command, "--dry-run")
+    assert (planned.code, "1 name taken" in " ".join(planned.out.split())) == (1, True)
+    done = new_cli(*command, "--yes")
+    assert (done.code, "1: the username is taken" in done.out) == (1, True)
+    told = " ".join(done.out.split())
+    assert "'edenmem agent add NAME --id ID' names it" in told
+    (run,) = new_cli.json("migrate", "status")[0]["runs"]
+    assert (run["names_taken"], run["state"]) == (1, "done")
+    id = next(p["source"] for p in run["problems"] if "users3/" in p["source"])
+    new_cli("agent", "add", "mira-v1", "--id", id.removeprefix("users3/")).ok()
+    new_cli(*command, "--yes").ok()
+
+
 def test_before_there_is_a_store_it_can_be_planned(empty_cli: Cli, dump: Path) -> None:
     missing = empty_cli("migrate", "v1", "--from", str(dump), "--yes")
     assert missing.code == 5
@@ -205,6 +234,7 @@ def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
         (("v1", "--from", "nowhere", "--yes"), 3, "nowhere"),
         (("v1", "--from", str(dump), "--yes", "--report", "no/such/folder"), 2, "--report"),
         (("v1", "--from", str(dump), "--on-conflict", "burn"), 2, "burn"),
+        (("v1", "--from", str(EXAMPLE), "--agent", "nora", "--yes"), 3, "mira, otto"),
         (("status", "abcd"), 3, "migrate status"),
         (("verify", "abcd"), 3, "migrate status"),
         (("rollback", "abcd", "--yes"), 3, "migrate status"),
@@ -238,13 +268,16 @@ def _width(screen: str) -> int:
 
 @pytest.mark.slow
 def test_the_dump_of_the_examples(new_cli: Inside) -> None:
-    planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run").ok()
-    assert _width(planned.out) <= 80
+    planned = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--dry-run")
+    assert (planned.code, _width(planned.out) <= 80) == (1, True)
+    assert "29 to migrate, 5 to merge, 9 to leave behind, 5 bad" in planned.out
+    assert "1 memory_agent.importance" in planned.out
     assert "Lantern Walk (2)" in planned.out
     assert "\x1b" not in planned.out
     done = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes")
     assert (done.code, "memory_sessions.bson.gz ends early" in done.out) == (1, True)
     assert "29 migrated, 5 merged, 9 left behind, 5 bad" in done.out
+    assert "48: 34 used, 9 left behind, 5 bad" in done.out
     assert "288,001 words" in done.out
     assert "all 48 documents read are accounted for" in done.out
     assert _width(done.out) <= 80
@@ -290,6 +323,32 @@ def test_killed_outright_it_goes_on(
     verified = report["verification"]
     assert (verified["differing"], verified["seen"]) == (0, verified["documents"])
     store.database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_interrupts_a_run_at_once(
+    new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path, name: str
+) -> None:
+    command = ("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "1")
+    store = SqliteStore(tmp_path / "new.db")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edenmem", *command],
+        cwd=tmp_path,
+        env=empty_cli.environment(80, {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not store.migrations.migration_runs():
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.02)
+    process.send_signal(getattr(signal, name))
+    assert process.wait(60) == 130
+    store.database.close()
+    (run,) = new_cli.json("migrate", "status")[0]["runs"]
+    assert run["state"] == "interrupted"
+    done = new_cli.json(*command)[0]
+    assert (done["run"]["id"], done["run"]["resumed"]) == (run["id"], 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.factory import open_v1_plan
 from edenmem.engine.migration.items import target_scope
+from edenmem.engine.migration.source import StagedPlan
+from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.host import User
 from edenmem.models.memory import Policy
 from edenmem.models.scope import ScopeKind
@@ -17,11 +20,14 @@ from edenmem.models.v1 import (
     Disposition,
     V1Fact,
     V1Item,
+    V1Options,
     V1Policy,
     V1Reflection,
     V1Text,
     V1Toggles,
 )
+from edenmem.settings.schema import Settings, StoreSettings
+from tests.support.v1_files import write_dump
 from tests.support.v1_plans import items_of, items_of_database, plan_of
 from tests.support.v1_world import (
     EXAMPLE,
@@ -33,6 +39,7 @@ from tests.support.v1_world import (
     PRIYA,
     PRIYA_ON_DISCORD,
     WALK,
+    account,
     at,
     memory,
     oid,
@@ -289,3 +296,60 @@ def test_a_memory_without_type_goes_no_wider_than_the_narrowest_list(tmp_path: P
     }
     told = {problem.detail for item in items for problem in item.problems}
     assert f"memory {ids[0]} has no type; it stays in its narrower list" in told
+
+
+class TestAgents:
+    """``--agent`` names agents of the source, or else of the store."""
+
+    @pytest.mark.parametrize("name", ["otto", "OTTO", str(OTTO), str(OTTO).upper()])
+    def test_an_agent_is_named_by_what_the_source_calls_it(self, name: str) -> None:
+        with plan_of(EXAMPLE, agents=(name,)) as plan:
+            assert plan.options.agents == (str(OTTO),)
+            assert {item.agent_id for item in plan.items()} <= {str(OTTO), ""}
+
+    def test_a_deleted_agent_gives_way_to_one_of_the_same_name(self, tmp_path: Path) -> None:
+        database = world()
+        agents = [
+            account(oid(3), "agent", "mira", deleted=True),
+            account(oid(4), "agent", "Lea"),
+            account(oid(5), "agent", "lea"),
+            account(oid(6), "agent", "LEA"),
+        ]
+        dump = write_dump(tmp_path, {**database, "users3": [*database["users3"], *agents]})
+        with plan_of(dump, agents=("mira", "Lea", "lea", "mira")) as plan:
+            assert plan.options.agents == (str(MIRA), str(oid(4)), str(oid(5)))
+        with pytest.raises(AmbiguousReference, match="lEA"), plan_of(dump, agents=("lEA",)):
+            pass
+
+    def test_a_prefix_that_several_have_is_ambiguous(self) -> None:
+        with (
+            pytest.raises(AmbiguousReference, match="otto"),
+            plan_of(EXAMPLE, agents=(str(OTTO)[:8],)),
+        ):
+            pass
+
+    def test_what_the_source_does_not_know_is_asked_of_the_store(self, tmp_path: Path) -> None:
+        database = {name: rows for name, rows in world().items() if name != "users3"}
+        dump = write_dump(tmp_path, database)
+        settings = Settings(store=StoreSettings(uri="sqlite:///unused.db"))
+
+        def find(name: str) -> str:
+            if name != "mira":
+                raise NotFoundError(f"no agent {name!r}")
+            return str(MIRA)
+
+        def open_plan(name: str) -> StagedPlan:
+            options = V1Options(agents=(name,))
+            return open_v1_plan(settings, str(dump), options, find_agent=find)
+
+        with open_plan("mira") as plan:
+            assert plan.options.agents == (str(MIRA),)
+        with pytest.raises(NotFoundError) as wrong:
+            open_plan("nora")
+        assert "no agent 'nora' in" in wrong.value.message
+        assert "takes the agent_id" in str(wrong.value.hint)
+
+    def test_a_wrong_name_is_told_the_right_ones(self) -> None:
+        with pytest.raises(NotFoundError) as wrong, plan_of(EXAMPLE, agents=("nora",)):
+            pass
+        assert "the source has mira, otto" in str(wrong.value.hint)

@@ -121,6 +121,17 @@ class TestJson:
         assert bad.line == 2
         assert bad.problem
 
+    def test_cut_anywhere_a_document_lacks_its_end(self) -> None:
+        whole = (
+            '{"_id": {"$oid": "5f0000000000000000000001"}, "a": [1, -2.5e+3, true, null, '
+            '"\\u00e9\\n\\"x"], "b": {}, "c": {"$numberDouble": "NaN"}, "d": false}'
+        )
+        (value,) = self._read(whole)
+        assert value.document is not None
+        for end in range(1, len(whole)):
+            (value,) = self._read(whole[:end])
+            assert (value.document, value.ends_early) == (None, True), whole[:end]
+
     def test_documents_longer_than_what_is_read_at_once(self) -> None:
         long = "x" * 3_000_000
         values = self._read(f'{{"_id": 1, "a": "{long}"}}\n{{"_id": 2}}')

@@ -27,6 +27,7 @@ _NO_TEXT = "there is no text in it"
 #: Why what no list uses is left behind.
 _REASONS = {
     "unlisted": "facts that their shards had let go of",
+    "shardless": "facts of shards that have no document",
     "absorbed": "what is in a text already",
     "shared": "what is in a text already, and nobody can tell of which user",
     "orphan": "what belongs to a user or shard without memory",

@@ -29,6 +29,7 @@ from edenmem.engine.migration.run import Tell, V1Runner, hold_lease
 from edenmem.engine.migration.source import Progress, StagedPlan
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import AmbiguousReference, ConflictError, NotFoundError
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
 from edenmem.models.v1 import V1Options
@@ -95,8 +96,12 @@ class Migrations:
             location,
             options,
             users=self._store.host.users() if is_made else (),
+            find_agent=self._find_agent if is_made else None,
             progress=progress,
         )
+
+    def _find_agent(self, name: str) -> str:
+        return Resolver(self._store).agent(name).id
 
     async def run(self, plan: V1Plan, options: RunOptions, *, tell: Tell) -> MigrationReport:
         """Move everything, verify it, and say what became of it; see `V1Runner.run`."""

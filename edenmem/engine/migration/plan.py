@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -10,6 +10,7 @@ from edenmem.models.v1 import (
     V1Damage,
     V1Fact,
     V1Item,
+    V1Options,
     V1Person,
     V1Problem,
     V1Ref,
@@ -30,6 +31,10 @@ class V1Plan(Protocol):
         """Where v1 was read from, without secrets."""
 
     @property
+    def options(self) -> V1Options:
+        """What the plan makes of v1, with the ids of the agents that were asked for."""
+
+    @property
     def incomplete(self) -> Sequence[V1Damage]:
         """What of the source is missing or cannot be read; empty if it is complete."""
 
@@ -46,8 +51,13 @@ class V1Plan(Protocol):
     def unknown_fields(self) -> Mapping[str, int]:
         """``collection.field`` → how many documents have this field, which v1 is not known for."""
 
-    def item_total(self) -> int:
-        """How many items there are; counted when it is first asked for."""
+    def item_total(self, tell: Callable[[int], None] = ...) -> int:
+        """Return the number of items, which are counted at the first call; ``tell`` is then called
+        now and then with the number so far."""
+
+    def fates(self) -> Mapping[str, int]:
+        """Return the number of documents that have a place in v2 ("used"), are "left_behind", or
+        "bad"; each counts once, so that these are all `totals`. Counted with `item_total`."""
 
     def agents(self) -> Sequence[V1Person]:
         """The agents that the items belong to, in that order."""

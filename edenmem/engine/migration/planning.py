@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.migration.applier import DryApplier
@@ -30,9 +30,9 @@ from edenmem.engine.migration.reports import (
 from edenmem.engine.migration.run import facts_by_scope, resumable, room_notices
 from edenmem.engine.migration.source import (
     agents_to_add,
+    find_taken_names,
     has_own_accounts,
     is_addable,
-    namesakes_notice,
     strangers_notice,
 )
 from edenmem.engine.runtime.runtime import Runtime
@@ -46,6 +46,7 @@ from edenmem.models.v1 import (
     V1Problem,
     V1Reflection,
     V1Text,
+    V1Toggles,
 )
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
@@ -104,6 +105,7 @@ def make_plan(
             _count(sums, plan, done)
         looked += len(items)
         tell(looked, total)
+    _count_problems(sums, find_taken_names(there, plan) if there else ())
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
@@ -114,6 +116,7 @@ def make_plan(
         target=info.location,
         items=total,
         documents=dict(plan.totals),
+        fates=dict(plan.fates()),
         not_asked={name: count for name, count in plan.not_asked.items() if count},
         rows=tuple(sums.rows.values()),
         left_behind=dict(sums.left_behind.most_common()),
@@ -150,22 +153,22 @@ def _count(sums: _Sums, plan: V1Plan, done: Done) -> None:
     row = sums.row(item)
     sums.outcomes[done.outcome.value] += 1
     if done.detail == Forgotten.reason:
-        row.left_behind += len(item.sources)
-        sums.left_behind[done.detail] += len(item.sources)
+        row.left_behind += 1
+        sums.left_behind[done.detail] += 1
         return
-    for problem in item.problems:
-        sums.problems[problem.kind] += 1
-        if len(sums.named) < _PROBLEMS:
-            sums.named.append(problem)
+    _count_problems(sums, item.problems)
     if done.treatment is not None:
         _note_conflict(sums, done, done.treatment)
     if item.disposition is Disposition.BAD:
-        row.bad += len(item.sources)
+        row.bad += 1
     elif item.target is None:
-        row.left_behind += len(item.sources)
-        sums.left_behind[item.reason] += len(item.sources)
+        row.left_behind += 1
+        sums.left_behind[item.reason] += 1
     if done.outcome is Outcome.ALREADY:
         row.already += 1
+        return
+    if done.outcome is Outcome.KEPT:
+        row.conflicts += isinstance(item.target, V1Text)
         return
     match item.target:
         case V1Fact(fact=fact):
@@ -181,7 +184,16 @@ def _count(sums: _Sums, plan: V1Plan, done: Done) -> None:
             row.over_limit += words > limit
         case V1Policy():
             row.policies += 1
+        case V1Toggles():
+            row.switches += 1
     _sample(sums, plan, item)
+
+
+def _count_problems(sums: _Sums, problems: Iterable[V1Problem]) -> None:
+    for problem in problems:
+        sums.problems[problem.kind] += 1
+        if len(sums.named) < _PROBLEMS:
+            sums.named.append(problem)
 
 
 def _note_conflict(sums: _Sums, done: Done, treatment: Treatment) -> None:
@@ -245,8 +257,6 @@ def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums)
         ]
         if strangers:
             notices.append(strangers_notice(strangers))
-        if own:
-            notices += namesakes_notice(store, plan)
         agents = {scope.agent_id for scope in sums.facts_of}
         there_already = Counter(facts_by_scope(store, sorted(agents)))
         notices += room_notices(store, settings, there_already + sums.facts_of)

@@ -51,6 +51,7 @@ class PlanRow(msgspec.Struct, kw_only=True):
     reflections: int = 0
     texts: int = 0
     policies: int = 0
+    switches: int = 0
     left_behind: int = 0
     bad: int = 0
     already: int = 0
@@ -81,19 +82,22 @@ class PlanConflict(msgspec.Struct, frozen=True, kw_only=True):
 class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run would do. Nothing was written to find it out.
 
-    ``documents`` are those of v1 by collection, ``not_asked`` those of agents that were not named.
-    ``items`` is how many steps the run has. ``left_behind`` and ``problems_by_kind`` are counts by
-    reason and kind; ``problems`` holds the first of them. ``tokens`` are those that embedding the
-    facts would take, ``cost`` in US dollars (None: no price is known), ``model`` which one.
-    ``outcomes`` counts items by what the run would report of them; ``conflicts_by_treatment``
-    counts those for which v2 has something else, ``conflicts`` names the first of them.
-    ``incomplete`` is what of the source is missing or cannot be read.
+    ``documents`` are those of v1 by collection, ``not_asked`` those of agents that were not named;
+    ``fates`` are the same documents by what becomes of them: "used", "left_behind" or "bad".
+    ``items`` is how many steps the run has: one can come of several documents, and several of one.
+    ``left_behind`` counts items by reason, ``problems_by_kind`` problems; ``problems`` holds the
+    first of them. ``tokens`` are those that embedding the facts would take, ``cost`` in US dollars
+    (None: no price is known), ``model`` which one. ``outcomes`` counts items by what the run would
+    report of them; ``conflicts_by_treatment`` counts those for which v2 has something else,
+    ``conflicts`` names the first of them. ``incomplete`` is what of the source is missing or cannot
+    be read.
     """
 
     source: str
     target: str
     items: int
     documents: dict[str, int]
+    fates: dict[str, int] = msgspec.field(default_factory=dict)
     not_asked: dict[str, int] = msgspec.field(default_factory=dict)
     rows: tuple[PlanRow, ...] = ()
     left_behind: dict[str, int] = msgspec.field(default_factory=dict)

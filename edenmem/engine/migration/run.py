@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -62,7 +62,7 @@ from edenmem.models.formation import UsageTotal
 from edenmem.models.ids import new_id
 from edenmem.models.migration import INTERRUPTION, MigrationRun, RunProblem, RunState, tell_state
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import V1Item, V1Text
+from edenmem.models.v1 import V1Item, V1Problem, V1Text
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
@@ -151,6 +151,8 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
 KEPT_PROBLEMS = 100
 
 Tell = Callable[[str, int, int], None]
+Steps = Callable[[int], None]
+T = TypeVar("T")
 
 
 def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
@@ -188,7 +190,8 @@ class V1Runner:
                 same call goes on there.
         """
         with hold_lease(self._runtime):
-            run = await in_thread(self._begin)
+            await _in_steps(self._plan.item_total)  # the run needs it, and it can take long
+            run = await in_thread(self._find_run)
             runtime = self._runtime.for_actor(run.actor)
             work = _Run(runtime, self._plan, self._options, run)
             try:
@@ -198,7 +201,8 @@ class V1Runner:
                     await in_thread(work.note_failure, str(error) or INTERRUPTION)
                 raise
 
-    def _begin(self) -> MigrationRun:
+    def _find_run(self) -> MigrationRun:
+        """Return the run to resume, or a new one; the ledger does not have it yet."""
         now, store = self._runtime.clock(), self._runtime.store
         earlier = resumable(store, self._plan.location, self._options)
         if earlier is not None:
@@ -216,15 +220,37 @@ class V1Runner:
                 options=self._options.to_ledger(),
                 documents=dict(self._plan.totals),
             )
-        run = msgspec.structs.replace(
+        return msgspec.structs.replace(
             run,
             total=self._plan.item_total(),
+            fates=dict(self._plan.fates()),
             error="",
             incomplete=tuple(self._plan.incomplete),
             incomplete_accepted=self._options.accept_incomplete,
         )
-        store.migrations.put_migration_run(run)
-        return run
+
+
+class _Stopped(Exception):
+    """Ends blocking work whose task was cancelled."""
+
+
+async def _in_steps(work: Callable[[Callable[[int], None]], T], tell: Steps = lambda n: None) -> T:
+    """Run blocking work that calls a function at each of its steps. A cancellation ends the work
+    at its next step, and not only when all of it is done."""
+    stop = threading.Event()
+
+    def step(done: int) -> None:
+        if stop.is_set():
+            raise _Stopped
+        tell(done)
+
+    task = asyncio.ensure_future(in_thread(work, step))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 # -- texts over their limit ------------------------------------------------------------------------
@@ -365,41 +391,50 @@ class _Run:
         self._began = time.monotonic()
         self._before = run.seconds
         self._notices: list[str] = []
+
+    def _tools(self) -> tuple[Applier, Condenser]:
+        """What writes items and shortens texts. Both know the runs of the ledger, this one too."""
+        runtime, options = self._runtime, self._options
         rounds = Rounds(self._store.migrations.migration_runs())
-        self._applier = Applier(
+        applier = Applier(
             runtime,
-            plan,
+            self._plan,
             rounds=rounds,
             on_conflict=options.on_conflict,
-            resumed=run.resumed > 0,
+            resumed=self._run.resumed > 0,
         )
-        self._condenser = Condenser(
-            runtime if options.condense else msgspec.structs.replace(runtime, llm=None),
-            rounds=rounds,
-        )
+        if not options.condense:
+            runtime = msgspec.structs.replace(runtime, llm=None)
+        return applier, Condenser(runtime, rounds=rounds)
 
     async def through(self, tell: Tell) -> MigrationReport:
-        """All steps of the run."""
+        """Take all steps of the run; the first is its entry in the ledger."""
         plan, run = self._plan, self._run
-        self._notices += await in_thread(add_people, self._runtime, plan)
+        await in_thread(self._put)
+        applier, condenser = await in_thread(self._tools)
+        taken, notices = await in_thread(add_people, self._runtime, plan)
+        self._notices += notices
+        self._note_taken(taken)
         tell("moving", run.done, run.total)
         items = plan.items(after=run.last_key or None)
         batches = batched_items(items, self._options.batch_size)
         while batch := await in_thread(next, batches, None):
-            done = await in_thread(self._applier.apply, batch)
-            await self._condenser.condense(done)
+            done = await in_thread(applier.apply, batch)
+            await condenser.condense(done)
             await in_thread(self._note, done)
             tell("moving", self._run.done, self._run.total)
         self._notices += await in_thread(self._room)
         embedding = await self._embed(tell) if self._options.embed else None
-        verification = await in_thread(self._verify, tell)
+        verification = await _in_steps(
+            self._verify, lambda done: tell("verifying", done, run.total)
+        )
         await in_thread(self._finish, verification)
         state = tell_state(self._run, (), self._runtime.clock())
         return MigrationReport(
             run=msgspec.structs.replace(self._run, state=state),
-            condensed=self._condenser.condensed,
-            kept_whole=tuple(self._condenser.kept_whole),
-            usage=self._condenser.usage,
+            condensed=condenser.condensed,
+            kept_whole=tuple(condenser.kept_whole),
+            usage=condenser.usage,
             embedding=embedding,
             verification=verification,
             notices=tuple(self._notices),
@@ -449,13 +484,26 @@ class _Run:
             done=self._run.done + len(done),
         )
 
-    def _verify(self, tell: Tell) -> Verification:
+    def _note_taken(self, taken: Sequence[V1Problem]) -> None:
+        """Note the accounts that were not added; the next entry of the ledger has them."""
+        told = [
+            RunProblem(source=f"{each.collection}/{each.document_id}", reason=each.detail)
+            for each in taken[: KEPT_PROBLEMS // 2]
+        ]
+        others = [each for each in self._run.problems if not each.source.startswith(_ACCOUNTS)]
+        self._run = msgspec.structs.replace(
+            self._run,
+            names_taken=len(taken),
+            problems=tuple([*told, *others][:KEPT_PROBLEMS]),
+        )
+
+    def _verify(self, tell: Steps) -> Verification:
         """Verify the run, which is done only then: one that is cut off here is verified again."""
         self._put()
 
         def told(items: int) -> None:
             self._put()  # the ledger knows that it is at work
-            tell("verifying", items, self._run.total)
+            tell(items)
 
         run = msgspec.structs.replace(self._run, state=RunState.DONE)
         embedder = find_local_embedder(self._runtime)
@@ -478,5 +526,7 @@ class _Run:
         self._store.migrations.put_migration_run(self._run)
 
 
+#: What the sources of problems begin with that are of accounts, and not of items.
+_ACCOUNTS = "users3/"
 #: Outcomes that a person should hear of, item by item.
 _TOLD = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)

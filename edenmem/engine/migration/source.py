@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, dropwhile
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 
@@ -14,9 +15,13 @@ from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.agent_items import KINDS, ItemBuilder
 from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.references import MIN_PREFIX
+from edenmem.errors import AmbiguousReference, NotFoundError
 from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
 from edenmem.models.host import Agent, User
+from edenmem.models.ids import is_id
 from edenmem.models.v1 import (
+    Disposition,
     V1Damage,
     V1Item,
     V1Options,
@@ -25,7 +30,7 @@ from edenmem.models.v1 import (
     V1ProblemKind,
     V1Ref,
 )
-from edenmem.models.v1_documents import V1Read
+from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.store.protocol.store import Store, batched
 from edenmem.store.v1.protocol import V1Source, V1Stage
 
@@ -38,17 +43,32 @@ def has_own_accounts(store: Store) -> bool:
     return store.database.info().kind == "sqlite"
 
 
-def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
-    """Make the agents and users of the plan known; what to tell of those that are not.
+#: What to do about an account whose name is taken, by kind.
+_TAKEN = {
+    "agent": "its memory is kept under its own ID: 'edenmem agent add NAME --id ID' names it",
+    "user": "its memory is kept under its own ID: 'edenmem user add NAME --id ID' names it, "
+    "and 'user merge' moves the memory if they are one person",
+}
+
+
+def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[str]]:
+    """Add the agents and users of the plan; the accounts whose name is taken, and notices.
 
     Raises:
         StoreError: the database cannot be used.
     """
     host, own = runtime.store.host, has_own_accounts(runtime.store)
+    taken = list(find_taken_names(runtime.store, plan))
+    not_added = {problem.document_id for problem in taken}
     unknown = [person for person in plan.agents() if host.agent(person.id) is None]
     added = [person for person in unknown if own and is_addable(person)]
     refused = _apply(
-        runtime, [AddAgent(agent=describe_agent(p), reason=_KNOWN_TO_V1) for p in added]
+        runtime,
+        [
+            AddAgent(agent=describe_agent(person), reason=_KNOWN_TO_V1)
+            for person in added
+            if person.id not in not_added
+        ],
     )
     if own:
         for people in batched(plan.users(), _BATCH):
@@ -56,14 +76,13 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
             new = [p for p in people if p.id not in known and is_addable(p)]
             refused += _apply(
                 runtime,
-                [AddUser(user=describe_user(person), reason=_KNOWN_TO_V1) for person in new],
+                [
+                    AddUser(user=describe_user(person), reason=_KNOWN_TO_V1)
+                    for person in new
+                    if person.id not in not_added
+                ],
             )
     notices = [f"not added: {reason}" for reason in refused]
-    if refused:
-        notices.append(
-            "what is theirs is kept under these ids, apart from whoever has the name here: "
-            "'edenmem agent add' or 'user add' with another name and --id HEX lets it be seen"
-        )
     silent = [
         person.username
         for person in added
@@ -78,7 +97,7 @@ def add_people(runtime: Runtime, plan: V1Plan) -> list[str]:
     strangers = [person.id for person in unknown if person not in added]
     if strangers:
         notices.append(strangers_notice(strangers))
-    return notices
+    return taken, notices
 
 
 def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
@@ -100,17 +119,38 @@ def is_addable(person: V1Person) -> bool:
     return bool(person.username) and person.known is True
 
 
-def namesakes_notice(store: Store, plan: V1Plan) -> list[str]:
-    """That agents have the names of others that are here, if some do, before anything is done."""
-    here = {agent.username: agent.id for agent in store.host.agents()}
-    names = [p.username for p in plan.agents() if here.get(p.username or "", p.id) != p.id]
-    if not names:
-        return []
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [
-        f"other agents are called {', '.join(map(str, names[:_NAMED]))}{more} here: v1's memory "
-        "would be kept under v1's ids, apart from theirs"
-    ]
+def find_taken_names(store: Store, plan: V1Plan) -> Iterator[V1Problem]:
+    """Yield a problem for each account that a run cannot add because another has its username,
+    here or in the source."""
+    if not has_own_accounts(store):
+        return
+    host = store.host
+    names = {agent.username: agent.id for agent in host.agents()}
+    for person in plan.agents():
+        if is_addable(person) and host.agent(person.id) is None:
+            yield from _find_holder("agent", person, names)
+    names = {user.username: user.id for user in host.users()}
+    for people in batched(plan.users(), _BATCH):
+        known = host.users_by_ids([person.id for person in people])
+        for person in people:
+            if is_addable(person) and person.id not in known:
+                yield from _find_holder("user", person, names)
+
+
+def _find_holder(
+    kind: Literal["agent", "user"], person: V1Person, names: dict[str, str]
+) -> Iterator[V1Problem]:
+    assert person.username is not None
+    holder = names.setdefault(person.username, person.id)
+    if holder != person.id:
+        yield V1Problem(
+            collection="users3",
+            document_id=person.id,
+            agent_id=person.id if kind == "agent" else None,
+            kind=V1ProblemKind.NAME_TAKEN,
+            detail=f"the name {person.username!r} of this {kind} is taken by {holder}; "
+            f"{_TAKEN[kind]}",
+        )
 
 
 def strangers_notice(agent_ids: list[str]) -> str:
@@ -158,6 +198,9 @@ def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
 #: Told how many documents are read, and how many there are.
 Progress = Callable[[int, int], None]
 
+#: Finds the id of an agent of the store by what a person calls it, or raises `NotFoundError`.
+FindAgent = Callable[[str], str]
+
 #: How often progress is told, in documents.
 _STEP = 500
 
@@ -179,6 +222,7 @@ def open_plan(
     options: V1Options,
     *,
     users: Iterable[User] = (),
+    find_agent: FindAgent | None = None,
     progress: Progress | None = None,
 ) -> StagedPlan:
     """Read all of a source onto a stage, and make a plan of it. Blocks.
@@ -189,11 +233,19 @@ def open_plan(
         options: What to make of v1.
         users: The users of the store that is written to. One person's accounts are told from them
             if the source has no users itself.
+        find_agent: Finds the agents that the source does not know by the name that was given.
         progress: Told now and then how far reading is.
+
+    Raises:
+        AmbiguousReference: the source has several agents of a name.
+        NotFoundError: neither the source nor the store has an agent of a name.
     """
     try:
         counts = source.counts()
         stage.add_accounts(source.accounts())
+        options = msgspec.structs.replace(
+            options, agents=_agent_ids(stage, source.location, options.agents, find_agent)
+        )
         stage.add_people((user.id, user.person_id) for user in users if user.eden_user_id)
         reads = source.documents(stage.canonical)
         if progress is not None:
@@ -207,6 +259,51 @@ def open_plan(
     finally:
         source.close()
     return StagedPlan(stage, options, source.location, incomplete)
+
+
+def _agent_ids(
+    stage: V1Stage, location: str, names: Sequence[str], find_agent: FindAgent | None
+) -> tuple[str, ...]:
+    """The ids of agents that were named by username, id, or prefix of an id."""
+    return tuple(
+        dict.fromkeys(
+            name.lower()
+            if is_id(name.lower())
+            else _agent_id(list(stage.agent_accounts()), location, name, find_agent)
+            for name in names
+        )
+    )
+
+
+def _agent_id(
+    accounts: Sequence[V1Account], location: str, name: str, find_agent: FindAgent | None
+) -> str:
+    """The id of the source's agent of a name; else of the store's, which memory of v1 can be of
+    where the source has no accounts."""
+    folded = name.casefold()
+    matches: tuple[Callable[[V1Account], bool], ...] = (
+        lambda each: each.username == name and not each.deleted,
+        lambda each: each.username.casefold() == folded,
+        lambda each: len(name) >= MIN_PREFIX and each.id.startswith(folded),
+    )
+    for is_match in matches:
+        found = [each for each in accounts if is_match(each)]
+        if len(found) > 1:
+            raise AmbiguousReference("agent", name, [f"{a.id}  {a.username}" for a in found])
+        if found:
+            return found[0].id
+    try:
+        if find_agent is not None:
+            return find_agent(name)
+    except NotFoundError:
+        pass
+    named = sorted(filter(None, (each.username for each in accounts)))
+    more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+    names = f"{', '.join(named[:_NAMED])}{more}" if named else "no names of agents"
+    raise NotFoundError(
+        f"no agent {name!r} in {location} or in this store",
+        hint=f"the source has {names}; --agent also takes the agent_id of its documents",
+    )
 
 
 def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[V1Read]:
@@ -230,8 +327,9 @@ class StagedPlan:
     ) -> None:
         self.incomplete = incomplete
         self._stage = stage
-        self._options = options
+        self.options = options
         self._item_total: int | None = None
+        self._fates: dict[str, int] = {}
         self.location = location
         everything = stage.counts()
         self.totals = stage.counts(options.agents) if options.agents else everything
@@ -243,11 +341,38 @@ class StagedPlan:
             if not agent or not options.agents or agent in options.agents
         ]
 
-    def item_total(self) -> int:
-        """How many items there are."""
+    def item_total(self, tell: Callable[[int], None] = lambda done: None) -> int:
+        """Return the number of items."""
         if self._item_total is None:
-            self._item_total = sum(1 for _ in self.items())
+            self._item_total, self._fates = self._count_items(tell)
         return self._item_total
+
+    def fates(self) -> Mapping[str, int]:
+        """Return the number of documents by what becomes of them."""
+        self.item_total()
+        return self._fates
+
+    def _count_items(self, tell: Callable[[int], None]) -> tuple[int, dict[str, int]]:
+        """Count items, and each document once, by the best that an item makes of it."""
+        unused: Counter[str] = Counter()
+        # Documents of several items. Others are counted as they come: memory is not theirs.
+        left, used = dict[str, Disposition](), set[str]()
+        total = 0
+        for total, item in enumerate(self.items(), 1):
+            if total % _STEP == 0:
+                tell(total)
+            hashes = [ref.content_hash for ref in item.sources]
+            if item.target is not None:
+                if item.kind in ("policy", "toggles", "text") or self.options.active_since:
+                    used.update(hashes)
+            elif item.kind in ("leftover", "episode"):
+                unused[item.disposition] += len(hashes)
+            else:
+                left.update(dict.fromkeys(hashes, item.disposition))
+        unused.update(fate for each, fate in left.items() if each not in used)
+        documents = sum(self.totals.values())
+        bad, behind = unused[Disposition.BAD], unused[Disposition.LEFT_BEHIND]
+        return total, {"used": documents - bad - behind, "left_behind": behind, "bad": bad}
 
     def agents(self) -> list[V1Person]:
         """The agents, in the order of their items."""
@@ -256,7 +381,7 @@ class StagedPlan:
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
         """The users with a text or named by memory, each once, followed by their other accounts."""
         agents = self._agents if agent_id is None else [agent_id]
-        unused = self._options.provenance or self._options.episodes == "keep"
+        unused = self.options.provenance or self.options.episodes == "keep"
         for user_id in self._stage.user_ids(agents, unused=unused):
             accounts = self._stage.accounts_of(user_id)
             if all(account.id != user_id for account in accounts):
@@ -309,7 +434,7 @@ class StagedPlan:
             yield from dropwhile(lambda item: item.key <= after, items)
 
     def _items_of(self, agent_id: str, first: int) -> Iterator[V1Item]:
-        builder = ItemBuilder(self._stage, self._options, agent_id)
+        builder = ItemBuilder(self._stage, self.options, agent_id)
         steps = _STEPS[first:] if agent_id else _STEPS[-1:]
         items = chain.from_iterable(step(builder) for step in steps)
         if first or not agent_id:

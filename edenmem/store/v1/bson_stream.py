@@ -11,6 +11,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from gzip import BadGzipFile
 from typing import Any, BinaryIO, NamedTuple
 
 import bson
@@ -26,6 +27,8 @@ _MOST_FRAME = 32 * 1024 * 1024
 _LEAST_BYTES = 5
 _CHUNK = 1024 * 1024
 _LENGTH = struct.Struct("<I").unpack_from
+#: Bytes that editors and archives leave behind the last document.
+_PADDING = b" \t\r\n\0"
 #: How much of what cannot be read is kept, to tell one from another.
 _KEPT = 64 * 1024
 
@@ -45,11 +48,13 @@ UNREADABLE = (EOFError, OSError, zlib.error)
 
 
 def describe_failure(error: Exception) -> str:
-    """Why a stream cannot be read to its end."""
+    """Return why a stream cannot be read to its end."""
     if isinstance(error, EOFError):
         return "the gzip data ends before its end marker"
     if isinstance(error, OSError) and error.errno is not None:
         return f"the file cannot be read: {error.strerror}"
+    if isinstance(error, BadGzipFile) and "Not a gzipped file" in str(error):
+        return "what follows is not gzip data"
     return f"the gzip data is damaged: {error}"
 
 
@@ -91,7 +96,7 @@ def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
     try:
         return bson.decode(raw, _LENIENT), True
     except (BSONError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise ValueError(f"no BSON: {error}") from None
+        raise ValueError(f"not BSON: {error}") from None
 
 
 def id_in(raw: bytes) -> str:
@@ -113,6 +118,7 @@ class _Framing:
         self._before = 0  # bytes of the stream before the data
         self._ended = False
         self._failure = ""
+        self._is_cut = True  # nothing that fails is in the way of the end
 
     def run(self) -> Iterator[Frame]:
         while True:
@@ -128,7 +134,7 @@ class _Framing:
             else:
                 yield self._skip(length)
         if self._failure:
-            yield Frame(self._before + self._at, b"", self._failure, ends_early=True)
+            yield Frame(self._before + self._at, b"", self._failure, ends_early=self._is_cut)
 
     def _intact(self) -> Iterator[Frame]:
         """Those that are in memory with what follows them, and of which nothing is to be said."""
@@ -173,6 +179,7 @@ class _Framing:
             chunk = read_some(self._stream)
         except UNREADABLE as error:
             self._failure = describe_failure(error)
+            self._is_cut = isinstance(error, EOFError)
             chunk = b""
         self._ended = not chunk
         return chunk
@@ -226,14 +233,19 @@ class _Framing:
             if self._ended:
                 skipped += len(window)
                 self._at = len(self._data)
-                short = length > skipped
-                why = f"{length:,} bytes long, and {skipped:,} are there" if short else "damaged"
+                short = length > skipped and (skipped < _LEAST_BYTES or kept[4] in _TYPES)
+                begun = skipped < 4 and bool(kept.strip(_PADDING))
+                why = "not BSON"
+                if short:
+                    why = f"cut off: {length:,} bytes long, and {skipped:,} are there"
+                elif begun:
+                    why = "cut off inside of its length"
                 return Frame(
                     offset,
                     kept,
-                    f"cut off or damaged: {why}",
+                    why,
                     skipped,
-                    ends_early=short or skipped < _LEAST_BYTES,
+                    ends_early=(short or begun) and self._is_cut,
                     missing=length - skipped if short else 0,
                 )
             step = max(len(window) - _CHUNK, 1)

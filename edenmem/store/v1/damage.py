@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 
 from edenmem.models.v1 import V1Damage
 from edenmem.models.v1 import V1DamageKind as Kind
+from edenmem.text import one_line
 
 #: Places that are named; all are counted.
 _NAMED = 10
+
+#: Characters of a problem that are shown.
+_LONGEST = 120
 
 _COUNTED = {
     Kind.UNREADABLE: ("cannot be read", "cannot be read"),
@@ -30,6 +34,7 @@ class _Tally:
     documents: int = 0
     bytes: int = 0
     places: list[str] = field(default_factory=list)
+    problem: str = ""
 
 
 class DamageTally:
@@ -39,9 +44,19 @@ class DamageTally:
         self._tallies: dict[tuple[str, Kind], _Tally] = {}
         self._found: list[V1Damage] = []
 
-    def count(self, kind: Kind, where: str, collection: str, place: str, size: int = 0) -> None:
-        """Count one damaged document of a file or collection."""
-        tally = self._tallies.setdefault((where, kind), _Tally(collection))
+    def count(
+        self,
+        kind: Kind,
+        where: str,
+        collection: str,
+        place: str,
+        size: int = 0,
+        *,
+        problem: str = "",
+    ) -> None:
+        """Count one damaged document of a file or collection; of several the first ``problem`` is
+        named."""
+        tally = self._tallies.setdefault((where, kind), _Tally(collection, problem=problem))
         tally.documents += 1
         tally.bytes += size
         if len(tally.places) < _NAMED:
@@ -63,6 +78,7 @@ def _summarise(where: str, kind: Kind, tally: _Tally) -> V1Damage:
     places = ", ".join(tally.places) + (f" and {more:,} more" if more else "")
     what = f"1 document {one}" if tally.documents == 1 else f"{tally.documents:,} documents {many}"
     size = f" ({tally.bytes:,} bytes)" if tally.bytes else ""
+    why = f" ({one_line(tally.problem, _LONGEST)})" if tally.problem else ""
     return V1Damage(
         kind=kind,
         where=where,
@@ -70,7 +86,7 @@ def _summarise(where: str, kind: Kind, tally: _Tally) -> V1Damage:
         documents=tally.documents,
         bytes=tally.bytes or None,
         places=tuple(tally.places),
-        detail=f"{where}: {what}{size}: {places}",
+        detail=f"{where}: {what}{size}: {places}{why}",
     )
 
 
@@ -87,6 +103,18 @@ def ends_early(
         places=(place,),
         detail=f"{where} ends early at {place}: {how}; the number of documents that followed is "
         "unknown",
+    )
+
+
+def breaks_off(where: str, collection: str, place: str, problem: str) -> V1Damage:
+    """A file that cannot be read to its end."""
+    return V1Damage(
+        kind=Kind.UNREADABLE,
+        where=where,
+        collection=collection,
+        places=(place,),
+        detail=f"{where} cannot be read from {place} on: {problem}; the number of documents that "
+        "follow is unknown",
     )
 
 

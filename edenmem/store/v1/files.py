@@ -17,8 +17,8 @@ from edenmem.store.v1.folders import V1File
 
 
 class _Found(NamedTuple):
-    """``raw`` is a document, unless ``problem`` says why there is none. ``ends_early``: the file
-    ends there; if nothing was ``kept``, that is all there is to say."""
+    """``raw`` is a document, unless ``problem`` says why there is none. Without ``kept`` bytes the
+    problem is one of the file from there on; ``ends_early``: it is that the file ends."""
 
     collection: str | None
     place: str
@@ -158,9 +158,11 @@ class FileSource:
                         )
                     )
                 whole = False
+            elif not found.is_document:
+                self._damage.add(damage.breaks_off(name, collection, place, found.problem))
             elif found.raw is None:
                 kind = V1DamageKind.UNREADABLE
-                self._damage.count(kind, name, collection, place, found.size)
+                self._damage.count(kind, name, collection, place, found.size, problem=found.problem)
             if found.is_document:
                 yield found
         if nothing and _is_empty(file):
@@ -228,5 +230,5 @@ def _whose(
     if collection is not None:
         return _Found(collection, place, raw, invalid_utf8)
     kept = repr(raw)[:1000].encode("utf-8", "replace")
-    problem = "nothing tells which collection it is of"
+    problem = "its fields are those of no collection of v1"
     return _Found(None, place, None, problem=problem, kept=kept)

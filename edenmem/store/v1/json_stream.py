@@ -27,6 +27,12 @@ _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 _NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
 _LINE = re.compile(r"\n[ \t]*[,\[]?[ \t]*(?=\{)")
 
+#: What a document can end in if it was cut inside of an escape such as \\u00e9, of a number,
+_ESCAPE = 6
+_CUT_VALUE = re.compile(r"|-|\.|[eE][+-]?")
+#: or inside of a word.
+_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+
 _OPTIONS = json_util.JSONOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -71,6 +77,7 @@ class _Reading:
         self._open = 0  # brackets of arrays around the documents
         self._ended = False
         self._failure = ""
+        self._is_cut = True  # nothing that fails is in the way of the end
 
     def run(self) -> Iterator[Value]:
         while self._find():
@@ -87,9 +94,9 @@ class _Reading:
                 yield Value(line, found)
             else:
                 text = str(found)[:1000] or " "
-                yield Value(line, None, "no document but a single value", text, end - start)
+                yield Value(line, None, "a single value, and not a document", text, end - start)
         if self._failure:
-            yield Value(self._line, None, self._failure, ends_early=True)
+            yield Value(self._line, None, self._failure, ends_early=self._is_cut)
         elif self._open > 0:
             yield Value(self._line, None, "the array is not closed", ends_early=True)
 
@@ -130,6 +137,7 @@ class _Reading:
             raw = bson_stream.read_some(self._stream)
         except bson_stream.UNREADABLE as error:
             self._failure = bson_stream.describe_failure(error)
+            self._is_cut = isinstance(error, EOFError)
         self._ended = not raw
         return self._characters.decode(raw, final=self._ended)
 
@@ -144,19 +152,24 @@ class _Reading:
         pattern = _NEXT if _NEXT.search(self._text, self._at) else _LINE
         match = pattern.search(self._text, self._at)
         end = match.end() if match else len(self._text)
-        text = self._text[self._at : end]
-        cut = match is None and self._ended and _is_cut(error, self._text.rstrip())
+        start, text = self._at, self._text[self._at : end]
+        cut = (
+            match is None and self._ended and self._is_cut and _is_cut(error, text.rstrip(), start)
+        )
         self._move(end)
         why = "nested too deeply"
         if isinstance(error, ValueError):  # of syntax, or a number of thousands of digits
             why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return Value(line, None, f"no Extended JSON: {why}", text[:64_000], len(text), cut)
+        return Value(line, None, f"not Extended JSON: {why}", text[:64_000], len(text), cut)
 
 
-def _is_cut(error: Exception, text: str) -> bool:
-    """Whether a text that is no JSON only lacks its end."""
-    if not isinstance(error, json.JSONDecodeError):
+def _is_cut(error: Exception, text: str, start: int) -> bool:
+    """Whether a text, which begins at ``start``, is a document that only lacks its end."""
+    if not isinstance(error, json.JSONDecodeError) or not text.startswith("{"):
         return False
-    if error.msg.startswith("Unterminated string") or error.pos >= len(text):
+    if error.msg.startswith("Unterminated string"):
         return True
-    return error.pos >= len(text) - 8 and not text.endswith("}")  # inside of a word or number
+    rest = text[error.pos - start :]
+    if error.msg.startswith("Invalid \\uXXXX escape"):
+        return len(rest) <= _ESCAPE
+    return _CUT_VALUE.fullmatch(rest) is not None or any(word.startswith(rest) for word in _WORDS)

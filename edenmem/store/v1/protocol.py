@@ -79,6 +79,9 @@ class V1Stage(Protocol):
     def accounts_of(self, person_id: str) -> list[V1Account]:
         """The accounts of users that have this canonical id, by id."""
 
+    def agent_accounts(self) -> Iterator[V1Account]:
+        """The accounts of agents, by id."""
+
     def damage(self, collections: Collection[str]) -> Sequence[V1Damage]:
         """What the documents as a whole say is missing: repeated ids, and collections that are not
         among these ``collections`` although documents refer to them."""
@@ -139,8 +142,9 @@ class V1Stage(Protocol):
 
     def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
         """Everything else by collection and id: "bad" ones, facts that no shard lists
-        ("unlisted"), directives and suggestions that are "absorbed", that only a list that may not
-        have them names ("refused"), or whose owner has no document ("orphan")."""
+        ("unlisted") or whose shard has no document ("shardless"), directives and suggestions that
+        are "absorbed", that only a list that may not have them names ("refused"), or whose owner
+        has no document ("orphan")."""
 
     def last_activity(self, agent_id: str, scope: str) -> datetime | None:
         """When something was last written to a scope or about its owner."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from edenmem.models.v1 import (
     V1EarlierText,
     V1Fact,
     V1Item,
+    V1Options,
     V1Person,
     V1Policy,
     V1Problem,
@@ -123,6 +124,7 @@ class ListedPlan:
         self.incomplete: tuple[V1Damage, ...] = ()
         self.not_asked: dict[str, int] = {}
         self.unknown_fields: dict[str, int] = {}
+        self.options = V1Options()
         self._people = people or [V1Person(id=AGENT)]
         self._accounts = accounts
         self._absorbed = set(absorbed)
@@ -135,8 +137,11 @@ class ListedPlan:
                 counts.setdefault(source.collection, set()).add(source)
         return {name: len(refs) for name, refs in counts.items()}
 
-    def item_total(self) -> int:
+    def item_total(self, tell: Callable[[int], None] = lambda done: None) -> int:
         return len(self.listed)
+
+    def fates(self) -> Mapping[str, int]:
+        return {"used": sum(self.totals.values())}
 
     def agents(self) -> Sequence[V1Person]:
         return self._people

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from edenmem.engine.migration.conflicts import APPENDED
 from edenmem.engine.migration.items import Forgotten
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
-from edenmem.engine.migration.source import namesakes_notice
+from edenmem.engine.migration.run import V1Runner
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import (
     AddFact,
@@ -24,7 +25,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.forgetting import Forgetting, Subject
 from edenmem.models.ids import new_id
-from edenmem.models.migration import RunState
+from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import SHARDS, Disposition, V1Person
@@ -41,6 +42,7 @@ from tests.support.builders import (
     make_fact,
     make_policy,
     make_reflection,
+    make_user,
 )
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
@@ -278,19 +280,41 @@ def test_an_embedded_store_is_told_who_the_people_are(
     assert report.run.counts == COUNTS
 
 
-def test_an_agent_whose_name_another_has_is_told_before_and_after(
+def test_an_account_whose_name_is_taken_is_a_problem_before_and_after(
     sqlite_store: Store, clock: FixedClock
 ) -> None:
+    """Its memory arrives under its own id; once it has another name here, all is well."""
     sqlite_store.host.add_agent(make_agent("mira", id="e" * 24))
+    sqlite_store.host.add_user(make_user("anna", id="d" * 24))
     plan = ListedPlan(
         whole_plan().listed,
         people=[V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)],
+        accounts=[
+            V1Person(id=USER, username="anna", known=True),
+            V1Person(id="a" * 24, username="jun", known=True),
+            V1Person(id="c" * 24, username="jun", known=True),
+        ],
     )
-    (before,) = namesakes_notice(sqlite_store, plan)
-    assert "other agents are called mira here" in before
-    refused, advice = migrator(sqlite_store, clock)(plan).notices
-    assert "not added" in refused
-    assert "another name" in advice
+    planned = make_plan(make_runtime(sqlite_store), plan, RunOptions())
+    assert planned.problems_by_kind == {"name_taken": 3}
+    run = migrator(sqlite_store, clock)(plan).run
+    assert run.names_taken == 3
+    told = {each.source: each.reason for each in run.problems if "users3/" in each.source}
+    assert told == {
+        f"users3/{each.document_id}": each.detail
+        for each in planned.problems
+        if each.kind == "name_taken"
+    }
+    assert "'mira' of this agent is taken by " + "e" * 24 in told[f"users3/{AGENT}"]
+    assert "'anna' of this user is taken by " + "d" * 24 in told[f"users3/{USER}"]
+    assert "'jun' of this user is taken by " + "a" * 24 in told["users3/" + "c" * 24]
+    assert AGENTS in sqlite_store.memory.consolidations([AGENTS])
+
+    sqlite_store.host.add_agent(make_agent("mira-v1", id=AGENT))
+    for name, id in (("anna-v1", USER), ("jun-2", "c" * 24)):
+        sqlite_store.host.add_user(make_user(name, id=id))
+    again = migrator(sqlite_store, clock)(plan).run
+    assert (again.names_taken, [p for p in again.problems if "users3/" in p.source]) == (0, [])
 
 
 def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedClock) -> None:
@@ -344,6 +368,78 @@ def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -
     (run,) = store.migrations.migration_runs()
     assert (run.state, run.error) == (RunState.FAILED, "interrupted")
     assert migrate(whole_plan()).run.id == run.id
+
+
+def test_cancelled_while_items_are_counted_nothing_is_in_the_ledger(store: Store) -> None:
+    """The counting ends at its next step, and not at its end."""
+    plan = whole_plan()
+
+    def count(tell: Callable[[int], None]) -> int:
+        _cancel(running)
+        while True:
+            tell(0)
+
+    async def run() -> None:
+        nonlocal running
+        running = asyncio.current_task()
+        plan.item_total = count
+        await V1Runner(make_runtime(store), plan, RunOptions()).run()
+
+    running: Any = None
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert store.migrations.migration_runs() == []
+
+
+def test_cancelled_at_its_first_entry_a_run_is_interrupted_at_once(
+    store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store.migrations.put_migration_run
+    running: list[asyncio.Task[Any] | None] = []
+
+    def put_and_cancel(run: MigrationRun) -> None:
+        put(run)
+        if running:
+            _cancel(running.pop())
+
+    async def run() -> None:
+        running.append(asyncio.current_task())
+        await V1Runner(make_runtime(store), whole_plan(), RunOptions(batch_size=4)).run()
+
+    monkeypatch.setattr(store.migrations, "put_migration_run", put_and_cancel)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    (found,) = store.migrations.migration_runs()
+    assert tell_state(found, (), found.updated_at) is RunState.INTERRUPTED
+    report = migrate(whole_plan())
+    assert (report.run.id, report.run.state) == (found.id, RunState.DONE)
+
+
+def test_cancelled_while_it_verifies_a_run_ends_before_the_verification_does(
+    store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verify(*args: Any, tell: Callable[[int], None], **more: Any) -> None:
+        _cancel(running)
+        while True:
+            tell(0)
+
+    async def run() -> None:
+        nonlocal running
+        running = asyncio.current_task()
+        await V1Runner(make_runtime(store), whole_plan(), RunOptions()).run()
+
+    running: Any = None
+    with monkeypatch.context() as patch:
+        patch.setattr("edenmem.engine.migration.run.verify", verify)
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(run())
+    (found,) = store.migrations.migration_runs()
+    assert tell_state(found, (), found.updated_at) is RunState.INTERRUPTED
+    assert migrate(whole_plan()).verification is not None
+
+
+def _cancel(task: Any) -> None:
+    task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None:

@@ -123,7 +123,8 @@ class TestEndsEarly:
         path.write_bytes(gzip.compress(path.read_bytes()))
         _edit(path, lambda raw: raw[:-8] + bytes(8))
         ((damage,), documents) = _found(dump)
-        assert (damage.kind, documents) == (Kind.ENDS_EARLY, 5)
+        assert (damage.kind, damage.documents, documents) == (Kind.UNREADABLE, None, 5)
+        assert "cannot be read from byte" in damage.detail
         assert "the gzip data is damaged" in damage.detail
 
     def test_accounts(self, dump: Path) -> None:
@@ -163,7 +164,7 @@ class TestUnreadable:
         ((damage,), documents) = _found(export)
         assert (damage.kind, damage.documents, documents) == (Kind.UNREADABLE, 100, 105)
         assert damage.places == tuple(f"line {number}" for number in range(1, 11))
-        assert damage.detail.endswith("line 10 and 90 more")
+        assert "line 10 and 90 more (not Extended JSON: Expecting value)" in damage.detail
 
     def test_bytes_that_are_no_utf8(self, dump: Path) -> None:
         _edit(dump / f"{SESSIONS}.bson", lambda raw: raw.replace(b"lanterns", b"lant\xe9rns"))
@@ -182,6 +183,52 @@ class TestUnreadable:
         ((damage,), _) = _found(write_dump(tmp_path, database))
         assert (damage.kind, damage.documents) == (Kind.DUPLICATE_ID, 1)
         assert damage.places == (f"{oid(3, 0.3)}#2",)
+
+
+class TestNotCut:
+    """Bytes that no document was cut from are told as what they are."""
+
+    @pytest.mark.parametrize(
+        ("end", "why"),
+        [
+            ("hello\n", "Expecting value"),
+            ("true\n", "a single value"),
+            ("}\n", "Expecting value"),
+            ('{"_id": 1, oops', "Expecting property name"),
+            ('{"_id": 1 2', "Expecting ',' delimiter"),
+            ('{"_id": no', "Expecting value"),
+        ],
+    )
+    @pytest.mark.parametrize("alone", [False, True])
+    def test_json(self, export: Path, end: str, why: str, alone: bool) -> None:
+        _edit(export / f"{SESSIONS}.json", lambda raw: (b"" if alone else raw) + end.encode())
+        damage = _found(export)[0][0]
+        assert (damage.kind, damage.documents) == (Kind.UNREADABLE, 1)
+        assert damage.places == ("line 1" if alone else "line 4",)
+        assert why in damage.detail
+
+    @pytest.mark.parametrize("end", [b"hello\n", b"\n", b"\r\n", bytes(3), bytes(100)])
+    def test_bson(self, dump: Path, end: bytes) -> None:
+        _edit(dump / f"{SESSIONS}.bson", lambda raw: raw + end)
+        ((damage,), documents) = _found(dump)
+        assert (damage.kind, damage.bytes, documents) == (Kind.UNREADABLE, len(end), 4 + 2)
+        assert "not BSON" in damage.detail
+
+    @pytest.mark.parametrize("write", [write_dump, write_ejson])
+    def test_bytes_behind_a_gzip(self, tmp_path: Path, write: Any) -> None:
+        write(tmp_path, _database(), gz=True)
+        (path,) = tmp_path.rglob(f"{SESSIONS}.[bj]son.gz")
+        _edit(path, lambda raw: raw + b"hello\n")
+        ((damage,), documents) = _found(tmp_path)
+        assert (damage.kind, damage.documents, documents) == (Kind.UNREADABLE, None, 5)
+        assert "what follows is not gzip data" in damage.detail
+
+    def test_a_gzip_that_is_damaged_in_the_middle(self, tmp_path: Path) -> None:
+        write_dump(tmp_path, _database(), gz=True)
+        (path,) = tmp_path.rglob(f"{SESSIONS}.bson.gz")
+        _edit(path, lambda raw: raw[:100] + bytes(40) + raw[140:])
+        kinds = {damage.kind for damage in _found(tmp_path)[0] if SESSIONS in damage.where}
+        assert kinds == {Kind.UNREADABLE}
 
 
 class TestMissing:
@@ -205,6 +252,25 @@ class TestMissing:
         database = {SESSIONS: [memory(1, "fact", "The tide turns.", shard=oid(40))]}
         ((damage,), _) = _found(write_dump(tmp_path, database))
         assert (damage.kind, damage.where) == (Kind.NO_COLLECTION, "memory_agent")
+
+    @pytest.mark.parametrize("shards", [{}, {"memory_agent": []}])
+    @pytest.mark.parametrize("named", [oid(40), None])
+    def test_facts_without_their_shard_were_not_let_go_of(
+        self, tmp_path: Path, shards: Database, named: Any
+    ) -> None:
+        facts = [memory(1, "fact", "The tide turns.", shard=named)]
+        with plan_of(write_dump(tmp_path, {SESSIONS: facts, **shards})) as plan:
+            (item,) = plan.items()
+        assert item.reason == "facts of shards that have no document"
+
+    def test_facts_that_a_shard_does_not_list_were_let_go_of(self, tmp_path: Path) -> None:
+        facts = [
+            memory(n, "fact", f"{n} lamps.", shard=named) for n, named in ((1, oid(40)), (2, None))
+        ]
+        database = {SESSIONS: facts, "memory_agent": [shard(oid(40), "Walk", "At five.")]}
+        with plan_of(write_dump(tmp_path, database)) as plan:
+            found = [item.reason for item in plan.items() if item.kind == "leftover"]
+        assert found == ["facts that their shards had let go of"] * 2
 
 
 def test_a_live_database(secantus_uri: str) -> None:

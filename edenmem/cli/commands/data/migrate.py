@@ -15,10 +15,12 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import (
+    AcceptIncomplete,
     Database,
     Files,
     From,
     chosen_files,
+    interrupted_by_sigterm,
     open_plan,
 )
 from edenmem.cli.terminal.data import to_data, to_json
@@ -30,7 +32,6 @@ from edenmem.errors import (
     InputError,
     StoreError,
 )
-from edenmem.models.ids import is_id
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.plan import V1Plan
@@ -112,20 +113,14 @@ def v1(
     ] = None,
     database: Database = None,
     files: Files = None,
-    accept_incomplete: Annotated[
-        bool,
-        typer.Option(
-            "--accept-incomplete",
-            help="Exit 0 although a part of the input is missing or cannot be read.",
-        ),
-    ] = False,
+    accept_incomplete: AcceptIncomplete = False,
     yes: options.Yes = False,
 ) -> None:
     """Move memory of v1 into this store. v1 is only read.
 
-    Stop it whenever you like: the same command goes on where it was. Run it again: what is there
-    is left as it is. What it did can be verified, and taken back. If a part of the input is missing
-    or cannot be read, the rest is moved, and the command ends with exit 1.
+    An interrupted run resumes with the same command, and a second run leaves what is there as it
+    is. What a run did can be verified and rolled back. If part of the input is missing or cannot be
+    read, the rest is moved, and the exit code is 1, with --dry-run too.
 
     \b
     edenmem migrate v1 --from dump/eden --dry-run
@@ -148,7 +143,7 @@ def v1(
             shards=shards.value,
             provenance=provenance,
             episodes=episodes.value,
-            agents=tuple(dict.fromkeys(_agent_id(run, agent) for agent in agents or ())),
+            agents=tuple(dict.fromkeys(agents or ())),
             active_since=since,
             **chosen_files(database, files),
         ),
@@ -162,11 +157,16 @@ def v1(
         _check_report(Path(report))
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
-    with open_plan(run, source, chosen.v1) as (plan, v1_options):
-        chosen = msgspec.structs.replace(chosen, v1=v1_options)
+    with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
+        chosen = msgspec.structs.replace(chosen, v1=plan.options)
+        _note_absent(run, plan)
         if dry_run or not yes:
-            _print_plan(run, plan, chosen, whole=dry_run)
+            planned = _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
+            if planned.problems_by_kind.get("name_taken") or (
+                planned.incomplete and not accept_incomplete
+            ):
+                raise typer.Exit(ExitCode.SOME_FAILED)
             return
         target = run.service.setup.location
         if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
@@ -176,10 +176,20 @@ def v1(
     views.print_report(run, made)
     if report is not None:
         Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
-    check = made.verification
-    failed = made.run.counts.get("failed") or (made.embedding and made.embedding.failed)
-    if failed or made.run.lacks_input or (check is not None and not check.complete):
+    if _has_failed(made):
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _has_failed(made: MigrationReport) -> bool:
+    """Whether something that was asked for was not done, or cannot be relied on."""
+    run, check, embedding = made.run, made.verification, made.embedding
+    return bool(
+        run.counts.get("failed")
+        or run.names_taken
+        or run.lacks_input
+        or (embedding is not None and embedding.failed)
+        or (check is not None and not check.complete)
+    )
 
 
 def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
@@ -190,14 +200,16 @@ def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationRepo
         )
 
 
-def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> None:
+def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> MigrationPlan:
     async def make_plan(service: MemoryService) -> MigrationPlan:
         with show_progress(run.out) as progress:
             return service.migrations.plan(
                 plan, chosen, tell=lambda done, total: progress.step("planning", done, total)
             )
 
-    views.print_plan(run, run.serve(make_plan), whole=whole)
+    planned = run.serve(make_plan)
+    views.print_plan(run, planned, whole=whole)
+    return planned
 
 
 def _v1_options(run: Invocation, **given: Any) -> V1Options:
@@ -215,9 +227,11 @@ def _v1_options(run: Invocation, **given: Any) -> V1Options:
     )
 
 
-def _agent_id(run: Invocation, agent: str) -> str:
-    """A whole id is taken as it is: v1 may know agents that the host does not."""
-    return agent.lower() if is_id(agent.lower()) else run.resolver.agent(agent).id
+def _note_absent(run: Invocation, plan: V1Plan) -> None:
+    """Name agents that were asked for although the source has nothing of them."""
+    known = {person.id for person in plan.agents()}
+    if absent := [agent for agent in plan.options.agents if agent not in known]:
+        run.out.note(f"the source has no memory of {', '.join(absent)}")
 
 
 def _check_report(path: Path) -> None:

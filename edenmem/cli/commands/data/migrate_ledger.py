@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_views as views
-from edenmem.cli.commands.data.v1_source import Database, Files, From, chosen_files, open_plan
+from edenmem.cli.commands.data.v1_source import (
+    AcceptIncomplete,
+    Database,
+    Files,
+    From,
+    chosen_files,
+    interrupted_by_sigterm,
+    open_plan,
+)
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import ExitCode
+
+if TYPE_CHECKING:
+    from edenmem.engine.migration.reports import RollbackReport
+    from edenmem.models.migration import MigrationRun
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning.")]
 
@@ -112,8 +124,9 @@ def verify(
     source: From = None,
     database: Database = None,
     files: Files = None,
+    accept_incomplete: AcceptIncomplete = False,
 ) -> None:
-    """Look at source and target again: is each document of v1 accounted for? Exit 1 if not.
+    """Compare source and target again: is each document of v1 accounted for? Exit 1 if not.
 
     \b
     edenmem migrate verify 69218c1f --from dump/eden
@@ -127,8 +140,10 @@ def verify(
     v1_options = msgspec.convert(found.options, V1Options)
     if database or files:
         v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
+    if accept_incomplete:
+        found = msgspec.structs.replace(found, incomplete_accepted=True)
     with (
-        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as (plan, _),
+        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,
         show_progress(run.out) as progress,
     ):
         check = run.service.migrations.verify(
@@ -160,16 +175,25 @@ def rollback(
     found = run.service.migrations.find_run(run_id)
     if not dry_run:
         run.must_write("migrate rollback")
+        if not yes and not run.out.is_data:
+            views.print_rollback(run, _roll_back(run, found, force, dry_run=True), forced=force)
         if not confirm(f"Take back what the run {found.id} made ({found.done:,} items)?", yes=yes):
             run.out.note("nothing was changed")
             return
+    with interrupted_by_sigterm():
+        report = _roll_back(run, found, force, dry_run=dry_run)
+    views.print_rollback(run, report, forced=force)
+    if report.kept_total:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _roll_back(
+    run: Invocation, found: MigrationRun, force: bool, *, dry_run: bool
+) -> RollbackReport:
     with show_progress(run.out) as progress:
-        report = run.service.migrations.roll_back(
+        return run.service.migrations.roll_back(
             found.id,
             force=force,
             dry_run=dry_run,
             tell=lambda done: progress.step("taking back", done, max(found.done, done)),
         )
-    views.print_rollback(run, report, forced=force)
-    if report.kept_total:
-        raise typer.Exit(ExitCode.SOME_FAILED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.invocation import Invocation
@@ -50,6 +50,16 @@ _OUTCOMES = {
     "failed": "failed",
 }
 
+#: The same of items that a run would move.
+_PLANNED = _OUTCOMES | {
+    "migrated": "to migrate",
+    "merged": "to merge",
+    "left_behind": "to leave behind",
+}
+
+#: Documents by what becomes of them.
+_FATES = {"used": "used", "left_behind": "left behind", "bad": "bad"}
+
 #: What is the matter, by kind of difference.
 _DIFFERENCES = {
     "missing": "is missing",
@@ -69,6 +79,18 @@ _TARGETS = {
     "switch": "switches of agents",
     "agent": "agents",
     "user": "users",
+}
+
+#: One of what is counted, where its word differs from that of several.
+_ONE = {
+    "facts": "fact",
+    "texts": "text",
+    "reflections": "reflection",
+    "versions of texts": "version of a text",
+    "shards' settings": "shard's settings",
+    "switches of agents": "switch of an agent",
+    "agents": "agent",
+    "users": "user",
 }
 
 STEPS: list[Column[SchemaStep]] = [
@@ -99,14 +121,24 @@ _ROWS: list[Column[PlanRow]] = [
 
 
 def format_counts(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
-    """``12 facts, 3 texts`` of counts that are not zero."""
-    order: Iterable[str] = words or counts
-    names = words or {}
+    """Format counts that are not zero, such as ``12 facts, 1 text``; without ``words`` their names
+    with spaces for underscores."""
+    names = words or {name: name.replace("_", " ") for name in counts}
     return ", ".join(
-        f"{counts[name]:,} {names.get(name, name).replace('_', ' ')}"
-        for name in order
+        f"{counts[name]:,} {_ONE.get(word, word) if counts[name] == 1 else word}"
+        for name, word in names.items()
         if counts.get(name)
     )
+
+
+def _count_texts(count: int) -> str:
+    return f"{count:,} {'text' if count == 1 else 'texts'}"
+
+
+def _format_total(counts: Mapping[str, int], words: Mapping[str, str]) -> str | None:
+    """Format a sum and what it is made up of, such as ``48: 43 used, 5 bad``."""
+    total = sum(counts.values())
+    return f"{total:,}: {format_counts(counts, words)}" if total else None
 
 
 def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
@@ -121,26 +153,36 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         "facts": sum(row.facts for row in rows),
         "reflections": sum(row.reflections for row in rows),
         "shards' settings": sum(row.policies for row in rows),
+        "switches of agents": sum(row.switches for row in rows),
     }
     conflicts = sum(row.conflicts for row in rows)
     long = sum(row.over_limit for row in rows)
     already = sum(row.already for row in rows)
+    names = {field: field for field in plan.unknown_fields}
     run.out.fields(
         [
             ("from", plan.source),
             ("into", plan.target),
             ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
+            ("documents", _format_total(plan.fates, _FATES)),
             *_incomplete(plan.incomplete),
             ("not asked for", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
             ("goes on with", plan.resumes),
-            ("would write", format_counts(writes) or "nothing"),
+            ("items", _format_total(plan.outcomes, _PLANNED)),
+            ("would write", format_counts(writes, {each: each for each in writes}) or "nothing"),
             ("there already", f"{already:,}" if already else None),
-            ("v2 has", f"{conflicts:,} texts of its own; see --on-conflict" if conflicts else None),
+            (
+                "v2 has",
+                f"{_count_texts(conflicts)} of its own; see --on-conflict" if conflicts else None,
+            ),
             ("conflicts", format_counts(plan.conflicts_by_treatment)),
-            ("over limit", f"{long:,} texts, kept whole; see --condense" if long else None),
-            ("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
+            (
+                "over limit",
+                f"{_count_texts(long)}, kept whole; see --condense" if long else None,
+            ),
+            *_lines("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
-            ("unknown fields", format_counts(plan.unknown_fields)),
+            ("unknown fields", format_counts(plan.unknown_fields, names)),
             ("embedding", _embedding(plan)),
         ]
     )
@@ -161,9 +203,12 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
 
 def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
     """A line for each part of the input that is missing."""
-    return [
-        ("" if number else "incomplete input", each.detail) for number, each in enumerate(found)
-    ]
+    return _lines("incomplete input", [each.detail for each in found])
+
+
+def _lines(name: str, texts: Sequence[str]) -> list[tuple[str, object]]:
+    """A line for each text, the first of them with the name."""
+    return [("" if number else name, text) for number, text in enumerate(texts)]
 
 
 def _embedding(plan: MigrationPlan) -> str:
@@ -214,8 +259,13 @@ def print_report(run: Invocation, report: MigrationReport) -> None:
         run.out.note(notice)
     if report.run.lacks_input:
         run.out.note(
-            "the input is incomplete: what could be read was moved, and this is exit 1; "
-            "--accept-incomplete calls it complete"
+            "the input is incomplete: what could be read was moved; the exit code is 1 without "
+            "--accept-incomplete"
+        )
+    if report.run.names_taken:
+        run.out.note(
+            "accounts whose username is taken were not added, so the exit code is 1: their memory "
+            "is there under their IDs"
         )
     if any(report.run.counts.get(made) for made in ("migrated", "merged")):
         run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
@@ -246,9 +296,11 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("verified", describe_check(run)),
         ("from", run.source),
         ("holds", ", ".join(f"{n:,} {name}" for name, n in run.documents.items())),
+        ("documents", _format_total(run.fates, _FATES)),
         ("items", f"{run.done:,} of {run.total:,}"),
         ("outcome", format_counts(run.counts, _OUTCOMES)),
-        ("went on", f"{run.resumed} times" if run.resumed else None),
+        ("not added", f"{run.names_taken:,}: the username is taken" if run.names_taken else None),
+        ("resumed", f"{run.resumed} times" if run.resumed > 1 else "once" if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
         *_incomplete(run.incomplete),
         ("accepted", "--accept-incomplete" if run.incomplete and not run.lacks_input else None),
@@ -308,9 +360,10 @@ def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
         by_reason.setdefault(problem.reason, []).append(problem.source)
     for reason, sources in list(by_reason.items())[:_SHOWN]:
         more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
-        run.out.paragraph("  ", f"{one_line(reason, 200)}: {one_line(sources[0], 80)}{more}")
+        run.out.paragraph("  ", f"{one_line(reason, 300)}: {one_line(sources[0], 80)}{more}")
     told = ("kept", "bad", "failed")
-    beyond = sum(found.counts.get(name, 0) for name in told) - len(found.problems)
+    beyond = sum(found.counts.get(name, 0) for name in told) + found.names_taken
+    beyond -= len(found.problems)
     if beyond > 0:
         run.out.note(f"and {beyond:,} more; a plan (--dry-run) names those of the source")
 

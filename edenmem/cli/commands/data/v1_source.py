@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +27,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="URI|FOLDER|FILE",
-        help="Where v1 is: a MongoDB, a folder of mongodump, or an Extended JSON or BSON file;"
-        " else the configured MongoDB.",
+        help="Where v1 is: a MongoDB, a mongodump folder, or an Extended JSON or BSON file"
+        " (default: the configured MongoDB).",
     ),
 ]
 
@@ -41,7 +43,16 @@ Files = Annotated[
     typer.Option(
         "--file",
         metavar="PATTERN",
-        help="Which of several files of one collection, such as '*.bson'; may be repeated.",
+        help="Which of several files of one collection, by name, such as '*.bson';"
+        " may be repeated.",
+    ),
+]
+
+AcceptIncomplete = Annotated[
+    bool,
+    typer.Option(
+        "--accept-incomplete",
+        help="Exit 0 although part of the input is missing or cannot be read.",
     ),
 ]
 
@@ -58,10 +69,21 @@ def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any
 
 
 @contextmanager
-def open_plan(
-    run: Invocation, source: str | None, v1_options: V1Options
-) -> Iterator[tuple[V1Plan, V1Options]]:
-    """The source, read and laid out, and the options with what a person chose in it."""
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that the ledger is told of it and temporary files go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
+    """Yield the source, read and laid out; its options have what a person chose in it."""
     while True:
         try:
             plan = _open(run, source, v1_options)
@@ -71,7 +93,7 @@ def open_plan(
                 raise
             v1_options = _ask(error, v1_options)
     with plan:
-        yield plan, v1_options
+        yield plan
 
 
 def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:

@@ -85,6 +85,11 @@ class V1Questions:
         )
         return [_ACCOUNT.decode(row[0]) for row in rows]
 
+    def agent_accounts(self) -> Iterator[V1Account]:
+        """The accounts of agents, by id."""
+        for row in self._db.execute("SELECT account FROM accounts WHERE is_agent ORDER BY id"):
+            yield _ACCOUNT.decode(row[0])
+
     def damage(self, collections: Collection[str]) -> list[V1Damage]:
         """Repeated ids, and collections that are missing."""
         found = []

@@ -115,6 +115,10 @@ CREATE TABLE leftovers AS
     SELECT d.number, d.agent, d.collection, d.id,
         CASE
             WHEN d.number IN (SELECT memory FROM refused WHERE memory IS NOT NULL) THEN 'refused'
+            WHEN d.kind = 'fact' AND x.scope IS NULL AND (d.owner <> '' OR NOT EXISTS (
+                SELECT 1 FROM homes h
+                WHERE h.agent = d.agent AND h.owner >= 'shard/' AND h.owner < 'shard0'
+            )) THEN 'shardless'
             WHEN d.kind = 'fact' THEN 'unlisted'
             WHEN d.kind IN ('directive', 'suggestion') AND x.scope IS NOT NULL THEN 'absorbed'
             WHEN d.kind = 'directive' AND d.users <> '' AND d.sole = '' THEN 'shared'
@@ -126,6 +130,7 @@ CREATE TABLE leftovers AS
     LEFT JOIN homes x ON x.agent = d.agent AND x.owner = CASE d.kind
         WHEN 'directive' THEN 'user/' || d.sole
         WHEN 'suggestion' THEN 'shard/' || d.owner
+        WHEN 'fact' THEN 'shard/' || d.owner
     END
     WHERE d.collection = 'memory_sessions' AND NOT d.bad AND d.kind <> 'episode'
         AND NOT EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number);
