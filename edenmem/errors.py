@@ -15,6 +15,7 @@ The tree::
     └── UnavailableError                 5   a database or a provider cannot be used now
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   ├── StoreUnreachable         5   the server does not answer
+        │   ├── DocumentDamaged          5   a stored document cannot be read
         │   ├── SearchIndexUnusable      5   a search index is missing, building or lacks a field
         │   └── StoreReadOnly            5   can be read, and not be written
         │       └── WriteRefused         2   because that was asked for: --read-only
@@ -142,6 +143,10 @@ class StoreError(UnavailableError):
 
 class StoreUnreachable(StoreError):
     """The server of the database does not answer."""
+
+
+class DocumentDamaged(StoreError):
+    """A stored document cannot be read."""
 
 
 class StoreReadOnly(StoreError):

@@ -673,6 +673,33 @@ def entry_of_the_log_that_cannot_be_read(place: Any, whole: Whole) -> None:
     place.spoil_owner(entry)
 
 
+@damage("sqlite", unseen=True)
+def entry_of_the_log_that_is_not_utf8(place: Any, whole: Whole) -> None:
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.execute("UPDATE audit SET after = CAST(x'7bff7d' AS TEXT) WHERE id = ?", (entry,))
+
+
+@damage("sqlite", unseen=True)
+def entry_of_the_log_that_is_not_json(place: Any, whole: Whole) -> None:
+    (entry,) = place.entries(target_id=whole.fact("several_active_shards").id)
+    place.set("audit", entry, after="{")
+
+
+@damage(unseen=True)
+def entry_of_the_log_emptied(place: Any, whole: Whole) -> None:
+    """Only a forgetting empties entries, and excuses what is gone with it."""
+    fact = whole.fact("several_active_shards")
+    (entry,) = place.entries(target_id=fact.id)
+    place.set("audit", entry, before=None, after=None)
+
+
+@damage("sqlite")
+def fact_that_is_not_utf8(place: Any, whole: Whole) -> None:
+    """A check names it, and does not end there."""
+    fact = whole.fact("several_active_shards")
+    place.execute("UPDATE facts SET content = CAST(x'ff' AS TEXT) WHERE id = ?", (fact.id,))
+
+
 @damage()
 def fact_changed_after_an_edit_of_another(place: Any, whole: Whole) -> None:
     """The log has an edit, of something else."""

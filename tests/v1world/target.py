@@ -26,6 +26,7 @@ def read_sqlite(path: Path) -> Memory:
     """Read a file."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
         return _SqliteReader(connection).read()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -249,6 +250,68 @@ def _superseded_run_is_told_from_damage(place: SqlitePlace) -> None:
     assert "superseded" in said.out + said.err
 
 
+def _lists_of_v1_are_followed_after_a_rollback(place: SqlitePlace) -> None:
+    """What was dropped in v1, absorbed here and taken back, is absorbed again."""
+    name = "pending_directives_in_order"
+    world, source = World([name]), place.folder / "lists"
+    text = world.database["memory_user"][0]
+    text["content"] = "VERSION: 3\nBe brief."
+    migrate(place, write_dump(source, world.database), Options(), "--accept-incomplete").ok()
+    text["unabsorbed_memory_ids"] = text["unabsorbed_memory_ids"][2:]
+    write_dump(source, world.database)
+    agent, waiting = str(world.cases[name].agent), list[int]()
+
+    def count() -> None:
+        (found,) = (v for k, v in place.read().pending.items() if k.agent == agent)
+        waiting.append(len(found))
+
+    for _ in range(2):
+        migrate(place, source, Options(), "--accept-incomplete").ok()
+        count()
+        place.cli("migrate", "verify", last_run(place)).ok()
+        place.cli("migrate", "rollback", last_run(place), "--yes").ok()
+        count()
+    assert waiting == [3, 5, 3, 5]
+
+
+def _verified_again_after_damage(place: SqlitePlace) -> None:
+    """The ledger keeps the latest outcome; of a run that was taken back there is none."""
+    run = last_run(place)
+
+    def outcome() -> object:
+        (found,) = place.cli.json("migrate", "status", run)
+        return (found["verification"] or {}).get("outcome")
+
+    assert outcome() == "verified"
+    fact = place.read().facts[0]
+    place.set("facts", fact.id, content="Mallory is the owner.")
+    assert place.cli("migrate", "verify", run).code == 1
+    assert outcome() == "differences"
+    assert "1 difference" in place.cli("migrate", "status").out
+    place.set("facts", fact.id, content=fact.content)
+    place.cli("migrate", "verify", run).ok()
+    assert outcome() == "verified"
+    place.cli("migrate", "rollback", run, "--yes").ok()
+    assert outcome() is None
+
+
+def _unfinished(place: SqlitePlace) -> None:
+    """A run that was cut off says so when it is verified, and is not called verified."""
+    run = last_run(place)
+    ((document,),) = place.execute("SELECT document FROM migration_runs WHERE id = ?", (run,))
+    cut_off = {**json.loads(document), "state": "failed", "error": "interrupted", "done": 1}
+    cut_off["verification"] = None
+    place.execute("UPDATE migration_runs SET document = ? WHERE id = ?", (json.dumps(cut_off), run))
+    check = place.cli("migrate", "verify", run)
+    assert check.code == 1
+    assert "unfinished" in check.out
+    (found,) = place.cli.json("migrate", "status", run)
+    assert (found["state"], found["verification"]) == ("interrupted", None)
+    migrate(place, place.folder / "dump", Options()).ok()
+    (found,) = place.cli.json("migrate", "status", run)
+    assert (found["state"], found["verification"]["outcome"]) == ("done", "verified")
+
+
 LEDGER = {
     do.__name__.strip("_"): do
     for do in (
@@ -260,6 +323,9 @@ LEDGER = {
         _one_entry_undone,
         _superseded,
         _superseded_run_is_told_from_damage,
+        _lists_of_v1_are_followed_after_a_rollback,
+        _verified_again_after_damage,
+        _unfinished,
     )
 }
 

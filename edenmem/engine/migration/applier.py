@@ -248,7 +248,7 @@ class Applier:
             return None  # the text was changed here: what waits is not in it
         waiting = self._store.memory.reflections_by_ids(ids)
         change = WriteConsolidation(
-            id=change_id(item, self._rounds.of(item), f"absorbed {' '.join(sorted(ids))}"),
+            id=change_id(item, self._rounds.of(item), f"absorbed after {found.version}"),
             reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
             scope=text.scope,
             expected_version=found.version,

@@ -57,7 +57,7 @@ from edenmem.engine.migration.plan import V1Plan, batched_items
 from edenmem.engine.migration.reports import Difference, VectorCheck, Verification
 from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
 from edenmem.engine.migration.vectors import check_vectors
-from edenmem.errors import ConflictError
+from edenmem.errors import ConflictError, DocumentDamaged
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Subject
@@ -251,7 +251,15 @@ class _Check:
         self, unlike: Sequence[tuple[V1Item, Memory]], wrote: Mapping[str, AuditEntry]
     ) -> None:
         """Judge by the log what is not as v1 has it."""
-        found = Found(self._store, [expected for _, expected in unlike])
+        try:
+            found = Found(self._store, [expected for _, expected in unlike])
+        except DocumentDamaged as error:
+            if len(unlike) > 1:
+                for pair in unlike:
+                    self._examine([pair], wrote)
+            else:
+                self._report(*unlike[0], None, error.message)
+            return
         for item, expected in unlike:
             entry = wrote.get(item.key)
             if isinstance(expected, Consolidation):

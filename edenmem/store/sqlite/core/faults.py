@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edenmem.errors import EdenmemError, InputError, StoreError, StoreReadOnly
+from edenmem.errors import DocumentDamaged, EdenmemError, InputError, StoreError, StoreReadOnly
 
 #: Primary result code → what to say after the file's name, and what to do.
 _FAULTS: dict[int, tuple[str, str | None]] = {
@@ -67,6 +67,11 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 def _translate(error: sqlite3.Error, path: Path) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
+    if code is None and str(error).startswith("Could not decode to UTF-8"):
+        return DocumentDamaged(
+            f"{path} has a text that is not UTF-8",
+            hint="'edenmem doctor' names the rows that cannot be read",
+        )
     if code is None:  # raised by the module itself: we called it wrongly
         return error
     if code & 0xFF == sqlite3.SQLITE_TOOBIG:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from edenmem.errors import DocumentDamaged
 from edenmem.memory import VOID as VOID
 from edenmem.memory import Origin
 from edenmem.models.backup import StoredVersion
@@ -140,10 +141,15 @@ def audit_from(row: Row) -> AuditEntry:
     )
 
 
+def _decode(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
+
+
 def _read_entries(rows: Iterable[Row], unreadable: set[str] | None) -> Iterator[AuditEntry]:
     """Read rows of `AUDIT`; see `AuditLog.audit` for ``unreadable``."""
     for row in rows:
         try:
+            "".join(each for each in row if isinstance(each, str)).encode()
             entry = audit_from(row)
         except codec.UNREADABLE:
             if unreadable is None:
@@ -204,16 +210,31 @@ class AuditLog(Part):
     ) -> Iterator[AuditEntry]:
         last = (2**62, 2**62)
         while True:
-            with self._db.reading() as connection:
-                rows = connection.execute(
-                    f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
-                    " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
-                    (*last, *values, BATCH),
-                ).fetchall()
+            rows = self._fetch(
+                f"{AUDIT} WHERE (a.at, a.audit_no) < (?, ?) AND {SHOWN}{where}"
+                " ORDER BY a.at DESC, a.audit_no DESC LIMIT ?",
+                (*last, *values, BATCH),
+                is_lenient=unreadable is not None,
+            )
             yield from _read_entries(rows, unreadable)
             if len(rows) < BATCH:
                 return
             last = (rows[-1][5], rows[-1][-1])
+
+    def _fetch(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
+        """Fetch rows; texts that are not UTF-8 raise, or come with surrogates."""
+        try:
+            with self._db.reading() as connection:
+                return connection.execute(query, values).fetchall()
+        except DocumentDamaged:
+            if not is_lenient:
+                raise
+        with self._db.reading() as connection:
+            connection.text_factory = _decode
+            try:
+                return connection.execute(query, values).fetchall()
+            finally:
+                connection.text_factory = str
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
         return self.audit_entries([entry_id]).get(entry_id)
@@ -221,11 +242,11 @@ class AuditLog(Part):
     def audit_entries(
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
-        with self._db.reading() as connection:
-            rows = connection.execute(
-                f"{AUDIT} WHERE a.id IN (SELECT value FROM json_each(?)) AND {SHOWN}",
-                (json_array(entry_ids),),
-            ).fetchall()
+        rows = self._fetch(
+            f"{AUDIT} WHERE a.id IN (SELECT value FROM json_each(?)) AND {SHOWN}",
+            (json_array(entry_ids),),
+            is_lenient=unreadable is not None,
+        )
         return {entry.id: entry for entry in _read_entries(rows, unreadable)}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
