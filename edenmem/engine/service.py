@@ -96,6 +96,12 @@ _CHANGED = frozenset({"applied", "resumed"})
 _IDLE = frozenset({"not_due", "incognito"})
 
 
+def _has_changes(report: FormationReport) -> bool:
+    """Whether there may be something new in memory, if only the facts of a range."""
+    facts = report.facts_added + report.facts_revised + report.facts_removed
+    return report.outcome in _CHANGED or (facts > 0 and report.outcome != "dry_run")
+
+
 class MemoryService:
     """Long-term memory for agents: contexts, formation, consolidation and search.
 
@@ -451,7 +457,7 @@ class MemoryService:
             session, agent, trigger=trigger, dry_run=dry_run, reach=reach
         )
         at_end = trigger is Trigger.SESSION_END
-        if dry_run or not (at_end or any(report.outcome in _CHANGED for report in reports)):
+        if dry_run or not (at_end or any(_has_changes(report) for report in reports)):
             return reports
         try:
             if consolidate:

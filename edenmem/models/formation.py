@@ -3,9 +3,13 @@
 It is the claim, the write-ahead record and the result in one document::
 
     claimed ──> recorded ──> applied
+       │  │        └─────> claimed, or released (a step is left: ``next_step``) …
        │  └───> released (tried again after ``not_before``) ──> claimed …
        └──────> failed   (kept, listed, retried by hand)
     applied or failed ──> superseded (its messages are to be formed again)
+
+Facts and reflections are two steps. The facts are recorded and applied first, with ``next_step``
+naming what is left, so that a later step that fails neither loses them nor pays for them again.
 
 At most one formation of a session and agent is claimed, recorded or released at a time, and no
 message is in two formations of one agent; the store refuses whatever would break either rule. A
@@ -124,8 +128,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Formation(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. ``changes`` is present while recorded, and dropped once applied.
 
-    ``attempts`` counts failed tries. ``last_message_at`` is the ``createdAt`` of the last message.
-    ``counts`` holds numbers of what was formed, for lists ("facts", "reflections", …).
+    ``next_step`` is the step to take after those that are recorded or in memory ("reflections"),
+    "" if none was taken yet or none is left. ``decisions``, ``usage`` and ``counts`` are those of
+    all steps. ``attempts`` counts failed tries of a step. ``last_message_at`` is the ``createdAt``
+    of the last message. ``counts`` holds numbers of what was formed, for lists ("facts",
+    "reflections", …).
     ``cursor_moves`` says how it moved the platform's cursor (see
     `edenmem.store.common.progress`), None if that is not known. ``superseded_message_ids`` are
     the messages that a superseded formation had,
@@ -153,3 +160,4 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
     changes: ChangeSet | None = None
     cursor_moves: tuple[CursorMove, ...] | None = None
     superseded_message_ids: tuple[str, ...] = ()
+    next_step: str = ""

@@ -160,13 +160,31 @@ UNTIDY = {
     "taking over what was released": ([_fault("record", Mode.RAISE_BEFORE)], "reclaim", 1),
     "taking over from the dead": ([_fault("ask facts", Mode.KILL_BEFORE)], "reclaim", 1),
     "the second record": ([_fault("record", Mode.KILL_BEFORE)], "record", 1),
-    "what was recorded only": ([_fault("apply_formation", Mode.KILL_BEFORE)], "apply_formation", 1),
-    "what was applied unheard": ([_fault("apply_formation", Mode.KILL_AFTER)], "apply", 1),
+    "the facts, recorded only": (
+        [_fault("apply_formation", Mode.KILL_BEFORE)],
+        "apply_formation",
+        1,
+    ),
+    "the reflections, after the facts": (
+        [_fault("ask reflections", Mode.KILL_BEFORE)],
+        "record",
+        1,
+    ),
+    "what was recorded only": (
+        [_fault("apply_formation", Mode.KILL_BEFORE, 2)],
+        "apply_formation",
+        1,
+    ),
+    "what was applied unheard": ([_fault("apply_formation", Mode.KILL_AFTER, 2)], "apply", 1),
 }
 
 
 #: Those that ask most of the store: on a server a day takes long.
-ON_A_SERVER = ("taking over from the dead", "what was applied unheard")
+ON_A_SERVER = (
+    "taking over from the dead",
+    "the facts, recorded only",
+    "what was applied unheard",
+)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class Looker:
         )
         for unfinished in found:
             size = len(unfinished.message_ids)
-            if unfinished.status is FormationStatus.RECORDED:
+            if unfinished.status is FormationStatus.RECORDED and not unfinished.next_step:
                 return Prospect(agent=agent, work="complete", messages=size)
             if not is_free(unfinished, self._clock()):
                 released = unfinished.status is FormationStatus.RELEASED

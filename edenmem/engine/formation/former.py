@@ -1,22 +1,23 @@
-"""From messages to memory: claim, extract, deduplicate, reflect, record, apply.
+"""From messages to memory: claim, extract facts, record, apply, then the same with reflections.
 
 Consolidation and the session's cached context come after, and are the service's business. A range
-of messages is done when its outcome has been applied, and not before. What was recorded is applied
-by whoever comes next, without asking a model again.
+of messages is done when the outcome of its last step has been applied, and not before. What was
+recorded is applied by whoever comes next, without asking a model again; a step whose outcome is in
+memory is not taken again, whatever becomes of the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edenmem.engine.formation.attempt import Attempt, list_new_facts
 from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.thresholds import is_due, measure
@@ -42,17 +43,8 @@ from edenmem.errors import (
     StoreError,
     UnavailableError,
 )
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    Change,
-    ChangeResult,
-    ChangeStatus,
-    RemoveFact,
-    ReviseFact,
-)
 from edenmem.models.forgetting import block
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
@@ -63,55 +55,8 @@ if TYPE_CHECKING:
     from edenmem.llm.protocol import LLM
 
 
-def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, Any]:
-    """The numbers that a formation's record keeps for lists."""
-    ops = Counter(type(change) for change in changes)
-    actions = Counter(decision.action for decision in decisions)
-    return {
-        "facts": ops[AddFact],
-        "revised": ops[ReviseFact],
-        "removed": ops[RemoveFact],
-        "reflections": ops[AddReflection],
-        "known": actions["NONE"],
-        "rejected": actions["REJECTED"],
-    }
-
-
-def report_of_changes(
-    report: FormationReport, changes: Sequence[Change], results: Iterable[ChangeResult]
-) -> FormationReport:
-    """``report`` with the numbers of what ``changes`` really did.
-
-    Skipped are facts that were known already, whether deduplication or the store found it. A
-    fact that was revised in vain, because its target had changed, counts as added.
-    """
-    by_id = {change.id: change for change in changes}
-    facts: Counter[str] = Counter()
-    reflections: Counter[str] = Counter()
-    for result in results:
-        match by_id.get(result.change_id), result.status:
-            case (_, ChangeStatus.CONFLICT | ChangeStatus.MISSING) | (None, _):
-                continue
-            case AddFact(), ChangeStatus.DUPLICATE:
-                facts["skipped"] += 1
-            case (AddFact(), _) | (ReviseFact(), ChangeStatus.ADDED_INSTEAD):
-                facts["added"] += 1
-            case ReviseFact(), _:
-                facts["revised"] += 1
-            case RemoveFact(), _:
-                facts["removed"] += 1
-            case AddReflection() as change, _:
-                reflections[change.reflection.scope] += 1
-    known = sum(1 for decision in report.decisions if decision.action == "NONE")
-    return msgspec.structs.replace(
-        report,
-        facts_added=facts["added"],
-        facts_revised=facts["revised"],
-        facts_removed=facts["removed"],
-        facts_skipped=facts["skipped"] + known,
-        reflections={str(kind): number for kind, number in reflections.items()},
-    )
-
+#: The step that is taken after the facts.
+REFLECTIONS = "reflections"
 
 #: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
 _NOT_ITS_FAULT = (
@@ -205,17 +150,10 @@ class Former:
         session: Session,
         agent: Agent,
         outcome: str,
-        formation: Formation | None = None,
         **fields: Any,
     ) -> FormationReport:
-        return FormationReport(
-            session_id=session.id,
-            agent_id=agent.id,
-            outcome=outcome,
-            formation_id=formation.id if formation else None,
-            messages=len(formation.message_ids) if formation else 0,
-            **fields,
-        )
+        """A report of a session of which no range was taken."""
+        return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
     def _demand_llm(self) -> LLM:
         if self._llm is None:
@@ -291,16 +229,18 @@ class Former:
         trigger: Trigger,
         dry_run: bool,
     ) -> FormationReport:
+        attempt = Attempt(formation=unfinished)
         if unfinished.status is FormationStatus.RECORDED:
-            return await in_thread(self._complete, unfinished, session, agent, dry_run)
+            await in_thread(self._complete, attempt, dry_run)
+            if dry_run:
+                return attempt.report("dry_run", changes=attempt.changes)
+            if attempt.formation.status is not FormationStatus.RELEASED:
+                return attempt.report("resumed")
         forced = trigger is Trigger.FORCED
-        if not is_free(unfinished, self._clock(), forced=forced):
+        if not is_free(attempt.formation, self._clock(), forced=forced):
             released = unfinished.status is FormationStatus.RELEASED
-            return self._report(
-                session,
-                agent,
+            return attempt.report(
                 "waiting" if released else "taken",
-                unfinished,
                 not_before=unfinished.not_before if released else None,
                 error=unfinished.error,
             )
@@ -313,26 +253,25 @@ class Former:
 
         claim = await self._claims.take(take_over)
         if claim is None:
-            return self._report(session, agent, "taken", unfinished)
-        if claim.formation.status is FormationStatus.RECORDED:
-            return await in_thread(self._complete, claim.formation, session, agent, dry_run)
-        return await self._perform(claim, session, agent, None, dry_run)
+            return attempt.report("taken")
+        attempt.formation = claim.formation
+        if claim.formation.status is FormationStatus.RECORDED:  # meanwhile
+            await in_thread(self._complete, attempt, dry_run, self._claims.worker)
+            if attempt.formation.status is not FormationStatus.CLAIMED:
+                return attempt.report("resumed")
+        return await self._perform(attempt, claim.key, session, agent, None, dry_run)
 
-    def _complete(
-        self, recorded: Formation, session: Session, agent: Agent, dry_run: bool
-    ) -> FormationReport:
-        """Apply what was recorded. Safe beside the worker that recorded it. Blocks."""
-        whole = self._store.formations.formation(recorded.id) or recorded
-        if dry_run:
-            return self._report(
-                session, agent, "dry_run", whole, decisions=whole.decisions, changes=whole.changes
-            )
-        results = self._store.formations.apply_formation(recorded.id, now=self._clock())
-        changes = whole.changes.changes if whole.changes else ()
-        report = self._report(
-            session, agent, "resumed", whole, decisions=whole.decisions, usage=whole.usage
-        )
-        return report_of_changes(report, changes, results)
+    def _complete(self, attempt: Attempt, dry_run: bool, worker: str | None = None) -> None:
+        """Apply what was recorded. Safe beside the worker that recorded it. If a step is left,
+        the formation is released, unless it is the ``worker``'s. Blocks."""
+        formations = self._store.formations
+        recorded = formations.formation(attempt.formation.id) or attempt.formation
+        attempt.add(recorded.changes, recorded.decisions)
+        if not dry_run:
+            now = self._clock()
+            results = formations.apply_formation(recorded.id, now=now, worker=worker)
+            attempt.results = tuple(results)
+            attempt.formation = formations.formation(recorded.id) or recorded
 
     async def _begin(
         self,
@@ -355,79 +294,106 @@ class Former:
         claim = await self._claims.take(open_new)
         if claim is None:
             return self._report(session, agent, "taken", left=left)
-        report = await self._perform(claim, session, agent, messages, dry_run)
+        attempt = Attempt(formation=claim.formation)
+        report = await self._perform(attempt, claim.key, session, agent, messages, dry_run)
         return msgspec.structs.replace(report, left=left)
 
     async def _perform(
         self,
-        claim: Claim,
+        attempt: Attempt,
+        key: str,
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
         dry_run: bool,
     ) -> FormationReport:
-        """Make the outcome of a formation that is this worker's, record it and apply it."""
+        """Take the steps of a formation that is this worker's, record each and apply it."""
         # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
-        formation = claim.formation
-        asker = Asker(self._demand_llm(), claim.key)
-        work = self._pipeline.run(formation, session, agent, messages, asker)
+        attempt.asker = Asker(self._demand_llm(), key)
+        work = self._take_steps(attempt, attempt.asker, session, agent, messages, dry_run)
         if dry_run:
-            outcome = await work
-            report = self._report(session, agent, "dry_run", formation, usage=tuple(asker.spent))
-            return msgspec.structs.replace(
-                report, decisions=outcome.decisions, changes=outcome.changes
-            )
+            attempt.note(await work)
+            return attempt.report("dry_run", changes=attempt.changes)
         try:
-            outcome = await self._claims.keep(formation, work)
-            results = await in_thread(self._settle, formation, outcome, tuple(asker.spent))
+            outcome = await self._claims.keep(attempt.formation, work)
+            is_ours = await in_thread(self._settle, attempt, outcome)
         except LeaseLost:
-            results = None
+            is_ours = False
         except asyncio.CancelledError:
-            await self._claims.give_back(formation, usage=tuple(asker.spent))
+            await self._claims.give_back(attempt.formation, usage=attempt.new_usage)
             raise
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
-                return await self._report_failure(formation, session, agent, error.message, asker)
+                return await self._report_failure(attempt, error.message)
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
                 await self._claims.give_back(
-                    formation, error=error.message, usage=tuple(asker.spent)
+                    attempt.formation,
+                    error=_name_step(attempt, error.message),
+                    usage=attempt.new_usage,
                 )
             raise
         except Exception as error:
-            await self._report_failure(
-                formation, session, agent, f"{type(error).__name__}: {error}", asker
-            )
+            await self._report_failure(attempt, f"{type(error).__name__}: {error}")
             raise
-        if results is None:
+        if not is_ours:
             # The record is another worker's by now, and what was paid here is not its cost.
-            await keep_usage(self._store, agent.id, "formation", asker.spent, at=self._clock())
-            return self._report(session, agent, "taken", formation, usage=tuple(asker.spent))
-        report = self._report(
-            session,
-            agent,
-            "applied",
-            formation,
-            decisions=outcome.decisions,
-            usage=tuple(asker.spent),
-        )
-        return report_of_changes(report, outcome.changes.changes, results)
+            await keep_usage(
+                self._store, agent.id, "formation", attempt.new_usage, at=self._clock()
+            )
+        return attempt.report("applied" if is_ours else "taken")
 
-    def _settle(
-        self, formation: Formation, outcome: Outcome, usage: tuple[CallUsage, ...]
-    ) -> Sequence[ChangeResult] | None:
-        """Record an outcome and apply it; None if the claim is another worker's by now. Blocks."""
+    async def _take_steps(
+        self,
+        attempt: Attempt,
+        asker: Asker,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message] | None,
+        dry_run: bool,
+    ) -> Outcome:
+        """Take the steps that are left, and settle all but the last, whose outcome is returned.
+
+        Raises:
+            LeaseLost: another worker has the claim.
+        """
+        material = await self._pipeline.read(attempt.formation, session, agent, messages)
+        if not material.is_worth_asking:
+            return self._pipeline.find_nothing(material)
+        if not attempt.formation.next_step:
+            if self._settings.formation.extraction == "single":
+                return await self._pipeline.form_at_once(asker, material)
+            outcome = await self._pipeline.form_facts(asker, material)
+            if not material.quotas.for_reflections:
+                return outcome
+            if dry_run:
+                attempt.note(outcome, next_step=REFLECTIONS)
+            elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
+                raise LeaseLost(attempt.formation.id)
+        new_facts = list_new_facts(attempt.formation.decisions)
+        return await self._pipeline.form_reflections(asker, material, new_facts)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome, next_step: str = "") -> bool:
+        """Record the outcome of a step and apply it; False if the claim is another worker's by
+        now. Blocks."""
+        formation, worker = attempt.formation, self._claims.worker
         recorded = self._store.formations.record(
             formation.id,
-            worker=self._claims.worker,
+            worker=worker,
             changes=outcome.changes,
             decisions=outcome.decisions,
-            usage=usage,
-            counts=summary_of(outcome.changes.changes, outcome.decisions),
+            usage=attempt.new_usage,
+            counts=attempt.count(outcome),
             now=self._clock(),
+            next_step=next_step,
         )
         if not recorded:
-            return None
-        return self._store.formations.apply_formation(formation.id, now=self._clock())
+            return False
+        attempt.note(outcome, next_step=next_step)
+        results = self._store.formations.apply_formation(
+            formation.id, now=self._clock(), worker=worker
+        )
+        attempt.results = (*attempt.results, *results)
+        return True
 
     def _answer_key(
         self, formation: Formation, session: Session, agent: Agent, reach: Reach
@@ -444,19 +410,18 @@ class Former:
         number = formation.seq - sum(each.seq < formation.seq for each in found)
         return f"{session.label}/{agent.username}/{number}"
 
-    async def _report_failure(
-        self, formation: Formation, session: Session, agent: Agent, error: str, asker: Asker
-    ) -> FormationReport:
-        again = await self._claims.count_failure(formation, error, tuple(asker.spent))
-        return self._report(
-            session,
-            agent,
-            "failed" if again is None else "waiting",
-            formation,
-            not_before=again,
-            error=error,
-            usage=tuple(asker.spent),
+    async def _report_failure(self, attempt: Attempt, error: str) -> FormationReport:
+        error = _name_step(attempt, error)
+        again = await self._claims.count_failure(attempt.formation, error, attempt.new_usage)
+        return attempt.report(
+            "failed" if again is None else "waiting", not_before=again, error=error
         )
+
+
+def _name_step(attempt: Attempt, error: str) -> str:
+    """An error with the step that failed, where an earlier one is in memory."""
+    step = attempt.formation.next_step
+    return f"{step}: {error}" if step else error
 
 
 def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:

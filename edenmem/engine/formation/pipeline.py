@@ -1,4 +1,4 @@
-"""The outcome of one formation: what would change in memory. Reads and asks, writes nothing."""
+"""The outcome of each step of a formation: what would change in memory. Writes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """Steps 2 to 4 of a formation: facts, deduplication, reflections."""
+    """The steps of a formation: facts (with deduplication), then reflections; or both at once."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -58,41 +58,76 @@ class Pipeline:
         self._embedder = runtime.embedder
         self._deduplicator = Deduplicator(runtime)
 
-    async def run(
+    async def read(
         self,
         formation: Formation,
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
-        asker: Asker,
-    ) -> Outcome:
-        """Make the outcome of a formation.
+    ) -> Material:
+        """Read what a formation needs, before a model is paid.
 
         Args:
             formation: Whose range it is.
             session: Where the messages are from.
             agent: Whose memory is formed.
             messages: The range, if it was read already.
-            asker: Asks the language model, and keeps account.
+
+        Raises:
+            EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
+                searches by one.
+            FactKeyConflict: an index of the database refuses facts.
+            StoreError: a search index cannot be used.
+        """
+        return await in_thread(self._prepare, formation, session, agent, messages)
+
+    async def form_facts(self, asker: Asker, material: Material) -> Outcome:
+        """Extract facts and compare them with those that are known.
 
         Raises:
             ProviderError: a model failed (in deduplication the embedder alone).
-            EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
-                searches by one; no model was asked.
-            FactKeyConflict: an index of the database refuses facts; no model was asked.
-            StoreError: a search index cannot be used; no model was asked.
         """
-        material = await in_thread(self._prepare, formation, session, agent, messages)
-        changes: tuple[Change, ...] = ()
-        decisions: tuple[Decision, ...] = ()
-        if material.is_worth_asking:
-            facts, plan, reflections = await self._extract(asker, material)
-            changes, late = await in_thread(self._sift, material, plan, reflections)
-            decisions = (*plan.decisions, *facts.rejected, *reflections.rejected, *late)
-        change_set = ChangeSet(
-            actor=self._actor, at=material.origin.at, changes=changes, automatic=True
+        facts = await extract_facts(asker, material, self._settings.formation)
+        plan = await self._deduplicator.plan(asker, material, facts.kept)
+        return await in_thread(self._conclude, material, plan, facts, Reflections())
+
+    async def form_reflections(
+        self, asker: Asker, material: Material, new_facts: Sequence[str]
+    ) -> Outcome:
+        """Extract reflections beside the facts that the same range gave.
+
+        Raises:
+            ProviderError: the model failed.
+        """
+        settings = self._settings.formation
+        reflections = await extract_reflections(asker, material, new_facts, settings)
+        return await in_thread(self._conclude, material, Plan(), Facts(), reflections)
+
+    async def form_at_once(self, asker: Asker, material: Material) -> Outcome:
+        """Extract facts and reflections by one call, and compare the facts.
+
+        Raises:
+            ProviderError: a model failed (in deduplication the embedder alone).
+        """
+        settings = self._settings.formation
+        answer = await asker.ask(
+            "single",
+            SingleAnswer,
+            model=material.quotas.fast_model,
+            scopes=material.quotas.offered,
+            fact_words=settings.fact_words,
+            reflection_words=settings.reflection_words,
+            **material.prompt_values,
         )
-        return Outcome(change_set, decisions)
+        facts = screen_facts(answer.facts, material, settings)
+        plan = await self._deduplicator.plan(asker, material, facts.kept)
+        known = [fact.content for fact in facts.kept]
+        reflections = screen_reflections(answer.reflections, material, known, settings)
+        return await in_thread(self._conclude, material, plan, facts, reflections)
+
+    def find_nothing(self, material: Material) -> Outcome:
+        """The outcome of a range in which there is nothing to ask about."""
+        return self._outcome(material, (), ())
 
     def _prepare(
         self,
@@ -113,10 +148,15 @@ class Pipeline:
                 demand_comparable(self._store, self._settings, self._embedder.model, places)
         return material
 
-    def _sift(
-        self, material: Material, plan: Plan, reflections: Reflections
-    ) -> tuple[tuple[Change, ...], list[Decision]]:
-        """Return the changes that may still be made, and why the others are not. Blocks.
+    def _conclude(
+        self,
+        material: Material,
+        plan: Plan,
+        facts: Facts,
+        reflections: Reflections,
+    ) -> Outcome:
+        """The outcome of a step: the changes that may still be made, and why others are not.
+        Blocks.
 
         Models take their time: a scope may have been paused or switched off meanwhile.
         """
@@ -140,30 +180,19 @@ class Pipeline:
         open_ = still_open(self._store, material.agent.id, _list_changeable(material))
         changes = [_still_possible(each, open_) for each in changes]
         late = [_reject_late(each) for each in changes if not _is_wanted(each, open_)]
-        return tuple(each for each in changes if _is_wanted(each, open_)), late
+        return self._outcome(
+            material,
+            [each for each in changes if _is_wanted(each, open_)],
+            (*plan.decisions, *facts.rejected, *reflections.rejected, *late),
+        )
 
-    async def _extract(self, asker: Asker, material: Material) -> tuple[Facts, Plan, Reflections]:
-        settings = self._settings.formation
-        if settings.extraction == "single":
-            answer = await asker.ask(
-                "single",
-                SingleAnswer,
-                model=material.quotas.fast_model,
-                scopes=material.quotas.offered,
-                fact_words=settings.fact_words,
-                reflection_words=settings.reflection_words,
-                **material.prompt_values,
-            )
-            facts = screen_facts(answer.facts, material, settings)
-            plan = await self._deduplicator.plan(asker, material, facts.kept)
-            known = [fact.content for fact in facts.kept]
-            reflections = screen_reflections(answer.reflections, material, known, settings)
-            return facts, plan, reflections
-        facts = await extract_facts(asker, material, settings)
-        plan = await self._deduplicator.plan(asker, material, facts.kept)
-        known = [fact.content for fact in facts.kept]
-        reflections = await extract_reflections(asker, material, known, settings)
-        return facts, plan, reflections
+    def _outcome(
+        self, material: Material, changes: Sequence[Change], decisions: Sequence[Decision]
+    ) -> Outcome:
+        made = ChangeSet(
+            actor=self._actor, at=material.origin.at, changes=tuple(changes), automatic=True
+        )
+        return Outcome(made, tuple(decisions))
 
     def _material(
         self,

@@ -83,14 +83,22 @@ class Formations(Protocol):
         usage: Sequence[CallUsage],
         counts: Mapping[str, Any],
         now: datetime,
+        next_step: str = "",
     ) -> bool:
-        """CLAIMED → RECORDED with the outcome; False if the claim is no longer the worker's."""
+        """CLAIMED → RECORDED with the outcome of a step, and the step that is left after it; False
+        if the claim is no longer the worker's. ``decisions`` and ``usage`` are added to those of
+        earlier steps, ``counts`` replace them. The next step has no failed attempts yet."""
 
-    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+    def apply_formation(
+        self, formation_id: str, *, now: datetime, worker: str | None = None
+    ) -> list[ChangeResult]:
         """RECORDED → APPLIED: apply its changes, then move the session's own progress fields
         (``last_memory_message_id`` and counters) if its first agent is this one, never backwards,
         and note what it replaced. Idempotent and safe to run in two processes at once; on SQLite
-        one transaction."""
+        one transaction.
+
+        If a step is left, RECORDED → CLAIMED for the ``worker`` whose it is, for everybody else
+        → RELEASED; the session's progress stays."""
 
     def release(
         self,

@@ -23,13 +23,14 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import FormationStatus, Trigger
 from edenmem.settings.schema import FormationSettings, Settings
-from tests.engine.formation.conftest import World, facts
+from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import NOW, make_formation, make_message, make_session
 from tests.support.interposed import InterposedStore
 from tests.support.llm import NONSENSE, FakeLLM
 from tests.support.runtime import make_runtime
 
 LISBON = "Anna Duarte lives in Lisbon."
+MOVES = "Anna Duarte settled down."
 
 
 def hang(begun: asyncio.Event) -> Any:
@@ -67,6 +68,7 @@ async def test_a_failed_try_is_counted_and_made_again_later(
 ) -> None:
     """Known failure 12: an error is told, and the messages wait."""
     world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
     world.llm.script(task, [error])
     report = await world.form_one()
     assert report.outcome == "waiting"
@@ -80,14 +82,16 @@ async def test_a_failed_try_is_counted_and_made_again_later(
 
     again = await world.form_one(trigger=Trigger.COLD)
     assert (again.outcome, again.not_before) == ("waiting", report.not_before)
-    assert len(world.llm.requests) == len(world.llm.tasks[: 1 if task == "facts" else 2])
+    assert len(world.llm.requests) == (1 if task == "facts" else 2)
 
     world.clock.advance(seconds=75)
-    world.llm.script("facts", facts(LISBON))
+    world.llm.script("reflections", reflections(user=[MOVES]))
     done = await world.form_one()
     assert done.outcome == "applied"
     assert done.formation_id == report.formation_id
     assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.pending(world.cast.anna_scope) == [MOVES]
+    assert len(world.llm.requests_for("facts")) == (2 if task == "facts" else 1)
 
 
 async def test_after_the_last_try_a_range_is_kept_as_failed_and_retried_by_hand(
@@ -154,7 +158,6 @@ async def test_a_person_waits_for_no_pause(world: World) -> None:
     assert await world.former().due(world.cast.session, world.cast.eve, trigger=Trigger.FORCED)
     again = await world.form_one(trigger=Trigger.FORCED)
     assert (again.outcome, again.formation_id) == ("applied", first.formation_id)
-    assert world.formation(FormationStatus.APPLIED).attempts == 1
 
 
 async def test_what_was_paid_for_a_failed_try_is_on_record(world: World) -> None:
@@ -192,9 +195,10 @@ async def test_a_cancelled_range_is_given_back_whole(world: World, task: str) ->
         await running
     formation = world.formation(FormationStatus.RELEASED)
     assert (formation.attempts, formation.not_before) == (0, None)
-    assert world.contents(world.cast.anna_scope) == []
+    assert world.contents(world.cast.anna_scope) == ([] if task == "facts" else [LISBON])
     assert (await world.form_one()).outcome == "applied"
     assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert len(world.llm.requests) == 3
 
 
 async def test_a_time_limit_is_a_time_limit(world: World) -> None:
@@ -248,13 +252,12 @@ async def test_cancelled_in_the_middle_of_a_write_nothing_is_lost_or_done_twice(
     running = asyncio.create_task(world.form(store=Slow(world.store, method, cancel)))
     with pytest.raises(asyncio.CancelledError):
         await running
-    asked = len(world.llm.requests)
+    # What is recorded is applied in the same breath, so that only the other step is left.
+    assert world.llm.tasks == ([] if method == "claim" else ["facts"])
     reports = await world.form()
-    # What is recorded is applied in the same breath, so nothing is left to do after it.
-    assert reports[-1].outcome == ("applied" if method == "claim" else "not_due")
+    assert reports[-1].outcome == "applied"
     assert world.contents(world.cast.anna_scope) == [LISBON]
-    assert asked == (0 if method == "claim" else 2)
-    assert len(world.llm.requests) == 2
+    assert world.llm.tasks == ["facts", "reflections"]
 
 
 class Cancelling(InterposedStore):
@@ -305,34 +308,116 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
 # -- crashes -------------------------------------------------------------------------------------
 
 
-async def test_a_crash_between_record_and_apply_is_mended_without_a_model(world: World) -> None:
+@pytest.mark.parametrize("step", ["facts", "reflections"])
+async def test_a_crash_between_record_and_apply_is_mended_without_a_model(
+    world: World, step: str
+) -> None:
     world.say("I live in Lisbon.")
     world.llm.script("facts", facts(LISBON))
+    world.llm.script("reflections", reflections(user=[MOVES]))
+    applications = iter([1] if step == "facts" else [0, 1])
 
-    def crash() -> None:
-        raise StoreError("the machine lost power")
-
-    class Crashing(Slow):
+    class Crashing(InterposedStore):
         def wrap(self, name: str, method: Any) -> Any:
-            if name == "apply_formation":
-                return lambda *args, **kwargs: crash()
-            return method
+            def crash_at_last(*args: Any, **kwargs: Any) -> Any:
+                if next(applications):
+                    raise StoreError("the machine lost power")
+                return method(*args, **kwargs)
+
+            return crash_at_last if name == "apply_formation" else method
 
     with pytest.raises(StoreError):
-        await world.form(store=Crashing(world.store, "", crash))
+        await world.form(store=Crashing(world.store))
     recorded = world.formation(FormationStatus.RECORDED)
-    assert world.contents(world.cast.anna_scope) == []
+    assert world.contents(world.cast.anna_scope) == ([] if step == "facts" else [LISBON])
     assert await world.former("worker-2").due(world.cast.session, world.cast.eve)
 
     shown = await world.form_one(worker="worker-2", llm=None, dry_run=True)
     assert shown.changes is not None
-    assert world.contents(world.cast.anna_scope) == []
+    assert world.formation(FormationStatus.RECORDED) == recorded
 
-    report = (await world.form(worker="worker-2", llm=None))[0]
-    assert (report.outcome, report.formation_id) == ("resumed", recorded.id)
-    assert report.facts_added == 1
+    if step == "facts":
+        with pytest.raises(ConfigError):  # the reflections are still to be asked for
+            await world.form(worker="worker-2", llm=None)
+        assert world.formation(FormationStatus.RELEASED).next_step == "reflections"
+        assert world.contents(world.cast.anna_scope) == [LISBON]
+        report = await world.form_one(worker="worker-2")
+        assert (report.outcome, report.formation_id) == ("applied", recorded.id)
+    else:
+        report = (await world.form(worker="worker-2", llm=None))[0]
+        assert (report.outcome, report.formation_id) == ("resumed", recorded.id)
+        assert report.facts_added == 0
+    assert report.reflections == {"user": 1}
     assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.pending(world.cast.anna_scope) == [MOVES]
     assert world.formation(FormationStatus.APPLIED).id == recorded.id
+    assert world.llm.tasks == ["facts", "reflections"]
+
+
+async def test_facts_that_a_dead_worker_recorded_count_for_the_next(world: World) -> None:
+    """The next worker applies them, goes on with the reflections, and tells of both."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts(LISBON))
+    world.llm.script("reflections", reflections(user=[MOVES]))
+
+    def crash() -> None:
+        raise StoreError("the machine lost power")
+
+    with pytest.raises(StoreError):
+        await world.form(store=Slow(world.store, "record", crash))
+    assert world.contents(world.cast.anna_scope) == []
+    report = await world.form_one(worker="worker-2")
+    assert (report.outcome, report.messages) == ("applied", 1)
+    assert (report.facts_added, report.reflections) == (1, {"user": 1})
+    assert world.llm.tasks == ["facts", "reflections"]
+
+
+async def test_after_the_last_try_of_reflections_the_facts_are_in_memory(world: World) -> None:
+    """Known failure 69."""
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [NONSENSE, facts(LISBON)])
+    world.llm.script("reflections", [NONSENSE] * 3)
+    outcomes, added = [], []
+    for _ in range(4):
+        report = await world.form_one()
+        outcomes.append(report.outcome)
+        added.append(report.facts_added)
+        world.clock.advance(hours=1)
+    assert outcomes == ["waiting", "waiting", "waiting", "failed"]  # each step has its tries
+    assert added == [0, 1, 0, 0]
+    failed = world.formation(FormationStatus.FAILED)
+    assert (failed.attempts, failed.next_step) == (3, "reflections")
+    assert failed.error is not None
+    assert failed.error.startswith("reflections: ")
+    assert failed.counts["facts"] == 1
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert not await world.former().due(world.cast.session, world.cast.eve)
+
+    assert world.store.formations.retry(failed.id, now=world.clock())
+    asked = len(world.llm.requests)
+    world.llm.script("reflections", reflections(user=[MOVES, LISBON]))
+    done = await world.form_one()
+    assert (done.outcome, done.facts_added, done.reflections) == ("applied", 0, {"user": 1})
+    [request] = world.llm.requests[asked:]
+    assert request.task == "reflections"
+    assert LISBON in request.user
+    applied_one = world.formation(FormationStatus.APPLIED)
+    assert (applied_one.next_step, applied_one.counts["facts"]) == ("", 1)
+    assert [each.action for each in applied_one.decisions] == ["ADD", "REJECTED"]
+    assert [call.task for call in applied_one.usage] == ["facts", "embed", "reflections"]
+
+
+async def test_a_step_that_is_left_is_shown_by_a_dry_run(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", [facts(LISBON)])
+    world.llm.script("reflections", [NONSENSE])
+    await world.form()
+    before = world.formation(FormationStatus.RELEASED)
+    world.llm.script("reflections", reflections(user=[MOVES]))
+    shown = await world.form_one(dry_run=True)
+    assert shown.changes is not None
+    assert [type(change).__name__ for change in shown.changes.changes] == ["AddReflection"]
+    assert world.formation(FormationStatus.RELEASED) == before
 
 
 async def test_a_dead_workers_claim_is_taken_over_when_its_lease_has_run_out(world: World) -> None:

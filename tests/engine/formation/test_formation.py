@@ -439,10 +439,12 @@ async def test_what_is_switched_off_while_a_model_answers_takes_nothing(
                 agent_id=world.cast.eve.id, at=world.clock(), user_memory_enabled=False
             )
             applied(world.store, off)
-        return reflections(user=["Anna may move."], session=["Anna spoke of Lisbon."])
+        return facts(LISBON, fact(WALK, "agent"))
 
-    world.llm.script("facts", facts(LISBON, fact(WALK, "agent")))
-    world.llm.script("reflections", switched_off)
+    world.llm.script("facts", switched_off)
+    world.llm.script(
+        "reflections", reflections(user=["Anna may move."], session=["Anna spoke of Lisbon."])
+    )
     world.say("I live in Lisbon.", "The walk is on 12 December.")
     report = await world.form_one()
     assert (report.outcome, report.facts_added) == ("applied", 1)
@@ -453,6 +455,9 @@ async def test_what_is_switched_off_while_a_model_answers_takes_nothing(
     )
     late = [each.content for each in report.decisions if "meanwhile" in each.reason]
     assert late == [LISBON, "Anna may move."]
+    [request] = world.llm.requests_for("reflections")
+    assert WALK in request.user
+    assert LISBON not in request.user
 
 
 async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
@@ -562,11 +567,13 @@ async def test_if_the_old_fact_changed_meanwhile_the_new_one_is_added(world: Wor
             at=world.clock(),
         )
         applied(world.store, change)
-        return reflections()
+        return decisions(decision(1, "UPDATE", 1, "Merged from the old text."))
 
-    world.llm.script("reflections", correct)
     new = "Anna Duarte lives in the Alfama."
-    report = await form_beside(world, new, decision(1, "UPDATE", 1, "Merged from the old text."))
+    world.llm.script("facts", facts(new))
+    world.llm.script("dedup", correct)
+    world.say("I moved.")
+    report = await world.form_one(dedup_floor=0.0)
     assert (report.facts_added, report.facts_revised) == (1, 0)
     assert world.contents(world.cast.anna_scope) == sorted([corrected, new])
 

@@ -32,6 +32,7 @@ from tests.support.builders import (
     make_session,
 )
 from tests.support.memory import applied, facts_of
+from tests.support.platform_cursor import cursor_of
 
 SOON = NOW + timedelta(minutes=1)
 EXPIRED = NOW + timedelta(hours=1)  # the lease that builders give has run out by then
@@ -451,6 +452,77 @@ def test_a_recorded_outcome_is_applied_once(store: Store) -> None:
     assert {result.status for result in again} <= {ChangeStatus.ALREADY}
     assert (list(store.log.audit()), store.database.info().counts) == before
     assert store.formations.backlog(session.id, session.agents[0], limit=9).total == 0
+
+
+def record_facts(store: Store, formation: Formation, changes: ChangeSet) -> bool:
+    """Record the first of two steps."""
+    return store.formations.record(
+        formation.id,
+        worker="worker-1",
+        changes=changes,
+        decisions=[DECISION],
+        usage=[USAGE],
+        counts={"facts": 2},
+        now=SOON,
+        next_step="reflections",
+    )
+
+
+def test_a_step_that_is_recorded_is_applied_once_and_leaves_the_next(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation, changes = claim(store, session, messages), outcome(session)
+    scope = Scope.user(session.agents[0], session.users[0])
+    store.formations.release(formation.id, worker="worker-1", now=SOON, error="nonsense")
+    assert reclaim(store, formation, "worker-1", now=SOON) is not None
+    facts = msgspec.structs.replace(changes, changes=changes.changes[:2])
+    assert record_facts(store, formation, facts)
+    half = stored(store, formation)
+    assert (half.status, half.next_step) == (FormationStatus.RECORDED, "reflections")
+    assert half.changes == facts
+
+    results = store.formations.apply_formation(formation.id, now=SOON, worker="worker-1")
+    assert [result.status for result in results] == [ChangeStatus.APPLIED] * 2
+    half = stored(store, formation)
+    assert (half.status, half.next_step, half.changes) == (
+        FormationStatus.CLAIMED,
+        "reflections",
+        None,
+    )
+    assert (half.worker, half.attempts, half.error) == ("worker-1", 0, None)
+    assert {fact.content for fact in facts_of(store, scope)} == {"Anna sings.", "Anna keeps bees."}
+    assert store.formations.backlog(session.id, session.agents[0], limit=9).total == 0
+    assert cursor_of(store, session.id) is None
+    late = store.formations.apply_formation(formation.id, now=SOON)  # by who stood beside
+    assert {result.status for result in late} <= {ChangeStatus.ALREADY}
+    assert stored(store, formation).status is FormationStatus.CLAIMED
+
+    rest = msgspec.structs.replace(change_set(), changes=changes.changes[2:])
+    assert record(store, formation, rest)
+    store.formations.apply_formation(formation.id, now=SOON)
+    done = stored(store, formation)
+    assert (done.status, done.next_step) == (FormationStatus.APPLIED, "")
+    assert (done.decisions, done.usage) == ((DECISION, DECISION), (USAGE, USAGE))
+    assert len(store.memory.pending(scope)) == 1
+
+
+def test_a_step_that_another_applies_frees_the_next(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    assert record_facts(store, formation, outcome(session))
+    store.formations.apply_formation(formation.id, now=SOON, worker="worker-2")
+    half = stored(store, formation)
+    assert (half.status, half.worker, half.lease_until) == (FormationStatus.RELEASED, None, None)
+    assert not record(store, formation, change_set())
+    taken = reclaim(store, formation, "worker-2", now=SOON)
+    assert taken is not None
+    assert (taken.next_step, taken.decisions) == ("reflections", (DECISION,))
+    store.formations.fail(formation.id, worker="worker-2", now=SOON, error="nonsense")
+    assert store.formations.retry(formation.id, now=SOON)
+    assert stored(store, formation).next_step == "reflections"
+    assert reclaim(store, formation, "worker-2", now=SOON) is not None
+    store.formations.fail(formation.id, worker="worker-2", now=SOON, error="nonsense")
+    assert store.formations.supersede(formation.id, now=SOON)
+    assert stored(store, formation).next_step == ""
 
 
 def test_what_was_begun_by_hand_is_completed(store: Store) -> None:

@@ -3,7 +3,7 @@ it again: nothing is lost, and nothing is there twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,8 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     Change,
+    ChangeResult,
+    ChangeSet,
     ChangeStatus,
     RemoveAgent,
     RemoveFact,
@@ -250,6 +252,76 @@ def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
     again = mongo.changes.apply(EVERYTHING)
     assert _state(mongo) == wanted
     assert {r.status for r in again if r.ok} <= {ChangeStatus.ALREADY, ChangeStatus.DUPLICATE}
+
+
+def test_a_step_that_broke_off_anywhere_is_applied_once_and_goes_on(
+    mongo: MongoStore, breaking: Opener
+) -> None:
+    """Known failure 69: facts are in memory before reflections are asked for."""
+    session = make_session([AGENT])
+    messages = make_messages(session, 4)
+    mongo.host.put_session(session)
+    mongo.host.add_messages(session.id, messages)
+    formation = make_formation(session, messages)
+    assert mongo.formations.claim(formation)
+    outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
+    fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
+    assert mongo.formations.record(
+        formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
+    )
+    template, (store, breaker) = Template(mongo.connection.database), breaking(None)
+    store.formations.apply_formation(formation.id, now=LATER)
+    points, log = breaker.points, breaker.log
+    for point in range(log.index("before commit"), points):
+        template.restore()
+        store, _ = breaking(point)
+        with pytest.raises(StoreError):
+            store.formations.apply_formation(formation.id, now=LATER)
+        mongo.formations.apply_formation(formation.id, now=LATER)
+        found = mongo.formations.formation(formation.id)
+        assert found is not None
+        assert (found.status, found.changes) == (FormationStatus.RELEASED, None), log[point]
+        assert [fact.content for fact in facts_of(mongo, SCOPE)].count("formed") == 1
+        taken = mongo.formations.reclaim(
+            formation.id, worker="worker-1", now=LATER, lease_until=LATER
+        )
+        assert taken is not None
+        assert taken.next_step == "reflections"
+        assert mongo.formations.record(formation.id, changes=change_set(), now=LATER, **outcome)
+        mongo.formations.apply_formation(formation.id, now=LATER)
+        progress = mongo.connection.database["sessions"].find_one()["memory_context"]
+        assert str(progress["last_memory_message_id"]) == messages[-1].id
+
+
+def test_who_applies_a_step_late_does_not_undo_the_record_of_the_next(
+    mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_session([AGENT])
+    messages = make_messages(session, 4)
+    mongo.host.put_session(session)
+    mongo.host.add_messages(session.id, messages)
+    formation = make_formation(session, messages)
+    assert mongo.formations.claim(formation)
+    outcome: dict[str, Any] = {"worker": "worker-1", "decisions": (), "usage": (), "counts": {}}
+    fact = change_set(AddFact(fact=make_fact(SCOPE, "formed")))
+    thought = change_set(AddReflection(reflection=make_reflection(SCOPE), word_limit=300))
+    assert mongo.formations.record(
+        formation.id, changes=fact, now=NOW, next_step="reflections", **outcome
+    )
+    apply = mongo.changes.apply
+
+    def overtaken(changes: ChangeSet) -> Sequence[ChangeResult]:
+        """Between reading the record and applying it, its worker takes the next step."""
+        monkeypatch.setattr(mongo.changes, "apply", apply)
+        mongo.formations.apply_formation(formation.id, now=NOW, worker="worker-1")
+        assert mongo.formations.record(formation.id, changes=thought, now=NOW, **outcome)
+        return apply(changes)
+
+    monkeypatch.setattr(mongo.changes, "apply", overtaken)
+    mongo.formations.apply_formation(formation.id, now=NOW)
+    found = mongo.formations.formation(formation.id)
+    assert found is not None
+    assert (found.status, found.changes) == (FormationStatus.RECORDED, thought)
 
 
 def test_a_formation_that_broke_off_anywhere_is_applied_once(

@@ -59,12 +59,12 @@ def settle_session(
             "updated_at": at,
             "updatedAt": utc_now(),
         }
-        if accounts is not None and document["status"] in _UNDER_WAY:
+        is_under_way = document["status"] in _UNDER_WAY or bool(document.get("next_step"))
+        if accounts is not None and is_under_way:
             # The other people's messages of a claim that is withdrawn are free again.
             fields["message_ids"] = [key for key in ids if key in said]
-        db.formations.update_one(
-            {"_id": document["_id"]}, {"$set": fields, "$unset": {"unfinished": "", "changes": ""}}
-        )
+        gone = dict.fromkeys(("unfinished", "changes", "next_step"), "")
+        db.formations.update_one({"_id": document["_id"]}, {"$set": fields, "$unset": gone})
         settled += 1
     settled += _count_as_done(db, session_id, agent_id, said, at)
     _pass_over(db, session_id, said, accounts)

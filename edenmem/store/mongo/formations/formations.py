@@ -126,6 +126,7 @@ class MongoFormations:
         usage: Sequence[CallUsage],
         counts: Mapping[str, Any],
         now: datetime,
+        next_step: str = "",
     ) -> bool:
         """See `Formations.record`.
 
@@ -142,12 +143,13 @@ class MongoFormations:
         fields = {
             "status": "recorded",
             "changes": Binary(packed),
-            "decisions": msgspec.to_builtins(list(decisions)),
             "counts": dict(counts),
+            "next_step": next_step or None,
             "updated_at": now,
             "updatedAt": now,
+            **({"attempts": 0, "error": None} if next_step else {}),
         }
-        return self._end(formation_id, worker, fields, usage) is not None
+        return self._end(formation_id, worker, fields, usage, decisions=decisions) is not None
 
     def release(
         self,
@@ -216,14 +218,20 @@ class MongoFormations:
         usage: Sequence[CallUsage],
         *,
         attempts: int = 0,
+        decisions: Sequence[Decision] = (),
         unset: Sequence[str] = (),
     ) -> Document | None:
-        """End the worker's claim with these fields; its calls are added to earlier tries'."""
+        """End the worker's claim with these fields; its calls and decisions are added to those of
+        earlier tries and steps."""
+        added = {"usage": usage, "decisions": decisions}
         update: Document = {
             "$set": fields,
-            "$push": {"usage": {"$each": msgspec.to_builtins(list(usage))}},
-            "$inc": {"attempts": attempts},
+            "$push": {
+                name: {"$each": msgspec.to_builtins(list(values))} for name, values in added.items()
+            },
         }
+        if attempts:
+            update["$inc"] = {"attempts": attempts}
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
         key = {"_id": object_id(formation_id), "status": "claimed", "worker": worker}
@@ -241,7 +249,9 @@ class MongoFormations:
 
     # -- the outcome -------------------------------------------------------------------------
 
-    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+    def apply_formation(
+        self, formation_id: str, *, now: datetime, worker: str | None = None
+    ) -> list[ChangeResult]:
         """See `Formations.apply_formation`."""
         formation = self.formation(formation_id)
         if formation is None or formation.status is not FormationStatus.RECORDED:
@@ -254,14 +264,27 @@ class MongoFormations:
             reason = {"error": error.message, "updated_at": now, "updatedAt": now}
             self._move(formation_id, {"status": "recorded"}, reason)
             raise
+        # Somebody else may have applied the same and recorded the next step by now.
+        same = {"status": "recorded", "next_step": formation.next_step or None}
+        if formation.next_step:
+            self._go_on(formation, same, now, worker)
+            return results
         advance_session(self._db, formation)
         self._move(
             formation_id,
-            {"status": "recorded"},
+            same,
             {"status": "applied", "updated_at": now, "updatedAt": now},
             unset=("unfinished", "changes", "worker", "lease_until", "error"),
         )
         return results
+
+    def _go_on(self, formation: Formation, same: Filter, now: datetime, worker: str | None) -> None:
+        """Leave a formation of which a step is left to its worker, or free it for anybody."""
+        fields: Document = {"status": "claimed", "updated_at": now, "updatedAt": now}
+        if worker is None or worker != formation.worker:
+            fields |= {"status": "released", "worker": None, "lease_until": None}
+        held = {**same, "worker": formation.worker}
+        self._move(formation.id, held, fields, unset=("changes", "not_before", "error"))
 
     def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
         """See `Formations.supersede`."""
@@ -278,6 +301,7 @@ class MongoFormations:
             # Its own id stands for no message: a unique index takes no second empty list.
             "message_ids": kept or [key["_id"]],
             "superseded_message_ids": ids,
+            "next_step": None,
             "updated_at": now,
             "updatedAt": now,
         }
@@ -376,6 +400,8 @@ def formation_document(formation: Formation) -> Document:
     if formation.superseded_message_ids:
         document["superseded_message_ids"] = object_ids(formation.superseded_message_ids)
         document["message_ids"] = document["message_ids"] or [document["_id"]]
+    if formation.next_step:
+        document["next_step"] = formation.next_step
     if formation.changes is not None:
         document["changes"] = Binary(msgspec.msgpack.encode(formation.changes))
     return document
@@ -408,4 +434,5 @@ def formation_from(document: Document) -> Formation:
         changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
         cursor_moves=moves_of(document),
         superseded_message_ids=codec.text_ids(document.get("superseded_message_ids")),
+        next_step=codec.optional_text(document.get("next_step")) or "",
     )

@@ -376,7 +376,7 @@ def _settle(
         )
     settled = connection.execute(
         "UPDATE formations SET status = 'applied', decisions = '[]', error = NULL, changes = NULL,"
-        " worker = NULL, lease_until = NULL, not_before = NULL, updated_at = ?"
+        " worker = NULL, lease_until = NULL, not_before = NULL, next_step = '', updated_at = ?"
         f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{said}",
         (to_ms(at), session_id, *value, *saying),
     ).rowcount

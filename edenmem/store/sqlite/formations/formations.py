@@ -31,7 +31,7 @@ from edenmem.store.sqlite.host.rows import stir
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
     " worker, lease_until, not_before, attempts, error, decisions, usage, counts, cursor_moves,"
-    " superseded_message_ids"
+    " superseded_message_ids, next_step"
 )
 
 
@@ -45,8 +45,8 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
     )
-    changes = row[19] if len(row) > 19 else None
-    moves, superseded = row[17:19]
+    changes = row[20] if len(row) > 20 else None
+    moves, superseded, next_step = row[17:20]
     return Formation(
         id=row[0],
         session_id=row[1],
@@ -69,6 +69,7 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
         cursor_moves=moves_from(moves),
         superseded_message_ids=from_list(superseded) if superseded else (),
+        next_step=next_step,
     )
 
 
@@ -85,7 +86,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     changes = formation.changes
     added = connection.execute(
         f"INSERT OR IGNORE INTO formations ({COLUMNS}, changes) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             formation.id,
             formation.session_id,
@@ -108,6 +109,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
             json_array(formation.superseded_message_ids)
             if formation.status is FormationStatus.SUPERSEDED
             else None,
+            formation.next_step,
             None if changes is None else msgspec.json.encode(changes),
         ),
     ).rowcount
@@ -183,6 +185,7 @@ class Formations(Part):
         usage: Sequence[CallUsage],
         counts: Mapping[str, Any],
         now: datetime,
+        next_step: str = "",
     ) -> bool:
         with self._db.writing() as connection:
             found = _find_claimed(connection, formation_id, worker)
@@ -190,21 +193,26 @@ class Formations(Part):
                 return False
             connection.execute(
                 "UPDATE formations SET status = 'recorded', changes = ?, decisions = ?, usage = ?,"
-                " counts = ?, error = NULL, updated_at = ? WHERE id = ?",
+                " counts = ?, error = NULL, updated_at = ?, next_step = ?,"
+                " attempts = iif(? = '', attempts, 0) WHERE id = ?",
                 (
                     msgspec.json.encode(changes),
-                    _json(tuple(decisions)),
+                    _json((*found.decisions, *decisions)),
                     _json((*found.usage, *usage)),
                     _json(dict(counts)),
                     to_ms(now),
+                    next_step,
+                    next_step,
                     formation_id,
                 ),
             )
         return True
 
-    def apply_formation(self, formation_id: str, *, now: datetime) -> list[ChangeResult]:
+    def apply_formation(
+        self, formation_id: str, *, now: datetime, worker: str | None = None
+    ) -> list[ChangeResult]:
         with self._db.writing() as connection:
-            return apply_recorded(connection, formation_id, now)
+            return apply_recorded(connection, formation_id, now, worker)
 
     def release(
         self,
@@ -283,7 +291,7 @@ class Formations(Part):
                 return False
             connection.execute(
                 "UPDATE formations SET status = 'applied', superseded_message_ids = ?,"
-                " updated_at = ? WHERE id = ?",
+                " next_step = '', updated_at = ? WHERE id = ?",
                 (json_array(found.message_ids), to_ms(now), formation_id),
             )
             connection.execute(
@@ -356,9 +364,10 @@ class Formations(Part):
 
 
 def apply_recorded(
-    connection: sqlite3.Connection, formation_id: str, now: datetime
+    connection: sqlite3.Connection, formation_id: str, now: datetime, worker: str | None = None
 ) -> list[ChangeResult]:
     """Apply the outcome of a formation, unless that was done, inside the caller's transaction.
+    See `edenmem.store.protocol.formations.Formations.apply_formation`.
 
     Raises:
         NotFoundError: there is no such formation.
@@ -369,11 +378,16 @@ def apply_recorded(
         raise NotFoundError(f"there is no formation {formation_id}")
     if found.status in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED):
         return []
+    if found.status is not FormationStatus.RECORDED and found.next_step:
+        return []  # the step that was recorded is in memory
     if found.status is not FormationStatus.RECORDED or found.changes is None:
         raise ConflictError(
             f"the formation {formation_id} is {found.status} and has no outcome to apply"
         )
     results = apply_changes(connection, found.changes)
+    if found.next_step:
+        _go_on(connection, found, now, worker)
+        return results
     connection.execute(
         "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
         " lease_until = NULL, updated_at = ? WHERE id = ?",
@@ -381,6 +395,19 @@ def apply_recorded(
     )
     move_cursor(connection, found)
     return results
+
+
+def _go_on(
+    connection: sqlite3.Connection, formation: Formation, now: datetime, worker: str | None
+) -> None:
+    """Leave a formation of which a step is left to its worker, or free it for anybody."""
+    is_held = worker is not None and worker == formation.worker
+    connection.execute(
+        "UPDATE formations SET status = ?1, changes = NULL, updated_at = ?2,"
+        " worker = iif(?1 = 'claimed', worker, NULL),"
+        " lease_until = iif(?1 = 'claimed', lease_until, NULL), not_before = NULL WHERE id = ?3",
+        ("claimed" if is_held else "released", to_ms(now), formation.id),
+    )
 
 
 def _find_claimed(

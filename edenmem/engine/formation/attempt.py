@@ -1,0 +1,147 @@
+"""One worker's try at a formation: what came of the steps that it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.formation.pipeline import Outcome
+from edenmem.engine.reports import FormationReport
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+)
+from edenmem.models.formation import CallUsage, Decision, Formation
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """A formation as it is by now, and what this worker made of it; grows with each step.
+
+    ``decisions``, ``changes`` and ``results`` are those of this worker's steps, and of one that it
+    found recorded and applied.
+    """
+
+    formation: Formation
+    asker: Asker | None = None
+    decisions: tuple[Decision, ...] = ()
+    changes: ChangeSet | None = None
+    results: tuple[ChangeResult, ...] = ()
+    recorded_calls: int = 0
+
+    @property
+    def usage(self) -> tuple[CallUsage, ...]:
+        """What this worker paid."""
+        return tuple(self.asker.spent) if self.asker else ()
+
+    @property
+    def new_usage(self) -> tuple[CallUsage, ...]:
+        """What of it the formation's record does not have yet."""
+        return self.usage[self.recorded_calls :]
+
+    def count(self, outcome: Outcome) -> dict[str, Any]:
+        """The numbers that the formation's record keeps for lists, with those of ``outcome``."""
+        counts = summary_of(outcome.changes.changes, outcome.decisions)
+        earlier = self.formation.counts
+        return {name: number + earlier.get(name, 0) for name, number in counts.items()}
+
+    def note(self, outcome: Outcome, *, next_step: str = "") -> None:
+        """Note that the outcome of a step was recorded, or would be but for a dry run."""
+        self.recorded_calls = len(self.usage)
+        self.formation = msgspec.structs.replace(
+            self.formation,
+            attempts=0,
+            counts=self.count(outcome),
+            decisions=(*self.formation.decisions, *outcome.decisions),
+            next_step=next_step,
+        )
+        self.add(outcome.changes, outcome.decisions)
+
+    def add(self, changes: ChangeSet | None, decisions: Iterable[Decision]) -> None:
+        """Add what a step decided to what is reported."""
+        self.decisions = (*self.decisions, *decisions)
+        if self.changes is not None and changes is not None:
+            both = (*self.changes.changes, *changes.changes)
+            changes = msgspec.structs.replace(changes, changes=both)
+        self.changes = changes or self.changes
+
+    def report(self, outcome: str, **fields: Any) -> FormationReport:
+        """What became of the range so far."""
+        report = FormationReport(
+            session_id=self.formation.session_id,
+            agent_id=self.formation.agent_id,
+            outcome=outcome,
+            formation_id=self.formation.id,
+            messages=len(self.formation.message_ids),
+            decisions=self.decisions,
+            usage=self.usage,
+            **fields,
+        )
+        changes = self.changes.changes if self.changes is not None else ()
+        return report_of_changes(report, changes, self.results)
+
+
+def list_new_facts(decisions: Iterable[Decision]) -> list[str]:
+    """The texts of the new facts that a formation took in."""
+    found = tuple(decisions)
+    refused = {decision.content for decision in found if decision.action == "REJECTED"}
+    return [decision.content for decision in found if decision.content not in refused]
+
+
+def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, int]:
+    """The numbers that a formation's record keeps for lists."""
+    ops = Counter(type(change) for change in changes)
+    actions = Counter(decision.action for decision in decisions)
+    return {
+        "facts": ops[AddFact],
+        "revised": ops[ReviseFact],
+        "removed": ops[RemoveFact],
+        "reflections": ops[AddReflection],
+        "known": actions["NONE"],
+        "rejected": actions["REJECTED"],
+    }
+
+
+def report_of_changes(
+    report: FormationReport, changes: Sequence[Change], results: Iterable[ChangeResult]
+) -> FormationReport:
+    """``report`` with the numbers of what ``changes`` really did.
+
+    Skipped are facts that were known already, whether deduplication or the store found it. A
+    fact that was revised in vain, because its target had changed, counts as added.
+    """
+    by_id = {change.id: change for change in changes}
+    facts: Counter[str] = Counter()
+    reflections: Counter[str] = Counter()
+    for result in results:
+        match by_id.get(result.change_id), result.status:
+            case (_, ChangeStatus.CONFLICT | ChangeStatus.MISSING) | (None, _):
+                continue
+            case AddFact(), ChangeStatus.DUPLICATE:
+                facts["skipped"] += 1
+            case (AddFact(), _) | (ReviseFact(), ChangeStatus.ADDED_INSTEAD):
+                facts["added"] += 1
+            case ReviseFact(), _:
+                facts["revised"] += 1
+            case RemoveFact(), _:
+                facts["removed"] += 1
+            case AddReflection() as change, _:
+                reflections[change.reflection.scope] += 1
+    known = sum(1 for decision in report.decisions if decision.action == "NONE")
+    return msgspec.structs.replace(
+        report,
+        facts_added=facts["added"],
+        facts_revised=facts["revised"],
+        facts_removed=facts["removed"],
+        facts_skipped=facts["skipped"] + known,
+        reflections={str(kind): number for kind, number in reflections.items()},
+    )
