@@ -24,6 +24,7 @@ from edenmem.engine.migration.items import (
     Outcome,
     Rounds,
     Treatment,
+    V1Plan,
     change_id,
     changes_of,
     classify_moved,
@@ -34,7 +35,6 @@ from edenmem.engine.migration.items import (
     settings_of,
     text_changes,
 )
-from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import InputError
 from edenmem.memory import State, preview

@@ -15,7 +15,7 @@ import msgspec
 
 from edenmem.engine.embeddings.status import find_local_embedder
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
-from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.items import V1Plan
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import (
     KeptChange,

@@ -14,12 +14,12 @@ from edenmem.engine.migration.items import (
     Outcome,
     Rounds,
     Treatment,
+    V1Plan,
     classify_moved,
     classify_unmoved,
     format_sources,
     target_scope,
 )
-from edenmem.engine.migration.plan import V1Plan
 from edenmem.engine.migration.reports import (
     MigrationPlan,
     PlanConflict,

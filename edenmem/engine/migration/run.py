@@ -30,10 +30,11 @@ from edenmem.engine.migration.items import (
     Done,
     Outcome,
     Rounds,
+    V1Plan,
+    batched_items,
     change_id,
     format_sources,
 )
-from edenmem.engine.migration.plan import V1Plan, batched_items
 from edenmem.engine.migration.reports import (
     MigrationReport,
     RunOptions,

@@ -13,7 +13,7 @@ import msgspec
 from edenmem.engine.migration import agent_items as text_items
 from edenmem.engine.migration import memory_items
 from edenmem.engine.migration.agent_items import KINDS, ItemBuilder
-from edenmem.engine.migration.plan import V1Plan
+from edenmem.engine.migration.items import V1Plan
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import MIN_PREFIX
 from edenmem.errors import AmbiguousReference, NotFoundError
@@ -316,7 +316,7 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
 
 
 class StagedPlan:
-    """See `edenmem.engine.migration.plan.V1Plan`."""
+    """See `edenmem.engine.migration.items.V1Plan`."""
 
     def __init__(
         self,

@@ -47,13 +47,14 @@ from edenmem.engine.migration.items import (
     Forgotten,
     Outcome,
     Rounds,
+    V1Plan,
+    batched_items,
     change_id,
     classify_moved,
     classify_unmoved,
     expected_of,
     format_sources,
 )
-from edenmem.engine.migration.plan import V1Plan, batched_items
 from edenmem.engine.migration.reports import Difference, VectorCheck, Verification
 from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
 from edenmem.engine.migration.vectors import check_vectors

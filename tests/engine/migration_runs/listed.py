@@ -108,7 +108,7 @@ def nothing(disposition: Disposition, name: str, reason: str) -> V1Item:
 
 
 class ListedPlan:
-    """Implements `edenmem.engine.migration.plan.V1Plan` over a list."""
+    """Implements `edenmem.engine.migration.items.V1Plan` over a list."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from edenmem.errors import (
 )
 
 if TYPE_CHECKING:
-    from edenmem.engine.migration.plan import V1Plan
+    from edenmem.engine.migration.items import V1Plan
     from edenmem.engine.migration.reports import MigrationPlan, MigrationReport, RunOptions
     from edenmem.engine.service import MemoryService
     from edenmem.models.v1 import V1Options

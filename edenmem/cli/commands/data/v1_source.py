@@ -19,7 +19,7 @@ from edenmem.errors import AmbiguousInput
 from edenmem.settings.paths import format_path, is_mongodb
 
 if TYPE_CHECKING:
-    from edenmem.engine.migration.plan import V1Plan
+    from edenmem.engine.migration.items import V1Plan
     from edenmem.models.v1 import V1Options
 
 From = Annotated[
