@@ -138,6 +138,23 @@ def test_a_fact_that_was_here_before_is_found_for_the_people_of_v1(
     place.cli("migrate", "verify", last_run(place)).ok()
 
 
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("mongodb", marks=pytest.mark.slow)])
+def test_the_order_of_one_moment_outlasts_export_and_import(
+    store: str, new_place: NewPlace, folder: Path
+) -> None:
+    case = "pending_directives_of_one_moment_with_ids_out_of_order"
+    place, other, world = new_place("sqlite"), new_place(store), World([case])
+    init(place)
+    dump = write_dump(folder / f"{store} order", world.database)
+    migrate(place, dump, Options(), "--accept-incomplete").ok()
+    backup = folder / f"{store}.jsonl"
+    place.cli("export", str(backup)).ok()
+    init(other, world.database)
+    other.cli("import", str(backup), "--yes").ok()
+    (wanted,) = place.read().pending.values()
+    assert list(other.read().pending.values()) == [wanted]
+
+
 def _items(place: Place) -> dict[str, Item]:
     memory = place.read()
     return {each.content: each for each in (*memory.facts, *memory.reflections)}

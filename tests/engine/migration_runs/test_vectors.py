@@ -1,0 +1,66 @@
+"""Vectors of other texts: found among all, and in a sample by a model of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from edenmem.engine.migration.reports import VectorCheck
+from edenmem.engine.migration.vectors import Vectors, check_vectors
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from tests.support.builders import make_fact
+from tests.support.embedder import FakeEmbedder
+
+TEA, WALK, CASED = "Lena drinks green tea.", "The walk begins at noon.", "LENA drinks: green tea"
+SCOPE = Scope.agent(new_id())
+
+
+def _fact(embedder: FakeEmbedder, content: str, of: str = "") -> Fact:
+    """A fact with the vector of its text, or of another one."""
+    vector = embedder.vector(of or content)
+    return make_fact(SCOPE, content, embedding=vector, embedding_model=embedder.model)
+
+
+def _check(facts: Sequence[Fact], embedder: FakeEmbedder | None) -> tuple[VectorCheck, list[str]]:
+    vectors = Vectors()
+    for fact in facts:
+        vectors.add(fact)
+    check, found = check_vectors(vectors, lambda: facts, embedder)
+    return check, [each.target_id for each in found]
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_right_vectors_pass(is_local: bool) -> None:
+    embedder = FakeEmbedder()
+    facts = [_fact(embedder, TEA), _fact(embedder, WALK), make_fact(SCOPE, "No vector yet.")]
+    check, wrong = _check(facts, embedder if is_local else None)
+    assert wrong == []
+    assert (check.facts, check.compared) == (2, 2 if is_local else 0)
+    assert bool(check.reason) is not is_local
+
+
+def test_a_vector_that_another_text_has_too_is_found_without_a_model() -> None:
+    embedder = FakeEmbedder()
+    facts = [_fact(embedder, WALK, of=TEA), _fact(embedder, TEA)]
+    assert len(_check(facts, None)[1]) == 1
+
+
+def test_a_local_model_says_which_of_two_is_wrong() -> None:
+    embedder = FakeEmbedder()
+    facts = [_fact(embedder, TEA), _fact(embedder, WALK, of=TEA)]
+    assert _check(facts, embedder)[1] == [facts[1].id]
+
+
+def test_a_local_model_finds_a_vector_that_nothing_else_has() -> None:
+    embedder = FakeEmbedder()
+    facts = [_fact(embedder, TEA), _fact(embedder, WALK, of="Sea salt on copper.")]
+    assert _check(facts, embedder)[1] == [facts[1].id]
+    assert _check(facts, None)[1] == []
+
+
+def test_texts_that_a_model_may_read_alike_may_share_a_vector() -> None:
+    embedder = FakeEmbedder()
+    assert _check([_fact(embedder, TEA), _fact(embedder, CASED, of=TEA)], None)[1] == []
