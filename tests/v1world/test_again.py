@@ -312,6 +312,21 @@ def _unfinished(place: SqlitePlace) -> None:
     assert (found["state"], found["verification"]["outcome"]) == ("done", "verified")
 
 
+def _a_damaged_log(place: SqlitePlace) -> None:
+    """Of a fact the next run says so; of a text it cannot tell who wrote it, and stops."""
+    dump = place.folder / "dump"
+    (entry,) = place.entries(target_id=place.read().facts[0].id)
+    place.set("audit", entry, after="{")
+    again = migrate(place, dump, Options())
+    assert again.code == 1
+    assert "1 difference" in again.out
+    number = place.scope_number(place.read().texts[0].scope)
+    place.execute("UPDATE audit SET after = '{' WHERE scope_id = ?", (number,))
+    again = migrate(place, dump, Options())
+    assert again.code == 5
+    assert "of the log cannot be read" in again.err
+
+
 LEDGER = {
     do.__name__.strip("_"): do
     for do in (
@@ -326,6 +341,7 @@ LEDGER = {
         _lists_of_v1_are_followed_after_a_rollback,
         _verified_again_after_damage,
         _unfinished,
+        _a_damaged_log,
     )
 }
 

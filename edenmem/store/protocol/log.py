@@ -47,6 +47,9 @@ class AuditLog(Protocol):
             limit: Maximum number of entries.
             unreadable: Collects the ids of entries that cannot be read, which are then skipped;
                 None: they raise.
+
+        Raises:
+            DocumentDamaged: an entry cannot be read, and ``unreadable`` is None.
         """
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
+from edenmem.errors import DocumentDamaged
 from edenmem.memory.outcome import VOID
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
@@ -104,10 +105,11 @@ def _list_shown(documents: Iterable[Document], unreadable: set[str] | None) -> I
     for document in documents:
         try:
             entry = audit_from(document)
-        except codec.UNREADABLE:
+        except codec.UNREADABLE as error:
+            id = str(document["_id"])
             if unreadable is None:
-                raise
-            unreadable.add(str(document["_id"]))
+                raise DocumentDamaged(f"entry {id} of the log cannot be read: {error}") from error
+            unreadable.add(id)
             continue
         if entry.status != VOID:
             yield entry

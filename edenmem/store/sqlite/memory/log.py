@@ -151,9 +151,10 @@ def _read_entries(rows: Iterable[Row], unreadable: set[str] | None) -> Iterator[
         try:
             "".join(each for each in row if isinstance(each, str)).encode()
             entry = audit_from(row)
-        except codec.UNREADABLE:
+        except codec.UNREADABLE as error:
             if unreadable is None:
-                raise
+                what = f"entry {row[3]} of the log cannot be read"
+                raise DocumentDamaged(f"{what}: {error}") from error
             unreadable.add(str(row[3]))
             continue
         yield entry
