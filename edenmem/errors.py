@@ -68,6 +68,10 @@ class EdenmemError(Exception):
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
 
+class EdenmemWarning(UserWarning):
+    """Something that goes on, and not as it should; commands print it on stderr."""
+
+
 class UsageError(EdenmemError):
     """The request itself is wrong: an option is missing, or two exclude each other."""
 

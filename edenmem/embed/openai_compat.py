@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.embed.protocol import Embedding
 from edenmem.embed.vectors import embeddable, unit_vectors
-from edenmem.endpoint.budget import Budget
-from edenmem.endpoint.client import Endpoint
+from edenmem.endpoint.budget import Budget, estimate_tokens
+from edenmem.endpoint.client import ANSWER_BYTES, Endpoint, field
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
-from edenmem.models.formation import CallUsage
+from edenmem.models.formation import CallUsage, is_count
 
 if TYPE_CHECKING:
-    from openai.types import CreateEmbeddingResponse
-
     from edenmem.settings.schema import EmbeddingSettings
 
 KNOWN_DIMENSIONS = {
@@ -27,7 +25,8 @@ KNOWN_DIMENSIONS = {
 }
 #: Endpoints limit the tokens of one request too (OpenAI: 300,000).
 _REQUEST_CHARACTERS = 200_000
-_CHARACTERS_PER_TOKEN = 4
+#: What one vector may take in JSON: 4,096 numbers with all their digits, and as much again.
+_VECTOR_BYTES = 256 * 1024
 
 
 class OpenAIEmbedder:
@@ -54,6 +53,7 @@ class OpenAIEmbedder:
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,
             retries=settings.retries,
+            max_bytes=ANSWER_BYTES + settings.batch_size * _VECTOR_BYTES,
             sleep=sleep,
             uniform=uniform,
         )
@@ -124,22 +124,27 @@ class OpenAIEmbedder:
         body: dict[str, Any] = {
             "model": self._settings.model,
             "input": batch,
-            "encoding_format": "float",  # base64, the library's choice, is not known everywhere
+            "encoding_format": "float",  # base64 is not known everywhere
         }
         if self._shortened:
             body["dimensions"] = self._dimensions
-        expected = sum(map(len, batch)) // _CHARACTERS_PER_TOKEN
-        price = self._settings.prices.get(self._settings.model, 0.0) / 1_000_000
-        with self._budget.call(tokens=expected, cost=expected * price) as charge:
-            response = await self._endpoint.call(
-                lambda client: client.embeddings.create(**body),
-                model=self._settings.model,
-                model_setting="embedding.model",
-            )
-            spent = self._usage(response)
-            # Some endpoints count no tokens; the limit must hold all the same.
-            charge.tokens = spent.input_tokens or expected
-            charge.cost = charge.tokens * price
+        estimate = self._usage(sum(map(estimate_tokens, batch)), estimated=True)
+        with self._budget.call(tokens=estimate.input_tokens, cost=estimate.cost or 0.0) as charge:
+            try:
+                response = await self._endpoint.post(
+                    "/embeddings",
+                    body,
+                    model=self._settings.model,
+                    model_setting="embedding.model",
+                    charge=charge,
+                )
+            finally:
+                usage += [estimate] * charge.lost
+            # Some endpoints count no tokens, or nonsense; the limit must hold all the same.
+            counted = field(response, "usage", "prompt_tokens")
+            spent = self._usage(counted) if is_count(counted) and counted else estimate
+            charge.tokens = spent.input_tokens
+            charge.cost = spent.cost or 0.0
         usage.append(spent)
         rows = _in_order(response, len(batch), self._endpoint.host)
         vectors = unit_vectors(rows, source=self._endpoint.host, dimensions=self._dimensions)
@@ -147,29 +152,26 @@ class OpenAIEmbedder:
             self._dimensions = len(vectors[0]) // 4
         return vectors
 
-    def _usage(self, response: CreateEmbeddingResponse) -> CallUsage:
-        reported = getattr(getattr(response, "usage", None), "prompt_tokens", None)
-        tokens = reported if isinstance(reported, int) else 0
+    def _usage(self, tokens: int, *, estimated: bool = False) -> CallUsage:
         price = self._settings.prices.get(self._settings.model)
-        known = price is not None and reported is not None
         return CallUsage(
             task="embed",
             model=self._settings.model,
             input_tokens=tokens,
-            cost=tokens * price / 1_000_000 if known and price is not None else None,
+            cost=None if price is None else tokens * price / 1_000_000,
+            estimated=estimated,
         )
 
 
-def _in_order(response: CreateEmbeddingResponse, wanted: int, host: str) -> list[Any]:
+def _in_order(response: object, wanted: int, host: str) -> list[Any]:
     """The vectors in the order of the texts, whatever order they came in."""
-    items = getattr(response, "data", None)
+    items = field(response, "data")
     if not isinstance(items, list):
         raise ProviderAnswerInvalid(
             f"{host} answered with something that is no list of embeddings",
             hint="check embedding.base_url; it often ends in /v1",
         )
-    # The client library passes on whatever came, so nothing about an item's shape is certain.
-    indexes = [getattr(item, "index", None) for item in items]
+    indexes = [field(item, "index") for item in items]
     if len(items) != wanted or any(index not in indexes for index in range(wanted)):
         raise ProviderAnswerInvalid(f"{host} gave {len(items)} vectors for {wanted} texts")
-    return [getattr(items[indexes.index(index)], "embedding", None) for index in range(wanted)]
+    return [field(items[indexes.index(index)], "embedding") for index in range(wanted)]

@@ -7,13 +7,43 @@ from contextlib import contextmanager
 
 from edenmem.errors import BudgetExceeded
 
+#: Of text in most languages and tokenizers; of JSON and of scripts without spaces a little less.
+_BYTES_PER_TOKEN = 4
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has."""
+    return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
+
 
 class Charge:
-    """What one call turned out to cost; set while the call is open."""
+    """What one call turned out to cost; set while the call is open.
 
-    def __init__(self) -> None:
+    ``lost`` counts the tries that nothing came of and that may have been paid all the same: the
+    endpoint goes on with what it was asked after the asker has gone. Each counts as expected.
+    """
+
+    def __init__(self, budget: Budget, tokens: int, cost: float) -> None:
         self.tokens = 0
         self.cost = 0.0
+        self.lost = 0
+        self._budget = budget
+        self._expected = tokens, cost
+
+    def lose(self) -> None:
+        """Count a try as spent."""
+        self.lost += 1
+        tokens, cost = self._expected
+        self._budget.tokens += tokens
+        self._budget.cost += cost
+
+    def check(self) -> None:
+        """Raise if another try would go beyond the limit.
+
+        Raises:
+            BudgetExceeded: see `Budget.call`.
+        """
+        self._budget.check(*self._expected)
 
 
 class Budget:
@@ -43,8 +73,8 @@ class Budget:
         Raises:
             BudgetExceeded: the limit is reached by what is spent and what is under way.
         """
-        self._check()
-        charge = Charge()
+        self.check()
+        charge = Charge(self, tokens, cost)
         self._open_tokens += tokens
         self._open_cost += cost
         try:
@@ -55,16 +85,23 @@ class Budget:
             self.tokens += charge.tokens
             self.cost += charge.cost
 
-    def _check(self) -> None:
-        if self._max_tokens and self.tokens + self._open_tokens >= self._max_tokens:
+    def check(self, own_tokens: int = 0, own_cost: float = 0.0) -> None:
+        """Raise if the limit is reached by what is spent and what is under way but one's own.
+
+        Raises:
+            BudgetExceeded: it is.
+        """
+        open_tokens = self._open_tokens - own_tokens
+        open_cost = self._open_cost - own_cost
+        if self._max_tokens and self.tokens + open_tokens >= self._max_tokens:
             raise BudgetExceeded(
                 f"the run's limit of {self._max_tokens:,} tokens is reached"
-                f" ({self.tokens:,} spent, about {self._open_tokens:,} under way)",
+                f" ({self.tokens:,} spent, about {open_tokens:,} under way)",
                 hint="llm.max_tokens sets the limit; what is left can be done by another run",
             )
-        if self._max_cost and self.cost + self._open_cost >= self._max_cost:
+        if self._max_cost and self.cost + open_cost >= self._max_cost:
             raise BudgetExceeded(
                 f"the run's limit of ${self._max_cost:,.2f} is reached"
-                f" (${self.cost:,.4f} spent, about ${self._open_cost:,.4f} under way)",
+                f" (${self.cost:,.4f} spent, about ${open_cost:,.4f} under way)",
                 hint="llm.max_cost sets the limit; what is left can be done by another run",
             )

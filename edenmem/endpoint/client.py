@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from edenmem.endpoint.budget import Charge
 from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.endpoint.waiting import backoff
 from edenmem.errors import ConfigError
@@ -16,19 +17,20 @@ from edenmem.settings.paths import redact_uri
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-ResultT = TypeVar("ResultT")
-
 OPENAI_URL = "https://api.openai.com/v1"
+#: An answer of a model, or of a reranker, is some hundred kilobytes at most.
+ANSWER_BYTES = 16 * 1024 * 1024
 #: Endpoints on one's own machine want no key, and the client wants one.
 _NO_KEY = "none"
 
 
 class Endpoint:
-    """An OpenAI-compatible endpoint. Nothing is imported or connected before the first `call`.
+    """An OpenAI-compatible endpoint. Nothing is imported or connected before the first `post`.
 
     ``names`` are its settings, as messages name them. ``timeout`` is in seconds and for each try
-    as a whole; ``retries`` are the tries after the first. ``sleep`` and
-    ``uniform`` are injected so that tests neither wait nor depend on chance.
+    as a whole; ``retries`` are the tries after the first; ``max_bytes`` is the limit of an answer,
+    unpacked. ``sleep`` and ``uniform`` are injected so that tests neither wait nor depend on
+    chance.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Endpoint:
         api_key: str,
         timeout: float,
         retries: int,
+        max_bytes: int = ANSWER_BYTES,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -47,6 +50,7 @@ class Endpoint:
         self.host = _host(self._base_url, names)
         self._timeout = timeout
         self._retries = retries
+        self._max_bytes = max_bytes
         self._sleep = sleep
         self._uniform = uniform
         self._translate = Translator(
@@ -54,31 +58,47 @@ class Endpoint:
         )
         self._client: AsyncOpenAI | None = None
 
-    async def call(
+    async def post(
         self,
-        request: Callable[[AsyncOpenAI], Awaitable[ResultT]],
+        path: str,
+        body: Mapping[str, Any],
         *,
         model: str,
         model_setting: str,
-    ) -> ResultT:
-        """The result of ``request``, which is sent again while the failure is a passing one.
+        charge: Charge,
+        once: bool = False,
+    ) -> object:
+        """What the endpoint answered, as its JSON is; nothing about its shape is certain.
+
+        The request is sent again while the failure is a passing one.
+
+        A try that may have been paid for nothing is counted in ``charge``, a cancelled one too.
+        ``once``: without retries.
 
         Raises:
             ProviderError: the leaf that fits; ``model_setting`` is named if there is no ``model``.
         """
         client = self._connect()
-        for tried in range(self._retries + 1):
+        retries = 0 if once else self._retries
+        for tried in range(retries + 1):
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await request(client)
+                    answer: object = await client.post(path, cast_to=object, body=body)
+                    return answer
+            except asyncio.CancelledError:
+                charge.lose()
+                raise
             except Exception as error:
                 failure = self._translate(error, model=model, model_setting=model_setting)
                 if failure is None:
                     raise  # not the endpoint's: a mistake of ours
-                if not failure.passing or tried == self._retries:
+                if failure.paid:
+                    charge.lose()
+                if not failure.passing or tried == retries:
                     # The cause may quote the key; the message of ours does not.
                     raise failure.error from None
                 wait = backoff(tried, failure.retry_after, self._uniform)
+            charge.check()
             await self._sleep(wait)
         raise AssertionError("unreachable: the last try returns or raises")
 
@@ -92,13 +112,25 @@ class Endpoint:
         if self._client is None:
             from openai import AsyncOpenAI
 
+            from edenmem.endpoint.http import GuardedClient
+
             self._client = AsyncOpenAI(
                 base_url=self._base_url,
                 api_key=self._api_key or _NO_KEY,
                 timeout=self._timeout,
                 max_retries=0,
+                http_client=GuardedClient(max_bytes=self._max_bytes),
             )
         return self._client
+
+
+def field(value: object, *path: str) -> Any:
+    """What is at a path of an answer, None if there is nothing; lists are entered at the first."""
+    for name in path:
+        if isinstance(value, list):
+            value = value[0] if value else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _usable_key(key: str, names: SettingNames) -> str:

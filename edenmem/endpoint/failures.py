@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.endpoint.waiting import retry_after
 from edenmem.errors import (
     ContextOverflow,
+    EdenmemError,
     ProviderAnswerInvalid,
     ProviderAuthError,
     ProviderError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|AIza)[-_A-Za-z0-9*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
 _SHOWN_CHARACTERS = 300
+_READ_CHARACTERS = 10_000
 _SHORTEST_SECRET = 4  # "x", the key of many a local server, would be masked in every word
 
 
@@ -33,13 +34,24 @@ _TOO_LONG = re.compile(
     r"|(?:prompt|inputs?|request|text|content|messages?) (?:is |are )?too (?:long|large|many)"
     r"|too (?:long|large) for|too many (?:input )?tokens|too large to process"
     r"|(?:maximum|max) (?:\w+ ){0,3}(?:length|tokens)|range of input length|model token limit"
-    r"|(?:input|prompt)s? (?:length|tokens?|token count)\b.*\b(?:exceeds?|must)"
+    r"|(?:input|prompt)s?`? (?:length|tokens?|token count)\b.*\b(?:exceeds?|must)"
     r"|(?:max|exceed)\w*(?: \S+){0,6} tokens|reduce the length",
     re.IGNORECASE,
 )
 #: How they say that they do not take what a text is about, whatever the form of the request.
 _NOT_ALLOWED = re.compile(
     r"content.{0,3}(?:filter|policy|management)|data_inspection|safety|moderation", re.IGNORECASE
+)
+#: How they say that a part of the length is what is kept for the answer.
+_OF_OUTPUT = re.compile(
+    r"in the completion|max_(?:completion_|new_|output_)?tokens\b", re.IGNORECASE
+)
+#: How they say that a model never writes that much, whatever it is asked.
+_IS_OUTPUT_LIMIT = re.compile(
+    r"max_(?:completion_)?tokens\b[^.]{0,60}\.? *"
+    r"(?:this model supports at most|must be less than or equal to|the valid range of)"
+    r"|maximum value for `?max_",
+    re.IGNORECASE,
 )
 #: Statuses whose message may be about the length: some local servers say it as a failure of theirs.
 _MAY_BE_TOO_LONG = frozenset({400, 422, 500})
@@ -71,16 +83,39 @@ class SettingNames(NamedTuple):
         )
 
 
+class RedirectRefused(EdenmemError):
+    """The server sent the request on to ``target``, which is another server."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"redirected to {target}")
+        self.target = target
+
+
+class BodyRefused(EdenmemError):
+    """The body is too long, or packed in a way that was not offered."""
+
+
 class RequestRejected(ProviderMisconfigured):
-    """400 or 422: the endpoint does not take requests of this form."""
+    """400 or 422: the endpoint does not take requests of this form. ``detail`` is all that it
+    said, for a program to read and not to be shown."""
+
+    def __init__(self, message: str, *, hint: str, detail: str) -> None:
+        super().__init__(message, hint=hint)
+        self.detail = detail
+
+
+class OutputOverflow(ContextOverflow):
+    """With the tokens that are kept for the answer the request is longer than the context."""
 
 
 class Failure(NamedTuple):
-    """An error, whether another try may work, and the seconds that the endpoint asked to wait."""
+    """An error, whether another try may work, the seconds that the endpoint asked to wait, and
+    whether it may have done, and billed, the work all the same."""
 
     error: ProviderError
     passing: bool = False
     retry_after: float | None = None
+    paid: bool = False
 
 
 class Translator:
@@ -96,6 +131,25 @@ class Translator:
         """The failure, or None if ``error`` is not one of an endpoint."""
         import openai
 
+        # Some versions of the client pass on what its transport raised, others wrap it.
+        match error.__cause__ if isinstance(error, openai.APIConnectionError) else error:
+            case RedirectRefused() as redirect:
+                target = self._safe(redirect.target)
+                return Failure(
+                    ProviderMisconfigured(
+                        f"{self._host} redirects to another server: {target}",
+                        hint=f"if that is right, set {self._names.base_url} to it: neither a key"
+                        " nor a conversation is sent elsewhere",
+                    )
+                )
+            case BodyRefused() as refused:
+                return Failure(
+                    ProviderAnswerInvalid(
+                        f"{self._host} gave no answer that can be read: {refused.message}",
+                        hint=f"check {self._names.base_url}",
+                    ),
+                    paid=True,
+                )
         match error:
             case TimeoutError() | openai.APITimeoutError():
                 return Failure(
@@ -104,6 +158,7 @@ class Translator:
                         hint=f"{self._names.timeout} sets the limit",
                     ),
                     passing=True,
+                    paid=True,
                 )
             case openai.APIStatusError():
                 return self._status(error, model, model_setting)
@@ -115,14 +170,17 @@ class Translator:
                         hint=f"check {self._names.base_url} and the network",
                     ),
                     passing=True,
+                    paid=not _was_never_sent(error.__cause__),
                 )
-            case json.JSONDecodeError() | openai.APIResponseValidationError():
+            # Deep nesting, numbers of thousands of digits and invalid UTF-8 are no JSON either.
+            case ValueError() | RecursionError() | openai.APIResponseValidationError():
                 return Failure(
                     ProviderAnswerInvalid(
                         f"{self._host} answered with something that is not JSON",
                         hint=f"check {self._names.base_url}; it often ends in {self._names.ending}",
                     ),
                     passing=True,
+                    paid=True,
                 )
             case openai.OpenAIError():
                 return Failure(ProviderError(f"{self._host}: {self._safe(str(error))}"))
@@ -145,8 +203,9 @@ class Translator:
                 )
             )
         if self._is_overflow(error, code):
+            kind = OutputOverflow if _OF_OUTPUT.search(_message(error)) else ContextOverflow
             return Failure(
-                ContextOverflow(
+                kind(
                     f"the request is longer than what {model!r} takes: {said}",
                     hint=f"{self._names.shorter}, or give the model a larger context (Ollama:"
                     " num_ctx; llama.cpp: --ctx-size; vLLM: --max-model-len)",
@@ -165,7 +224,11 @@ class Translator:
             if _NOT_ALLOWED.search(f"{code} {_message(error)}"):
                 return Failure(ProviderError(said))
             return Failure(
-                RequestRejected(said, hint=f"check {model_setting} and {self._names.base_url}")
+                RequestRejected(
+                    said,
+                    hint=f"check {model_setting} and {self._names.base_url}",
+                    detail=f"{error.param or ''} {code} {_message(error)}"[:_READ_CHARACTERS],
+                )
             )
         failed = ProviderError(said)
         failed.retryable = status in {408, 409} or status >= 500
@@ -177,7 +240,9 @@ class Translator:
     def _is_overflow(error: APIStatusError, code: str) -> bool:
         if error.status_code == 413:
             return True
-        said = f"{code} {error.type or ''} {_message(error)}"
+        said = f"{code} {error.type or ''} {_message(error)}"[:_READ_CHARACTERS]
+        if _IS_OUTPUT_LIMIT.search(said):
+            return False
         if error.status_code == 429:  # one request above the limit of a minute never passes
             return "request too large" in said.lower()
         return error.status_code in _MAY_BE_TOO_LONG and bool(_TOO_LONG.search(said))
@@ -195,3 +260,9 @@ def _message(error: APIStatusError) -> str:
     if isinstance(body, dict):
         body = body.get("message") or body.get("error") or body.get("detail") or body
     return str(body) if body else error.message
+
+
+def _was_never_sent(cause: BaseException | None) -> bool:
+    """Whether the connection failed before the request was on its way."""
+    names = {kind.__name__ for kind in type(cause).__mro__}
+    return not names.isdisjoint({"ConnectError", "ConnectTimeout", "UnsupportedProtocol"})

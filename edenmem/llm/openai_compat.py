@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edenmem.endpoint.budget import Budget
-from edenmem.endpoint.client import Endpoint
-from edenmem.endpoint.failures import RequestRejected, SettingNames
-from edenmem.errors import ConfigError, ProviderAnswerInvalid, ProviderError
+from edenmem.endpoint.budget import Budget, Charge, estimate_tokens
+from edenmem.endpoint.client import Endpoint, field
+from edenmem.endpoint.failures import OutputOverflow, RequestRejected, SettingNames
+from edenmem.errors import (
+    ConfigError,
+    EdenmemWarning,
+    ProviderAnswerInvalid,
+    ProviderError,
+    ProviderTimeout,
+)
+from edenmem.llm.dialect import (
+    DEFAULT_OUTPUT_TOKENS,
+    OUTPUT_TOKENS,
+    Dialect,
+    first_dialect,
+    next_dialect,
+)
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.llm.structured import (
     InvalidAnswer,
@@ -19,26 +33,27 @@ from edenmem.llm.structured import (
     schema_instruction,
     schema_name,
 )
-from edenmem.models.formation import CallUsage
+from edenmem.models.formation import CallUsage, is_count
 from edenmem.text import clean, one_line
 
 if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion
-
     from edenmem.settings.schema import LLMSettings
 
 Message = dict[str, str]
 
-_CHARACTERS_PER_TOKEN = 4
 _EXPECTED_OUTPUT_TOKENS = 500
 _QUOTED_CHARACTERS = 4_000
+#: Below this share of our estimate no tokenizer counts; below this many tokens nobody cuts.
+_CUT_SHARE = 0.5
+_LEAST_CUT = 1_000
 
 
 class OpenAILLM:
     """An `edenmem.llm.protocol.LLM`.
 
-    An answer that does not validate is asked for once more with the reason. An endpoint that
-    rejects a JSON schema is asked for plain JSON, with the schema in the prompt, from then on.
+    An answer that does not validate is asked for once more with the reason, and one that was cut
+    with twice the room. What a model refuses of a request is left out from then on (see
+    `edenmem.llm.dialect`); without a JSON schema the schema goes into the prompt.
     ``budget`` is shared with whatever else the run pays for; None: one of its own.
     """
 
@@ -66,7 +81,8 @@ class OpenAILLM:
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
         self.budget = budget or Budget(max_tokens=settings.max_tokens, max_cost=settings.max_cost)
-        self._takes_schema = True
+        self._dialects: dict[str, Dialect] = {}
+        self._has_warned = False
 
     @property
     def description(self) -> str:
@@ -81,95 +97,171 @@ class OpenAILLM:
                 hint=f'add "{request.model}" = [INPUT, OUTPUT], in dollars for a million tokens',
             )
         usage: list[CallUsage] = []
-        messages = [
-            {"role": "system", "content": clean(request.system)},
-            {"role": "user", "content": clean(request.user)},
-        ]
         try:
-            text = await self._text(request, messages, usage)
-            try:
-                value = parse_answer(text, request.answer)
-            except InvalidAnswer as problem:
-                text = await self._text(
-                    request, messages + _correction(text, problem, request), usage
-                )
-                value = parse_answer(text, request.answer)
-        except InvalidAnswer as problem:
-            invalid = ProviderAnswerInvalid(
-                f"{request.model} answered {_about(request)} twice with something else than asked:"
-                f" {one_line(str(problem), 300)}"
-            )
-            invalid.usage = tuple(usage)
-            raise invalid from None
+            async with asyncio.timeout(request.timeout):
+                value = await self._value(request, usage)
         except ProviderError as error:
             error.usage = tuple(usage)
             raise
+        except TimeoutError:
+            late = ProviderTimeout(
+                f"{self._endpoint.host} did not answer {_about(request)} within"
+                f" {request.timeout:.3g} s"
+            )
+            late.usage = tuple(usage)
+            raise late from None
         return LLMAnswer(value=value, usage=tuple(usage))
 
     async def close(self) -> None:
         """Let go of connections."""
         await self._endpoint.close()
 
+    async def _value(self, request: LLMRequest[AnswerT], usage: list[CallUsage]) -> AnswerT:
+        messages = [
+            {"role": "system", "content": clean(request.system)},
+            {"role": "user", "content": clean(request.user)},
+        ]
+        text = await self._text(request, messages, usage)
+        try:
+            return parse_answer(text, request.answer)
+        except InvalidAnswer as problem:
+            corrected = messages + _correction(text, problem, request)
+        try:
+            return parse_answer(await self._text(request, corrected, usage), request.answer)
+        except InvalidAnswer as problem:
+            raise ProviderAnswerInvalid(
+                f"{request.model} answered {_about(request)} twice with something else than asked:"
+                f" {one_line(str(problem), 300)}"
+            ) from None
+
     async def _text(
         self, request: LLMRequest[Any], messages: list[Message], usage: list[CallUsage]
     ) -> str:
         """What the model said, its cost added to ``usage`` and to the budget."""
-        expected = sum(len(m["content"]) for m in messages) // _CHARACTERS_PER_TOKEN
-        estimate = self._usage(request, expected, _EXPECTED_OUTPUT_TOKENS)
-        async with self._slots:
-            with self.budget.call(
-                tokens=expected + _EXPECTED_OUTPUT_TOKENS, cost=estimate.cost or 0.0
-            ) as charge:
-                completion = await self._complete(request, messages)
-                spent = self._read_usage(request, completion)
-                # Some endpoints count no tokens; the limit must hold all the same.
-                counted = spent or estimate
-                charge.tokens = counted.input_tokens + counted.output_tokens
-                charge.cost = counted.cost or 0.0
-        usage.append(spent or self._usage(request, 0, 0))
+        fixed = self._settings.max_output_tokens
+        limit = fixed or OUTPUT_TOKENS.get(request.task, DEFAULT_OUTPUT_TOKENS)
+        completion = await self._complete(request, messages, usage, limit)
+        if _was_cut(completion) and not fixed and self._has_more_room(request, limit, usage[-1]):
+            completion = await self._complete(request, messages, usage, 2 * limit)
         return _content(completion, request, self._endpoint.host)
 
-    async def _complete(self, request: LLMRequest[Any], messages: list[Message]) -> ChatCompletion:
-        if not self._takes_schema:
-            return await self._send(request, *_plain(request, messages))
-        try:
-            return await self._send(request, messages, _with_schema(request))
-        except RequestRejected as rejected:
+    def _has_more_room(self, request: LLMRequest[Any], limit: int, spent: CallUsage) -> bool:
+        """Whether it was our limit that cut the answer, and a larger one would be sent."""
+        dialect = self._dialect(request.model)
+        sent = dialect.output_limit(limit)
+        reached = spent.estimated or spent.output_tokens >= sent
+        return bool(sent) and reached and dialect.output_limit(2 * limit) > sent
+
+    async def _complete(
+        self,
+        request: LLMRequest[Any],
+        messages: list[Message],
+        usage: list[CallUsage],
+        limit: int,
+    ) -> object:
+        """One paid answer, in whatever dialect the model takes."""
+        expected = sum(estimate_tokens(message["content"]) for message in messages)
+        output = min(_EXPECTED_OUTPUT_TOKENS, limit)
+        estimate = self._usage(request, expected, output, estimated=True)
+        async with self._slots:
+            with self.budget.call(tokens=expected + output, cost=estimate.cost or 0.0) as charge:
+                try:
+                    completion = await self._send_understood(request, messages, limit, charge)
+                finally:
+                    usage += [estimate] * charge.lost
+                spent = self._read_usage(request, completion, expected)
+                charge.tokens = spent.input_tokens + spent.output_tokens
+                charge.cost = spent.cost or 0.0
+        usage.append(spent)
+        if not spent.estimated:
+            self._warn_if_cut(request.model, spent.input_tokens, expected)
+        return completion
+
+    async def _send_understood(
+        self, request: LLMRequest[Any], messages: list[Message], limit: int, charge: Charge
+    ) -> object:
+        """Send, changing what the model refuses, and remember what it took."""
+        first: RequestRejected | None = None
+        dialect: Dialect | None = self._dialect(request.model)
+        while dialect is not None:
+            sent = dialect.parameters(output=limit, temperature=self._settings.temperature)
             try:
-                completion = await self._send(request, *_plain(request, messages))
-            except RequestRejected:
-                raise rejected from None  # so it was not the schema
-            self._takes_schema = False
+                try:
+                    completion = await self._send(request, messages, dialect, sent, charge)
+                except OutputOverflow:
+                    if dialect.limit not in sent:
+                        raise
+                    # The answer gets what the context leaves: less than the limit.
+                    del sent[dialect.limit]
+                    completion = await self._send(request, messages, dialect, sent, charge)
+            except RequestRejected as rejected:
+                first = first or rejected
+                dialect = next_dialect(dialect, rejected.detail, sent)
+                continue
+            self._dialects[request.model] = dialect
             return completion
+        assert first is not None
+        raise first
 
     async def _send(
-        self, request: LLMRequest[Any], messages: list[Message], response_format: Mapping[str, Any]
-    ) -> ChatCompletion:
+        self,
+        request: LLMRequest[Any],
+        messages: list[Message],
+        dialect: Dialect,
+        parameters: dict[str, Any],
+        charge: Charge,
+    ) -> object:
         body: dict[str, Any] = {
             "model": request.model,
-            "messages": messages,
-            "response_format": response_format,
+            "messages": messages
+            if dialect.format == "json_schema"
+            else _with_schema_told(request, messages),
+            **parameters,
         }
-        return await self._endpoint.call(
-            lambda client: client.chat.completions.create(**body),
+        if dialect.format == "json_schema":
+            body["response_format"] = _schema_format(request)
+        elif dialect.format == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return await self._endpoint.post(
+            "/chat/completions",
+            body,
             model=request.model,
             model_setting=self._setting_of(request.model),
+            charge=charge,
+            once=request.timeout is not None,
         )
 
+    def _dialect(self, model: str) -> Dialect:
+        return self._dialects.get(model) or first_dialect(self._endpoint.host)
+
     def _setting_of(self, model: str) -> str:
-        tiers = ("fast_model", "slow_model", "premium_model")
-        named = [f"llm.{tier}" for tier in tiers if getattr(self._settings, tier) == model]
+        tiers = {
+            "llm.fast_model": self._settings.fast_model,
+            "llm.slow_model": self._settings.slow_model,
+            "llm.premium_model": self._settings.premium_model,
+        }
+        named = [setting for setting, named in tiers.items() if named == model]
         return ", ".join(named) or "the scope's policy, which names this model"
 
-    def _read_usage(self, request: LLMRequest[Any], completion: ChatCompletion) -> CallUsage | None:
-        reported = getattr(completion, "usage", None)
-        input_tokens = getattr(reported, "prompt_tokens", None)
-        output_tokens = getattr(reported, "completion_tokens", None)
-        if not isinstance(input_tokens, int) or not isinstance(output_tokens, int):
-            return None
-        return self._usage(request, input_tokens, output_tokens)
+    def _read_usage(self, request: LLMRequest[Any], completion: object, expected: int) -> CallUsage:
+        """What the endpoint counted, or else an estimate: the limit must hold all the same."""
+        read = field(completion, "usage", "prompt_tokens")
+        written = field(completion, "usage", "completion_tokens")
+        # Of a prompt that has text no honest count is 0.
+        if is_count(read) and is_count(written) and (read or not expected):
+            return self._usage(request, read, written)
+        text = field(completion, "choices", "message", "content")
+        said = estimate_tokens(text) if isinstance(text, str) else 0
+        return self._usage(request, expected, said, estimated=True)
 
-    def _usage(self, request: LLMRequest[Any], input_tokens: int, output_tokens: int) -> CallUsage:
+    def _usage(
+        self,
+        request: LLMRequest[Any],
+        input_tokens: int,
+        output_tokens: int,
+        *,
+        estimated: bool = False,
+    ) -> CallUsage:
         price = self._settings.prices.get(request.model)
         return CallUsage(
             task=request.task,
@@ -179,10 +271,25 @@ class OpenAILLM:
             cost=None
             if price is None
             else (input_tokens * price[0] + output_tokens * price[1]) / 1_000_000,
+            estimated=estimated,
+        )
+
+    def _warn_if_cut(self, model: str, counted: int, expected: int) -> None:
+        """Say once that the endpoint read far less than it was sent, as Ollama does in silence."""
+        if self._has_warned or not _LEAST_CUT <= counted < expected * _CUT_SHARE:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"{self._endpoint.host} counted {counted:,} tokens of a prompt of about"
+            f" {expected:,}: {model!r} may have read only a part of it. Ollama cuts prompts to"
+            " num_ctx without an error; raise it (OLLAMA_CONTEXT_LENGTH, or PARAMETER num_ctx in"
+            " a Modelfile)",
+            EdenmemWarning,
+            stacklevel=2,
         )
 
 
-def _with_schema(request: LLMRequest[Any]) -> Mapping[str, Any]:
+def _schema_format(request: LLMRequest[Any]) -> Mapping[str, Any]:
     return {
         "type": "json_schema",
         "json_schema": {
@@ -193,12 +300,10 @@ def _with_schema(request: LLMRequest[Any]) -> Mapping[str, Any]:
     }
 
 
-def _plain(
-    request: LLMRequest[Any], messages: list[Message]
-) -> tuple[list[Message], Mapping[str, Any]]:
+def _with_schema_told(request: LLMRequest[Any], messages: list[Message]) -> list[Message]:
     system, *others = messages
     told = f"{system['content']}\n\n{schema_instruction(request.answer)}"
-    return [{"role": "system", "content": told}, *others], {"type": "json_object"}
+    return [{"role": "system", "content": told}, *others]
 
 
 def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> list[Message]:
@@ -210,24 +315,24 @@ def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> 
     return [*quoted, {"role": "user", "content": said}]
 
 
-def _content(completion: ChatCompletion, request: LLMRequest[Any], host: str) -> str:
+def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
     """The text of the answer; it is empty if there is none.
 
     Raises:
         ProviderAnswerInvalid: the model refused, was filtered or was cut; the same again would
             end the same way.
     """
-    # The client library passes on whatever came, so nothing about its shape is certain.
-    choices = getattr(completion, "choices", None)
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = getattr(choice, "message", None)
-    if message is None:
+    message = field(completion, "choices", "message")
+    if not isinstance(message, dict):
+        # OpenRouter and others say with 200 that the model behind them failed.
+        failed = field(completion, "error") or field(completion, "choices", "error")
+        why = f": {one_line(str(failed), 300)}" if failed else ""
         raise ProviderAnswerInvalid(
-            f"{host} answered {_about(request)} with something that is no chat completion",
+            f"{host} answered {_about(request)} with something that is no chat completion{why}",
             hint="check llm.base_url; it often ends in /v1",
         )
-    reason = getattr(choice, "finish_reason", None)
-    if refusal := getattr(message, "refusal", None):
+    reason = field(completion, "choices", "finish_reason")
+    if refusal := message.get("refusal"):
         raise ProviderAnswerInvalid(
             f"{request.model} refused {_about(request)}: {one_line(str(refusal), 300)}"
         )
@@ -238,10 +343,15 @@ def _content(completion: ChatCompletion, request: LLMRequest[Any], host: str) ->
     if reason == "length":
         raise ProviderAnswerInvalid(
             f"the answer of {request.model} to {_about(request)} was cut: it is too long",
-            hint="take a model with a longer output, or lower formation.max_messages",
+            hint="raise llm.max_output_tokens or the model's context, take a model with a longer"
+            " output, or lower formation.max_messages",
         )
-    content = getattr(message, "content", None)
+    content = message.get("content")
     return content if isinstance(content, str) else ""
+
+
+def _was_cut(completion: object) -> bool:
+    return bool(field(completion, "choices", "finish_reason") == "length")
 
 
 def _about(request: LLMRequest[Any]) -> str:

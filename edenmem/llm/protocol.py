@@ -22,7 +22,8 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     consolidation ``<kind>/<agent>[/<owner's name>]/<version it starts from>``, for propagation
     ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``, for merging
     ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``. ``model`` is a
-    model's name, already chosen by tier and policy.
+    model's name, already chosen by tier and policy. ``timeout``: the seconds that all of it may
+    take, without retries; None: as the settings say.
     """
 
     task: str
@@ -31,6 +32,7 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     system: str
     user: str
     answer: type[AnswerT]
+    timeout: float | None = None
 
 
 class LLMAnswer(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):

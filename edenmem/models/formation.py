@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -78,14 +78,80 @@ class CursorMove(msgspec.Struct, frozen=True, kw_only=True):
     replaced: str | None = None
 
 
+#: The first number that not every reader of JSON holds exactly.
+COUNT_END = 2**53
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether this can be a number of tokens; what a provider says can be anything."""
+    return type(value) is int and 0 <= value < COUNT_END
+
+
 class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a provider: the task, the model, tokens, and the price in US dollars if known."""
+    """One call of a provider: the task, the model, tokens, and the price in US dollars if known.
+
+    ``estimated``: the provider did not count the tokens, or nonsense, or was not waited for.
+    """
 
     task: str
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
+    estimated: bool = False
+
+
+def calls_from(stored: object) -> tuple[CallUsage, ...]:
+    """The calls that a document holds, whatever is in it: what is no count is 0, and estimated.
+
+    Older versions wrote down whatever an endpoint called a count.
+    """
+    items = stored if isinstance(stored, list | tuple) else ()
+    return tuple(_call_from(item) for item in items)
+
+
+def is_damaged_usage(stored: object) -> bool:
+    """Whether `calls_from` has to leave something out or put something in its place."""
+    if not isinstance(stored, list | tuple):
+        return stored is not None
+    return any(_sound_call(item) is None for item in stored)
+
+
+def _call_from(item: object) -> CallUsage:
+    sound = _sound_call(item)
+    if sound is not None:
+        return sound
+    fields = item if isinstance(item, dict) else {}
+    cost = fields.get("cost")
+    return CallUsage(
+        task=_text(fields.get("task")),
+        model=_text(fields.get("model")),
+        input_tokens=_count(fields.get("input_tokens")),
+        output_tokens=_count(fields.get("output_tokens")),
+        cost=float(cost) if _is_amount(cost) else None,
+        estimated=True,
+    )
+
+
+def _sound_call(item: object) -> CallUsage | None:
+    try:
+        call = msgspec.convert(item, CallUsage)
+    except msgspec.ValidationError:
+        return None
+    counted = is_count(call.input_tokens) and is_count(call.output_tokens)
+    return call if counted and (call.cost is None or _is_amount(call.cost)) else None
+
+
+def _is_amount(value: object) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 <= value < COUNT_END  # type: ignore[operator]
+
+
+def _count(value: object) -> int:
+    return value if is_count(value) else 0
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +168,7 @@ class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one model, added up. ``cost`` is in US dollars, and leaves out the ``unpriced``
-    calls, of which no price is known."""
+    calls, of which no price is known. ``estimated`` are the calls whose tokens nobody counted."""
 
     model: str
     calls: int = 0
@@ -110,6 +176,7 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
     cost: float = 0.0
     unpriced: int = 0
+    estimated: int = 0
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

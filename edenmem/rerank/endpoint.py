@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edenmem.endpoint.budget import Budget
+from edenmem.endpoint.budget import Budget, estimate_tokens
 from edenmem.endpoint.client import Endpoint
 from edenmem.endpoint.failures import SettingNames
 from edenmem.errors import ConfigError, ProviderAnswerInvalid
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _PATH = "/rerank"
 #: What endpoints bill as one search, and what all of them take.
 _BATCH = 100
-_CHARACTERS_PER_TOKEN = 4
 _NAMES = SettingNames(
     base_url="search.rerank_url",
     api_key="search.rerank_api_key",
@@ -104,13 +103,15 @@ class EndpointReranker:
             "top_n": len(documents),
         }
         # The query is read again with each document.
-        read = sum(len(query) + len(document) for document in documents)
-        expected = read // _CHARACTERS_PER_TOKEN
+        asked = estimate_tokens(query)
+        expected = sum(asked + estimate_tokens(document) for document in documents)
         with self._budget.call(tokens=expected, cost=0.0) as charge:
-            answer: object = await self._endpoint.call(
-                lambda client: client.post(_PATH, cast_to=object, body=body),
+            answer = await self._endpoint.post(
+                _PATH,
+                body,
                 model=self.model,
                 model_setting="search.rerank_model",
+                charge=charge,
             )
             charge.tokens = expected
         host = self._endpoint.host

@@ -75,6 +75,8 @@ class LLMSettings(_Section, frozen=True, kw_only=True):
     timeout_seconds: Seconds = 60.0
     retries: NotNegative = 4
     concurrency: Count = 8
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.0  # left out for models that take none
+    max_output_tokens: NotNegative = 0  # of one answer; 0: as its task needs
     max_tokens: NotNegative = 0  # for one run; 0: no limit
     max_cost: Annotated[float, Meta(ge=0.0)] = 0.0
     prices: dict[str, tuple[float, float]] = {}
@@ -151,6 +153,7 @@ class ContextSettings(_Section, frozen=True, kw_only=True):
     recall: Literal["off", "heuristic", "llm", "always"] = "off"
     recall_top_k: Count = 5
     recall_messages: Count = 10
+    recall_timeout_seconds: Seconds = 2.0  # after that a context is served without
 
 
 class SearchSettings(_Section, frozen=True, kw_only=True):

@@ -179,12 +179,13 @@ async def test_long_and_strange_texts(server: FakeOpenAI) -> None:
             await embedder.embed([" "])
 
 
-async def test_a_price_is_unknown_if_the_tokens_are(server: FakeOpenAI) -> None:
+async def test_tokens_that_nobody_counted_are_estimated(server: FakeOpenAI) -> None:
     reply = embeddings([1.0] * 8)
     del reply.body["usage"]
     server.script.append(reply)
     async with connected(server, prices={"mini": 1.0}) as embedder:
-        assert (await embedder.embed(["a"])).usage[0].cost is None
+        (call,) = (await embedder.embed(["a sentence of words"])).usage
+    assert (call.input_tokens, call.cost, call.estimated) == (4, pytest.approx(4e-6), True)
 
 
 # -- the budget of the run -----------------------------------------------------------------------

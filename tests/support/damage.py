@@ -408,6 +408,24 @@ def what_was_recorded_was_not_applied(ward: Ward) -> Expected:
     return {"recorded": {ward.ids.recorded}}
 
 
+#: What older versions stored as usage when an endpoint counted nonsense.
+NO_USAGE: list[Any] = [
+    {"task": "facts", "model": "m", "input_tokens": True, "output_tokens": -5, "cost": None},
+    {"task": "facts", "model": "m", "input_tokens": 2**62, "output_tokens": 2**62, "cost": 1e300},
+    {"task": "facts", "model": "m", "input_tokens": 1.5, "output_tokens": 3, "cost": "free"},
+    {"task": 7, "model": None, "input_tokens": "many", "output_tokens": [], "cost": True},
+    {"task": "dedup", "model": "m", "input_tokens": 100, "output_tokens": 20, "cost": 0.5},
+    "nonsense",
+]
+
+
+@damage(mended=True)
+def an_endpoint_counted_nonsense(ward: Ward) -> Expected:
+    """Known failure 73: a session that can never be read, exported or forgotten again."""
+    ward.set("formation", ward.ids.applied, usage=NO_USAGE)
+    return {"usage": {ward.ids.applied}}
+
+
 @damage()
 def a_formation_failed(ward: Ward) -> Expected:
     ward.set("formation", ward.ids.claimed, status="failed", error="no answer")

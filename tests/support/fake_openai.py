@@ -19,10 +19,15 @@ from types import TracebackType
 from typing import Any, Self
 
 KEY = "sk-test-5ecret5ecret5ecret"
-CHAT_MODELS = frozenset({"fast-1", "slow-1", "premium-1"})
+#: A reasoning model takes no temperature of its own and knows the limit by its new name only.
+REASONING_MODEL = "reasoning-1"
+CHAT_MODELS = frozenset({"fast-1", "slow-1", "premium-1", REASONING_MODEL})
+#: More than this no model here writes.
+MOST_OUTPUT = 100_000
 EMBEDDING_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "mini": 8}
 
-_CHAT_FIELDS = frozenset({"model", "messages", "response_format"})
+_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
+_CHAT_FIELDS = frozenset({"model", "messages", "response_format", "temperature"}) | _LIMITS
 _EMBEDDING_FIELDS = frozenset({"model", "input", "encoding_format", "dimensions"})
 _STRICT_KEYWORDS = frozenset(
     {
@@ -43,11 +48,17 @@ class Reply:
     cut: bool = False
 
 
-def failing(status: int, message: str = "no", code: str | None = None, **headers: str) -> Reply:
+def failing(
+    status: int,
+    message: str = "no",
+    code: str | None = None,
+    param: str | None = None,
+    **headers: str,
+) -> Reply:
     """An error in OpenAI's form; ``retry_after="3"`` becomes a header."""
     return Reply(
         status,
-        {"error": {"message": message, "type": "error", "param": None, "code": code}},
+        {"error": {"message": message, "type": "error", "param": param, "code": code}},
         {name.replace("_", "-"): value for name, value in headers.items()},
     )
 
@@ -77,6 +88,9 @@ class FakeOpenAI:
         self.answer = answer
         self.key = key
         self.takes_schema = True
+        self.takes_json = True
+        self.refuses: frozenset[str] = frozenset()  # parameters that it does not know
+        self.redirects: dict[str, str] = {}  # path → where to
         self.script: deque[Reply] = deque()
         self.requests: list[dict[str, Any]] = []
         self.most_at_once = 0
@@ -147,18 +161,63 @@ class FakeOpenAI:
         for message in body["messages"]:
             if set(message) != {"role", "content"} or not message["content"]:
                 return failing(400, f"Invalid message: {message}")
-        wanted = body["response_format"]
-        if wanted["type"] == "json_schema":
+        if (problem := self._refuse(body)) is not None:
+            return problem
+        wanted = body.get("response_format")
+        if wanted is None:
+            if self.takes_json:
+                return failing(400, "Missing response_format")
+        elif wanted["type"] == "json_schema":
             if not self.takes_schema:
                 return failing(400, "Invalid value: 'json_schema'", "invalid_value")
             schema = wanted["json_schema"]
             if set(schema) != {"name", "schema", "strict"} or not schema["strict"]:
                 return failing(400, "Invalid json_schema")
-            if problem := _not_strict(schema["schema"]):
-                return failing(400, f"Invalid schema for response_format: {problem}")
+            if fault := _not_strict(schema["schema"]):
+                return failing(400, f"Invalid schema for response_format: {fault}")
+        elif not self.takes_json:
+            return failing(400, "'response_format.type' must be 'json_schema' or 'text'")
         elif not any("JSON" in message["content"] for message in body["messages"]):
             return failing(400, "'messages' must contain the word 'json' in some form")
         return Reply(body=_completion(body["model"], self.answer(body), "stop", None, (100, 20)))
+
+    def _refuse(self, body: dict[str, Any]) -> Reply | None:
+        """What a parameter is refused for, in the words of those that do; None: nothing."""
+        refused = sorted(self.refuses & body.keys())
+        if refused:
+            name = refused[0]
+            return failing(400, f"Unrecognized request argument supplied: {name}", param=name)
+        reasons = body["model"] == REASONING_MODEL
+        if reasons and "max_tokens" in body:
+            return failing(
+                400,
+                "Unsupported parameter: 'max_tokens' is not supported with this model."
+                " Use 'max_completion_tokens' instead.",
+                "unsupported_parameter",
+                "max_tokens",
+            )
+        if reasons and body.get("temperature", 1) != 1:
+            return failing(
+                400,
+                f"Unsupported value: 'temperature' does not support {body['temperature']} with this"
+                " model. Only the default (1) value is supported.",
+                "unsupported_value",
+                "temperature",
+            )
+        limits = _LIMITS & body.keys()
+        if len(limits) != 1 and not self.refuses >= _LIMITS:
+            return failing(400, f"want one limit of the answer, not {sorted(limits)}")
+        for name in limits:
+            if type(body[name]) is not int or body[name] < 1:
+                return failing(400, f"Invalid type for '{name}'", param=name)
+            if body[name] > MOST_OUTPUT:
+                supported = f"This model supports at most {MOST_OUTPUT} completion tokens"
+                return failing(400, f"{name} is too large: {body[name]}. {supported}", param=name)
+        if "temperature" not in body and not reasons and "temperature" not in self.refuses:
+            return failing(400, "want a temperature")
+        if type(body.get("temperature", 0.0)) not in {int, float}:
+            return failing(400, "Invalid type for 'temperature'", param="temperature")
+        return None
 
     def _embed(self, body: dict[str, Any]) -> Reply:
         own = EMBEDDING_DIMENSIONS.get(body["model"])

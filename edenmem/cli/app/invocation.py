@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.terminal.output import Output, OutputFormat
-from edenmem.errors import UsageError, WriteRefused
+from edenmem.errors import EdenmemWarning, UsageError, WriteRefused
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
 from edenmem.settings.paths import has_password
@@ -103,7 +104,15 @@ class Invocation:
         )
         for warning in loaded.warnings:
             self.out.note(f"warning: {warning}")
+        warnings.showwarning = self._show_warning
         return loaded
+
+    def _show_warning(
+        self, message: Warning | str, category: type[Warning], *place: object, **other: object
+    ) -> None:
+        """Print what the engine warns of in one line; what libraries do is for their authors."""
+        if issubclass(category, EdenmemWarning):
+            self.out.note(f"warning: {message}")
 
     @property
     def settings(self) -> Settings:

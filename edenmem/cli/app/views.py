@@ -238,12 +238,18 @@ def change_line(change: Change) -> str:
 def usage_line(used: Sequence[CallUsage]) -> str:
     """What calls of models took, summed up."""
     calls = "1 call" if len(used) == 1 else f"{len(used)} calls"
+    about = "~" if any(u.estimated for u in used) else ""
     line = (
-        f"{calls}, {sum(u.input_tokens for u in used):,} tokens in, "
-        f"{sum(u.output_tokens for u in used):,} out"
+        f"{calls}, {about}{sum(u.input_tokens for u in used):,} tokens in, "
+        f"{about}{sum(u.output_tokens for u in used):,} out"
     )
     cost = sum(u.cost for u in used if u.cost is not None)
-    return f"{line}, {format_cost(cost)}" if cost else line
+    return f"{line}, {about}{format_cost(cost)}" if cost else line
+
+
+def token_count(total: UsageTotal, tokens: int) -> str:
+    """A number of tokens, with a "~" if some of them are estimated."""
+    return f"{'~' if total.estimated else ''}{tokens:,}"
 
 
 def dollars(total: UsageTotal) -> str:

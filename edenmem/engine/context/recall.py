@@ -1,7 +1,8 @@
 """Recall: whether a message needs memories that are not in the prompt yet, and fetching them.
 
-A context is served whatever happens here: what fails is said in the note, and is never shown as
-"nothing was found".
+A context is served whatever happens here: what fails, or is late, is said in the note, and is never
+shown as "nothing was found". A reply never waits for memory longer than
+``context.recall_timeout_seconds``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import SessionView
-from edenmem.errors import ConfigError, EdenmemError
+from edenmem.errors import ConfigError, EdenmemError, ProviderError
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id
@@ -113,6 +114,9 @@ def _bare(word: str) -> str:
 
 RecallMode = Literal["off", "heuristic", "llm", "always"]
 
+#: Of the time that recall has, for the model: so much is left that what it cost is still known.
+_SHARE_OF_MODEL = 0.9
+
 MAX_QUERIES = 3
 #: A query is words to find facts of some 30 words by; the end of a long message adds only noise.
 QUERY_CHARACTERS = 500
@@ -168,17 +172,29 @@ class Recaller:
         """
         if mode == "off":
             return RecallResult(note="off")
+        import asyncio
+
+        limit = self._settings.context.recall_timeout_seconds
+        plan = _Plan(note=mode)
         try:
-            if message is None:
-                message = await in_thread(self._newest_message, session)
-            if not message or not message.strip():
-                return RecallResult(note=f"{mode}: there is no message to recall memories for")
-            plan = await self._plan(mode, message, session, agent, view, known)
+            async with asyncio.timeout(limit):
+                if message is None:
+                    message = await in_thread(self._newest_message, session)
+                if not message or not message.strip():
+                    return RecallResult(note=f"{mode}: there is no message to recall memories for")
+                plan = await self._plan(mode, message, session, agent, view, known)
+                if not plan.queries:
+                    return RecallResult(note=plan.note, usage=plan.usage)
+                return await self._search(plan, view)
+        except TimeoutError:
+            # What was found by then is not kept: half of an answer looks like all of it.
+            note = f"{plan.note}; left out: not done within {limit:g} s"
+            return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
         except EdenmemError as error:
-            return RecallResult(note=f"{mode}: failed, so nothing was searched: {error.message}")
-        if not plan.queries:
-            return RecallResult(note=plan.note, usage=plan.usage)
-        return await self._search(plan, view)
+            return RecallResult(
+                note=f"{mode}: failed, so nothing was searched: {error.message}",
+                usage=error.usage if isinstance(error, ProviderError) else (),
+            )
 
     async def _plan(
         self,
@@ -237,7 +253,11 @@ class Recaller:
         if self._llm is None:
             raise ConfigError("no language model is configured")
         conversation = await in_thread(self._conversation, message, session, agent, view)
-        asker = Asker(self._llm, f"{session.label}/{agent.username}/{one_line(message, 80)}")
+        asker = Asker(
+            self._llm,
+            f"{session.label}/{agent.username}/{one_line(message, 80)}",
+            timeout=self._settings.context.recall_timeout_seconds * _SHARE_OF_MODEL,
+        )
         try:
             answer = await asker.ask(
                 "recall",

@@ -310,6 +310,16 @@ CATALOGUE: dict[str, Check] = {
             "edenmem forget again, if something was forgotten; otherwise edenmem form SESSION",
         ),
         Check(
+            "usage",
+            _WORK,
+            "tokens are counted in numbers",
+            _WARNING,
+            "An endpoint called something a count that is none. It is read as 0, and sums are too"
+            " low.",
+            f"{_FIX} marks the calls as estimated",
+            fixable=True,
+        ),
+        Check(
             "propagation",
             _WORK,
             "propagation is done",

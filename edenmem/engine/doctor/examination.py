@@ -79,6 +79,7 @@ EXAMINATIONS = (
         memory.formations,
     ),
     Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
+    Examination("usage", frozenset({"usage"}), memory.find_damaged_usage),
     Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
     Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
 )

@@ -204,6 +204,12 @@ def find_shared_messages(context: DoctorContext) -> Iterator[CheckFinding]:
         yield CheckFinding("messages-once", finding)
 
 
+def find_damaged_usage(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield records of calls whose tokens are no numbers."""
+    for finding in context.store.usage.find_damaged_usage(agent_id=context.agent_id):
+        yield CheckFinding("usage", finding)
+
+
 def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield sessions whose platform progress is before what was formed."""
     for finding in context.store.host.find_lost_progress(agent_id=context.agent_id):

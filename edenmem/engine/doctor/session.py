@@ -69,6 +69,7 @@ class Repairs:
             "vector-damage": ("take away, so that a backfill makes them anew", self._vectors),
             "search-indexes": ("make anew from the facts", self._search_indexes),
             "contexts": ("drop", self._contexts),
+            "usage": ("write what it is read as, marked as estimated", self._usage),
         }
 
     @property
@@ -124,6 +125,9 @@ class Repairs:
             sum(result.ok for result in results),
             tuple(f"{r.target_id}: {r.detail}" for r in results if not r.ok),
         )
+
+    def _usage(self, findings: Sequence[Finding]) -> Outcome:
+        return Outcome(self._store.usage.mend_usage(findings))
 
     # -- memory ------------------------------------------------------------------------------
 

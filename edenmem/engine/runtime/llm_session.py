@@ -81,13 +81,15 @@ class Asker:
     """Asks about one thing, named by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
     ``spent`` grows with each answer, and with what a failure cost, so that whoever handles an
-    error later knows what was paid.
+    error later knows what was paid. ``timeout``: the seconds for each answer, without retries;
+    None: as the settings say.
     """
 
-    def __init__(self, llm: LLM, key: str) -> None:
+    def __init__(self, llm: LLM, key: str, *, timeout: float | None = None) -> None:
         self.spent: list[CallUsage] = []
         self._llm = llm
         self._key = key
+        self._timeout = timeout
 
     async def ask(
         self, task: str, answer: type[AnswerT], *, model: str, **values: object
@@ -99,7 +101,13 @@ class Asker:
         """
         system, user = render(task, **values)
         request = LLMRequest(
-            task=task, key=self._key, model=model, system=system, user=user, answer=answer
+            task=task,
+            key=self._key,
+            model=model,
+            system=system,
+            user=user,
+            answer=answer,
+            timeout=self._timeout,
         )
         try:
             reply = await self._llm.ask(request)

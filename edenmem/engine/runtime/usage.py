@@ -36,6 +36,7 @@ class Meter:
                 output_tokens=total.output_tokens + call.output_tokens,
                 cost=total.cost + (call.cost or 0.0),
                 unpriced=total.unpriced + (call.cost is None),
+                estimated=total.estimated + call.estimated,
             )
 
     @property
@@ -61,6 +62,7 @@ def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
         output_tokens=one.output_tokens + other.output_tokens,
         cost=one.cost + other.cost,
         unpriced=one.unpriced + other.unpriced,
+        estimated=one.estimated + other.estimated,
     )
 
 

@@ -128,6 +128,7 @@ def daily(days: Sequence[UsageOnDay]) -> list[UsageOnDay]:
             output_tokens=so_far.output_tokens + one.output_tokens,
             cost=so_far.cost + one.cost,
             unpriced=so_far.unpriced + one.unpriced,
+            estimated=so_far.estimated + one.estimated,
         )
     return [merged[day] for day in sorted(merged)]
 

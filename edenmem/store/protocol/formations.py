@@ -169,6 +169,12 @@ class Usage(Protocol):
     ) -> Sequence[UsageOnDay]:
         """What `sum_usage` adds up, by day and model."""
 
+    def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """Records, of formations or of other work, whose calls hold what is no count."""
+
+    def mend_usage(self, findings: Sequence[Finding]) -> int:
+        """Write what those records are read as; how many were changed."""
+
 
 class ColdSessions(Protocol):
     """Sessions in which nothing was said for a while."""

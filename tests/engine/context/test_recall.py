@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,13 @@ from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import QUERY_CHARACTERS, Recaller
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import ProviderTimeout
-from edenmem.settings.schema import ContextSettings, Settings
+from edenmem.llm.openai_compat import OpenAILLM
+from edenmem.llm.protocol import LLM
+from edenmem.settings.schema import ContextSettings, LLMSettings, Settings
 from tests.support.builders import FixedClock, ago, make_message
 from tests.support.embedder import FakeEmbedder
-from tests.support.llm import ADVERSARIAL, NONSENSE, FakeLLM
+from tests.support.fake_openai import KEY, FakeOpenAI, Reply, completion
+from tests.support.llm import ADVERSARIAL, HANG, NONSENSE, FakeLLM
 from tests.support.memory import add_fact, consolidate
 from tests.support.runtime import make_runtime
 
@@ -29,11 +33,14 @@ async def recall(
     message: str | None,
     mode: Any,
     *,
-    llm: FakeLLM | None = None,
+    llm: LLM | None = None,
     embedder: FakeEmbedder | None = None,
+    seconds: float = 60.0,
     **options: Any,
 ) -> ContextReport:
-    settings = Settings(context=ContextSettings(recall_top_k=2, recall_messages=4))
+    settings = Settings(
+        context=ContextSettings(recall_top_k=2, recall_messages=4, recall_timeout_seconds=seconds)
+    )
     clock = FixedClock()
     searcher = Searcher(make_runtime(cast.store, settings, embedder=embedder, clock=clock))
     recaller = Recaller(make_runtime(cast.store, settings, llm=llm, clock=clock), searcher=searcher)
@@ -154,6 +161,49 @@ async def test_a_model_that_fails_costs_no_context(cast: Cast, llm: FakeLLM, scr
     report = await recall(cast, "Who is she?", "llm", llm=llm)
     assert "Anna is brief." in report.xml
     assert report.recall.startswith("llm: failed, so nothing was searched: ")
+
+
+async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
+    llm.script("recall", HANG)
+    report = await recall(cast, "Who is she?", "llm", llm=llm, seconds=0.05)
+    assert "Anna is brief." in report.xml
+    assert report.recall == "llm; left out: not done within 0.05 s"
+    assert "left out" not in report.xml
+    (asked,) = llm.requests
+    assert asked.timeout == pytest.approx(0.045), "an endpoint tries once, and is counted"
+
+
+async def test_a_search_that_hangs_holds_up_no_reply(
+    cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(texts: Any) -> Any:
+        await asyncio.Event().wait()
+
+    consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
+    monkeypatch.setattr(embedder, "embed", hang)
+    report = await recall(cast, "sister", "always", embedder=embedder, seconds=0.05)
+    assert "Anna is brief." in report.xml
+    assert "RetrievedMemories" not in report.xml
+    assert report.recall.endswith("; left out: not done within 0.05 s")
+    assert report.queries == ("sister",)
+
+
+async def test_what_a_late_model_cost_is_written_down(cast: Cast) -> None:
+    """The whole road: an endpoint that never answers, its estimate in the record of usage."""
+    with FakeOpenAI() as server:
+        server.script += [completion('{"queries": []}'), Reply(hang=True)]
+        endpoint = OpenAILLM(LLMSettings(base_url=server.url, api_key=KEY))
+        await recall(cast, "Who is she?", "llm", llm=endpoint)  # the client is loaded once
+        report = await recall(cast, "Who is she?", "llm", llm=endpoint, seconds=0.5)
+        await endpoint.close()
+    assert "did not answer" in report.recall
+    assert [call.estimated for call in report.usage] == [True]
+    (total,) = cast.store.usage.sum_usage()
+    assert (total.calls, total.estimated) == (2, 1)
+    assert total.input_tokens > 100
 
 
 async def test_without_a_model_the_note_says_so(cast: Cast) -> None:

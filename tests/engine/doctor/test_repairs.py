@@ -32,6 +32,7 @@ WRITES = (
     "statistics.recount",
     "formations.release",
     "indexes.update_index",
+    "usage.mend_usage",
 )
 
 

@@ -13,7 +13,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import dollars
+from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.cli.terminal.files import write_whole
 from edenmem.cli.terminal.tables import Column
@@ -159,8 +159,8 @@ _KINDS: list[Column[KindCount]] = [
 _DAYS: list[Column[UsageOnDay]] = [
     Column("day", lambda d: d.day),
     Column("calls", lambda d: d.calls, "number"),
-    Column("tokens in", lambda d: f"{d.input_tokens:,}", "number"),
-    Column("tokens out", lambda d: f"{d.output_tokens:,}", "number"),
+    Column("tokens in", lambda d: token_count(d, d.input_tokens), "number"),
+    Column("tokens out", lambda d: token_count(d, d.output_tokens), "number"),
     Column("US dollars", lambda d: dollars(d), "number"),
     Column("models", lambda d: d.model, "text"),
 ]

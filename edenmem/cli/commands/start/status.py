@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import dollars
+from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
@@ -95,8 +95,8 @@ _USAGE: list[Column[tuple[str, UsageTotal]]] = [
     Column("spent", lambda row: row[0]),
     Column("model", lambda row: row[1].model, "text"),
     Column("calls", lambda row: row[1].calls, "number"),
-    Column("tokens in", lambda row: row[1].input_tokens, "number"),
-    Column("tokens out", lambda row: row[1].output_tokens, "number"),
+    Column("tokens in", lambda row: token_count(row[1], row[1].input_tokens), "number"),
+    Column("tokens out", lambda row: token_count(row[1], row[1].output_tokens), "number"),
     Column("US dollars", lambda row: dollars(row[1]), "number"),
 ]
 

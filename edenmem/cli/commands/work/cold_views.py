@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app.views import token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
@@ -106,8 +107,9 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         (report.left_out_by_age, "by --max-age"),
     )
     usage = [
-        f"{total.model}: {total.calls} calls, {total.input_tokens:,} tokens in,"
-        f" {total.output_tokens:,} out" + (f", {format_cost(total.cost)}" if total.cost else "")
+        f"{total.model}: {total.calls} calls, {token_count(total, total.input_tokens)} tokens in,"
+        f" {token_count(total, total.output_tokens)} out"
+        + (f", {format_cost(total.cost)}" if total.cost else "")
         for total in report.usage
     ]
     return [

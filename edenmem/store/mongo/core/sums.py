@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: No count, and no cost, comes near.
-_MOST = 10**15
+from edenmem.models.formation import COUNT_END
 
 
 def count_or_zero(field: str) -> dict[str, Any]:
@@ -16,5 +15,5 @@ def count_or_zero(field: str) -> dict[str, Any]:
     Args:
         field: Its path, with the ``$``.
     """
-    within = {"$and": [{"$gt": [field, 0]}, {"$lt": [field, _MOST]}]}
+    within = {"$and": [{"$gt": [field, 0]}, {"$lt": [field, COUNT_END]}]}
     return {"$cond": [within, field, 0]}

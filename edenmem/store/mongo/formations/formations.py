@@ -13,7 +13,15 @@ from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Reach,
+    Trigger,
+    calls_from,
+)
 from edenmem.models.integrity import Finding
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
@@ -429,7 +437,7 @@ def formation_from(document: Document) -> Formation:
         attempts=codec.number(document.get("attempts")),
         error=codec.optional_text(document.get("error")),
         decisions=msgspec.convert(tuple(document.get("decisions") or ()), tuple[Decision, ...]),
-        usage=msgspec.convert(tuple(document.get("usage") or ()), tuple[CallUsage, ...]),
+        usage=calls_from(document.get("usage")),
         counts=sub_document(document.get("counts")),
         changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
         cursor_moves=moves_of(document),

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from pymongo.errors import DuplicateKeyError
 
-from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
+from edenmem.models.formation import UsageEntry, UsageTotal, calls_from, is_damaged_usage
 from edenmem.models.ids import utc_now
+from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
 from edenmem.store.mongo.core import codec
-from edenmem.store.mongo.core.collection import Document
+from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 
 #: What a model's calls are added up to.
-_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced")
+_SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")
 
 
 class MongoUsage:
@@ -55,6 +56,39 @@ class MongoUsage:
             UsageOnDay(day=day, model=model, **_fields(totals[day, model]))
             for day, model in sorted(totals)
         ]
+
+    def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Usage.find_damaged_usage`."""
+        owner: Filter = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+        for kind, (collection, field) in self._places().items():
+            for document in collection.find(owner, {field: 1, "agent_id": 1}):
+                if is_damaged_usage(document.get(field)):
+                    yield Finding(
+                        target_type=kind,
+                        target_id=str(document["_id"]),
+                        detail="has numbers of tokens that are none",
+                        agent_id=str(document.get("agent_id")),
+                    )
+
+    def mend_usage(self, findings: Sequence[Finding]) -> int:
+        """See `Usage.mend_usage`."""
+        mended = 0
+        for finding in findings:
+            collection, field = self._places()[finding.target_type]
+            key: Filter = {"_id": object_id(finding.target_id)}
+            document = collection.find_one(key, {field: 1})
+            stored = None if document is None else document.get(field)
+            if not is_damaged_usage(stored):
+                continue
+            if isinstance(stored, list):  # calls are only ever added: of this length it is the same
+                key[f"{field}.{len(stored)}"] = {"$exists": False}
+            calls = msgspec.to_builtins(list(calls_from(stored)))
+            mended += collection.update_one(key, {"$set": {field: calls}}) > 0
+        return mended
+
+    def _places(self) -> dict[str, tuple[Collection, str]]:
+        """What a finding is about → where its calls are."""
+        return {"formation": (self._db.formations, "usage"), "usage": (self._db.usage, "calls")}
 
     def _sum_by_day(
         self, agent_id: str | None, since: datetime | None
@@ -95,7 +129,7 @@ def usage_from(document: Document) -> UsageEntry:
         at=codec.require_moment(document, "at"),
         agent_id=str(document["agent_id"]),
         work=codec.text(document.get("work")),
-        calls=msgspec.convert(tuple(document.get("calls") or ()), tuple[CallUsage, ...]),
+        calls=calls_from(document.get("calls")),
     )
 
 
@@ -113,6 +147,7 @@ def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
                 "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
                 "cost": {"$sum": count_or_zero(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
+                "estimated": {"$sum": {"$cond": [{"$eq": [f"${calls}.estimated", True]}, 1, 0]}},
             }
         },
     ]

@@ -18,7 +18,15 @@ import msgspec
 
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.formation import CallUsage, Decision, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import (
+    CallUsage,
+    Decision,
+    Formation,
+    FormationStatus,
+    Reach,
+    Trigger,
+    calls_from,
+)
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
@@ -26,6 +34,7 @@ from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time,
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 from edenmem.store.sqlite.formations.backlog import backlog_of
 from edenmem.store.sqlite.formations.progress import move_cursor, moves_from, spans_of
+from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import stir
 
 COLUMNS = (
@@ -64,7 +73,7 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         attempts=row[12],
         error=row[13],
         decisions=msgspec.json.decode(row[14], type=tuple[Decision, ...]),
-        usage=msgspec.json.decode(row[15], type=tuple[CallUsage, ...]),
+        usage=calls_from(decode_calls(row[15])),
         counts=msgspec.json.decode(row[16]),
         changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
         cursor_moves=moves_from(moves),

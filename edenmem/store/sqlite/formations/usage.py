@@ -5,34 +5,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
-from edenmem.models.formation import UsageEntry, UsageTotal
+from edenmem.models.formation import (
+    COUNT_END,
+    UsageEntry,
+    UsageTotal,
+    calls_from,
+    is_damaged_usage,
+)
+from edenmem.models.integrity import Finding
 from edenmem.models.statistics import UsageOnDay
 from edenmem.store.sqlite.core.codec import EVER, Row, day_of, to_ms
 from edenmem.store.sqlite.core.part import Part
+
+
+def _counted(path: str, types: str) -> str:
+    """An expression for a number of a call; one that is no count adds nothing."""
+    return (
+        f"CASE WHEN json_type(call.value, '{path}') IN ({types})"
+        f" AND json_extract(call.value, '{path}') BETWEEN 0 AND {COUNT_END - 1}"
+        f" THEN json_extract(call.value, '{path}') END"
+    )
+
 
 #: Calls from both places where they are kept, and what is added up of them. ``agent``: a
 #: condition on whose they are, or nothing; ?1 is the earliest time, ?2 the agent.
 _SUMS = f"""
     SELECT {{keys}}, count(*),
-        sum(json_extract(call.value, '$.input_tokens')),
-        sum(json_extract(call.value, '$.output_tokens')),
-        total(json_extract(call.value, '$.cost')),
-        sum(json_extract(call.value, '$.cost') IS NULL)
+        CAST(total({_counted("$.input_tokens", "'integer'")}) AS INTEGER),
+        CAST(total({_counted("$.output_tokens", "'integer'")}) AS INTEGER),
+        total({_counted("$.cost", "'integer', 'real'")}),
+        sum(json_extract(call.value, '$.cost') IS NULL),
+        sum(coalesce(json_type(call.value, '$.estimated') = 'true', 0))
     FROM (
         SELECT {day_of("f.created_at")} AS day, f.usage AS calls FROM formations f
         WHERE f.created_at >= ?1{{agent}}
         UNION ALL
         SELECT {day_of("u.at")}, u.calls FROM usage_entries u
         WHERE u.at >= ?1{{agent}}
-    ) AS kept, json_each(kept.calls) AS call
+    ) AS kept, json_each(iif(json_valid(kept.calls), kept.calls, '[]')) AS call
+    WHERE call.type = 'object'
     GROUP BY {{keys}} ORDER BY {{keys}}
 """
-_MODEL = "json_extract(call.value, '$.model')"
+_MODEL = "coalesce(json_extract(call.value, '$.model'), '')"
+
+#: What a finding is about → where its calls are.
+_PLACES = {"formation": ("formations", "usage"), "usage": ("usage_entries", "calls")}
+
+
+def decode_calls(text: str) -> object:
+    """The calls of a row as they are stored; text if they are not even JSON."""
+    try:
+        calls: object = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return text
+    return calls
 
 
 class Usage(Part):
@@ -63,8 +95,11 @@ class Usage(Part):
                 output_tokens=written,
                 cost=cost,
                 unpriced=unpriced,
+                estimated=estimated,
             )
-            for model, calls, read, written, cost, unpriced in self._sum(_MODEL, agent_id, since)
+            for model, calls, read, written, cost, unpriced, estimated in self._sum(
+                _MODEL, agent_id, since
+            )
         ]
 
     def usage_by_day(
@@ -80,9 +115,43 @@ class Usage(Part):
                 output_tokens=written,
                 cost=cost,
                 unpriced=unpriced,
+                estimated=estimated,
             )
-            for day, model, calls, read, written, cost, unpriced in rows
+            for day, model, calls, read, written, cost, unpriced, estimated in rows
         ]
+
+    def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        for kind, (table, column) in _PLACES.items():
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    f"SELECT id, agent_id, {column} FROM {table}"
+                    " WHERE coalesce(agent_id = ?, 1) ORDER BY id",
+                    (agent_id,),
+                ).fetchall()
+            for id, owner, stored in rows:
+                if is_damaged_usage(decode_calls(stored)):
+                    yield Finding(
+                        target_type=kind,
+                        target_id=id,
+                        detail="has numbers of tokens that are none",
+                        agent_id=owner,
+                    )
+
+    def mend_usage(self, findings: Sequence[Finding]) -> int:
+        mended = 0
+        with self._db.writing() as connection:
+            for finding in findings:
+                table, column = _PLACES[finding.target_type]
+                row = connection.execute(
+                    f"SELECT {column} FROM {table} WHERE id = ?", (finding.target_id,)
+                ).fetchone()
+                stored = None if row is None else decode_calls(row[0])
+                if is_damaged_usage(stored):
+                    calls = msgspec.json.encode(calls_from(stored)).decode()
+                    mended += connection.execute(
+                        f"UPDATE {table} SET {column} = ? WHERE id = ?", (calls, finding.target_id)
+                    ).rowcount
+        return mended
 
     def _sum(self, keys: str, agent_id: str | None, since: datetime | None) -> list[Row]:
         first = EVER if since is None else to_ms(since)

@@ -22,7 +22,7 @@ from edenmem.models.backup import (
 )
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.forgetting import Traces, whole_accounts
-from edenmem.models.formation import CallUsage, Formation, UsageEntry
+from edenmem.models.formation import Formation, UsageEntry, calls_from
 from edenmem.models.host import Message
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -30,6 +30,7 @@ from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.formations.formations import COLUMNS, formation_from
+from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import (
     AGENT,
     MESSAGE,
@@ -370,7 +371,7 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
         at=codec.time(at),
         agent_id=agent_id,
         work=work,
-        calls=msgspec.json.decode(calls, type=tuple[CallUsage, ...]),
+        calls=calls_from(decode_calls(calls)),
     )
 
 

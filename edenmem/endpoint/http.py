@@ -1,0 +1,104 @@
+"""The HTTP client of endpoints, which takes little on trust.
+
+A body is read up to a limit, unpacked or not: one gzip stream of a megabyte unpacks to a gigabyte.
+A redirect is followed on the same server only, since keys and conversations travel with it. Of the
+headers only those pass that somebody reads.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from openai import DefaultAsyncHttpxClient
+
+from edenmem.endpoint.failures import BodyRefused, RedirectRefused
+
+_MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_STEP = 1024 * 1024
+_GZIP_OR_ZLIB = 47  # zlib's number for: see in the header which of the two it is
+_PORTS = {"http": 80, "https": 443}
+
+
+class GuardedClient(DefaultAsyncHttpxClient):
+    """See the module; ``max_bytes`` is the limit of an unpacked body."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        super().__init__(headers={"Accept-Encoding": "gzip"}, follow_redirects=False)
+        self._max_bytes = max_bytes
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Send, and read the whole answer.
+
+        Raises:
+            RedirectRefused: another server was to get the request.
+            BodyRefused: the body cannot be read within the limit.
+        """
+        options |= {"stream": True, "follow_redirects": False}
+        for _ in range(_MOST_REDIRECTS):
+            response = await super().send(request, **options)
+            try:
+                if response.status_code not in _REDIRECTS or response.next_request is None:
+                    return await self._read(response)
+                target = urljoin(str(request.url), response.headers["Location"])
+                if not _is_same_server(str(request.url), target):
+                    raise RedirectRefused(target)
+                request = response.next_request
+            finally:
+                await response.aclose()
+        raise RedirectRefused(f"{request.url}, and so on without end")
+
+    async def _read(self, response: Any) -> Any:
+        packing = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if packing not in {"identity", "gzip", "x-gzip", ""}:
+            raise BodyRefused(f"the answer is packed in an unknown way: {packing[:40]!r}")
+        content = bytearray()
+        async for chunk in _unpacked(response.aiter_raw(_STEP), packing.endswith("gzip")):
+            content += chunk
+            if len(content) > self._max_bytes:
+                raise BodyRefused(f"the answer has more than {self._max_bytes:,} bytes")
+        kept = {
+            name: value
+            for name in ("Retry-After", "Retry-After-Ms")
+            if (value := response.headers.get(name))
+        }
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        return type(response)(
+            response.status_code,
+            headers={**kept, "Content-Type": kind},  # the text is UTF-8, whatever it says
+            content=bytes(content),
+            request=response.request,
+        )
+
+
+async def _unpacked(raw: AsyncIterator[bytes], packed: bool) -> AsyncIterator[bytes]:
+    """The body in parts of at most `_STEP` bytes or what came at once."""
+    if not packed:
+        async for chunk in raw:
+            yield chunk
+        return
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        async for chunk in raw:
+            while chunk and not unpacker.eof:
+                yield unpacker.decompress(chunk, _STEP)
+                chunk = unpacker.unconsumed_tail
+    except zlib.error as error:
+        raise BodyRefused(f"the answer cannot be unpacked: {error}") from error
+
+
+def _is_same_server(url: str, other: str) -> bool:
+    """Whether a request to ``url`` may go to ``other``: the same server, or the same over TLS."""
+    try:
+        here, there = urlsplit(url), urlsplit(other)
+        ports = [part.port or _PORTS.get(part.scheme) for part in (here, there)]
+    except ValueError:
+        return False
+    if here.hostname != there.hostname:
+        return False
+    if here.scheme == there.scheme:
+        return ports[0] == ports[1]
+    return (here.scheme, there.scheme) == ("http", "https")

@@ -1,0 +1,74 @@
+"""Known failure 73: what an endpoint called a count was stored, and nothing could read it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edenmem.models.backup import RecordKind
+from edenmem.models.formation import CallUsage, calls_from, is_damaged_usage
+from tests.engine.doctor.conftest import examine, fix, found
+from tests.support.damage import NO_USAGE, an_endpoint_counted_nonsense
+from tests.support.forgetting import forget
+from tests.support.ward import Ward
+
+READ_AS = (
+    CallUsage(task="facts", model="m", estimated=True),
+    CallUsage(task="facts", model="m", estimated=True),
+    CallUsage(task="facts", model="m", output_tokens=3, estimated=True),
+    CallUsage(task="", model="", estimated=True),
+    CallUsage(task="dedup", model="m", input_tokens=100, output_tokens=20, cost=0.5),
+    CallUsage(task="", model="", estimated=True),
+)
+
+
+def test_what_is_no_count_is_read_as_an_estimate_of_nothing() -> None:
+    assert calls_from(NO_USAGE) == READ_AS
+    assert is_damaged_usage(NO_USAGE)
+    assert calls_from(None) == ()
+    assert not is_damaged_usage(None)
+
+
+def test_what_an_older_version_stored_is_no_damage() -> None:
+    old = [{"task": "facts", "model": "m", "input_tokens": 9, "output_tokens": 2, "cost": None}]
+    assert calls_from(old) == (CallUsage(task="facts", model="m", input_tokens=9, output_tokens=2),)
+    assert not is_damaged_usage(old)
+
+
+@pytest.mark.parametrize("stored", ["text", 7, {"task": "facts"}, True])
+def test_what_is_no_list_is_damage(stored: Any) -> None:
+    assert calls_from(stored) == ()
+    assert is_damaged_usage(stored)
+
+
+@pytest.mark.parametrize("usage", [NO_USAGE, [], "text"], ids=["nonsense", "nothing", "no list"])
+def test_a_poisoned_record_is_read_summed_exported_and_forgotten(ward: Ward, usage: Any) -> None:
+    ward.set("formation", ward.ids.applied, usage=usage)
+    formation = ward.store.formations.formation(ward.ids.applied)
+    assert formation is not None
+    assert formation.usage == (READ_AS if usage is NO_USAGE else ())
+    assert formation in list(ward.store.formations.list_formations())
+    exported = {record.id: record for record in ward.store.walk.documents([RecordKind.FORMATION])}[
+        ward.ids.applied
+    ]
+    assert (exported.fault, exported.record) == ("", formation)
+
+    totals = {total.model: total for total in ward.store.usage.sum_usage()}
+    if usage is NO_USAGE:
+        assert (totals["m"].input_tokens, totals["m"].output_tokens) == (100, 23)
+        assert totals["m"].cost == 0.5
+    assert all(day.input_tokens in (0, 100) for day in ward.store.usage.usage_by_day())
+
+    report = forget(ward.store, session=ward.ids.chat)
+    assert report.complete
+
+
+def test_a_mended_record_says_what_it_was_read_as(ward: Ward) -> None:
+    an_endpoint_counted_nonsense(ward)
+    done, _ = fix(ward, "usage")
+    assert [(repair.check, repair.mended) for repair in done.repairs] == [("usage", 1)]
+    formation = ward.store.formations.formation(ward.ids.applied)
+    assert formation is not None
+    assert formation.usage == READ_AS
+    assert found(examine(ward, "usage")) == {}
