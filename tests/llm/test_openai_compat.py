@@ -410,14 +410,14 @@ async def test_a_time_out_counts_by_estimate(server: FakeOpenAI) -> None:
 async def test_a_request_with_a_limit_of_its_own_is_tried_once_and_counted(
     server: FakeOpenAI,
 ) -> None:
-    server.script.append(Reply(hang=True))
     waits = Waits()
     async with connected(server, waits) as llm:
-        with pytest.raises(ProviderTimeout, match=r"within 0\.2 s") as caught:
-            await llm.ask(msgspec.structs.replace(request(), timeout=0.2))
         server.script.append(failing(503))
         with pytest.raises(ProviderError, match="503"):
             await llm.ask(msgspec.structs.replace(request(), timeout=60.0))
+        server.script.append(Reply(hang=True))
+        with pytest.raises(ProviderTimeout, match=r"within 0\.2 s") as caught:
+            await llm.ask(msgspec.structs.replace(request(), timeout=0.2))
     assert waits == []
     assert [call.estimated for call in caught.value.usage] == [True]
 

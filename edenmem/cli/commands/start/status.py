@@ -91,12 +91,16 @@ def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
     ]
 
 
+def _tokens(total: UsageTotal, tokens: int) -> int | str:
+    return token_count(total, tokens) if total.estimated else tokens
+
+
 _USAGE: list[Column[tuple[str, UsageTotal]]] = [
     Column("spent", lambda row: row[0]),
     Column("model", lambda row: row[1].model, "text"),
     Column("calls", lambda row: row[1].calls, "number"),
-    Column("tokens in", lambda row: token_count(row[1], row[1].input_tokens), "number"),
-    Column("tokens out", lambda row: token_count(row[1], row[1].output_tokens), "number"),
+    Column("tokens in", lambda row: _tokens(row[1], row[1].input_tokens), "number"),
+    Column("tokens out", lambda row: _tokens(row[1], row[1].output_tokens), "number"),
     Column("US dollars", lambda row: dollars(row[1]), "number"),
 ]
 

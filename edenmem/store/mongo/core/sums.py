@@ -7,6 +7,12 @@ from typing import Any
 from edenmem.models.formation import COUNT_END
 
 
+def tokens_or_zero(field: str) -> dict[str, Any]:
+    """The expression for a whole number that counts something, 0 for what is none."""
+    is_whole = {"$in": [{"$type": field}, ["int", "long"]]}
+    return {"$cond": [is_whole, count_or_zero(field), 0]}
+
+
 def count_or_zero(field: str) -> dict[str, Any]:
     """The expression for a number that counts something, 0 for what is none.
 

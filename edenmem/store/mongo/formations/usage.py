@@ -19,7 +19,7 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
-from edenmem.store.mongo.core.sums import count_or_zero
+from edenmem.store.mongo.core.sums import count_or_zero, tokens_or_zero
 
 #: What a model's calls are added up to.
 _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")
@@ -143,8 +143,8 @@ def _usage_pipeline(match: Filter, at: str, calls: str) -> list[Document]:
             "$group": {
                 "_id": {"day": day_of(f"${at}"), "model": f"${calls}.model"},
                 "calls": {"$sum": 1},
-                "input_tokens": {"$sum": count_or_zero(f"${calls}.input_tokens")},
-                "output_tokens": {"$sum": count_or_zero(f"${calls}.output_tokens")},
+                "input_tokens": {"$sum": tokens_or_zero(f"${calls}.input_tokens")},
+                "output_tokens": {"$sum": tokens_or_zero(f"${calls}.output_tokens")},
                 "cost": {"$sum": count_or_zero(f"${calls}.cost")},
                 "unpriced": {"$sum": {"$cond": [{"$eq": [cost, None]}, 1, 0]}},
                 "estimated": {"$sum": {"$cond": [{"$eq": [f"${calls}.estimated", True]}, 1, 0]}},
