@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 import msgspec
+
+from edenmem.acceptance import dates, numbers, words
+
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
@@ -30,6 +36,21 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Segment(msgspec.Struct, frozen=True):
+    """A part of a message by one author: what tools answered inside an agent's is a tool's.
+
+    ``place`` is the message's place in the range, from 0.
+    """
+
+    place: int
+    author: Author
+    text: str
+
+
+#: A tool's line inside an agent's message, as the transcript writes it.
+_TOOL_LINE = re.compile(r"\s*tool \S.*?->")
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All that a model was shown, by where it came from.
 
@@ -47,6 +68,149 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     memory: tuple[str, ...] = ()
     template: str = ""
     user: str | None = None
+
+    # What follows is computed once for a range, however many items are checked against it.
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of each message in the range, by its number."""
+        return {message.number: place for place, message in enumerate(self.messages)}
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The messages, with what tools answered apart from what an agent says."""
+        found: list[Segment] = []
+        for place, message in enumerate(self.messages):
+            if message.author not in ("agent", "other agent"):
+                found.append(Segment(place, message.author, message.text))
+                continue
+            own, tool = [], []
+            for line in message.text.splitlines():
+                (tool if _TOOL_LINE.match(line) else own).append(line)
+            if own:
+                found.append(Segment(place, message.author, "\n".join(own)))
+            if tool:
+                found.append(Segment(place, "tool", "\n".join(tool)))
+        return tuple(found)
+
+    @cached_property
+    def language(self) -> str:
+        """The language that people write in the range."""
+        people = [message.text for message in self.messages if message.author == "person"]
+        return words.language_of("\n".join(people)[:20_000])
+
+    @cached_property
+    def segments_of_key(self) -> dict[str, set[int]]:
+        """The segments (by place among them) in which a key of a word or a piece occurs."""
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for place, segment in enumerate(self.segments):
+            for word in words.words_of(segment.text):
+                for key in words.keys_of(word.folded):
+                    found[key].add(place)
+            for run in words.runs_of(segment.text):
+                for piece in words.pieces_of(run):
+                    found[piece].add(place)
+        return dict(found)
+
+    @cached_property
+    def memory_keys(self) -> frozenset[str]:
+        """The keys of the words and pieces of what is remembered already."""
+        return frozenset(
+            key
+            for text in self.memory
+            for key in (
+                *(key for word in words.words_of(text) for key in words.keys_of(word.folded)),
+                *(piece for run in words.runs_of(text) for piece in words.pieces_of(run)),
+            )
+        )
+
+    @cached_property
+    def folded(self) -> str:
+        """All messages and speakers, folded, as one text."""
+        return words.fold("\n".join(f"{one.speaker}: {one.text}" for one in self.messages))
+
+    @cached_property
+    def everything(self) -> tuple[str, ...]:
+        """All texts that may lend names and numbers."""
+        said = tuple(f"{message.speaker}: {message.text}" for message in self.messages)
+        return (*said, *self.context, *self.memory, self.user or "")
+
+    @cached_property
+    def lines(self) -> str:
+        """Everything as one text in lower case, with the digits of all scripts as 0 to 9."""
+        return words.ascii_digits("\n".join(self.everything)).casefold()
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All words that may be names, folded."""
+        return frozenset(word.folded for text in self.everything for word in words.words_of(text))
+
+    @cached_property
+    def name_stems(self) -> frozenset[str]:
+        """The beginnings of these words, up to three letters short."""
+        return frozenset(
+            name[:end] for name in self.names for end in range(max(len(name) - 3, 3), len(name) + 1)
+        )
+
+    @cached_property
+    def speakers(self) -> frozenset[str]:
+        """The words of speakers' names, folded."""
+        labels = [message.speaker for message in self.messages]
+        return frozenset(
+            word.folded for label in (*labels, self.user or "") for word in words.words_of(label)
+        )
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents that speak, without what the transcript adds in brackets."""
+        labels = {
+            message.speaker.partition(" (")[0].strip()
+            for message in self.messages
+            if message.author in ("agent", "other agent")
+        }
+        return tuple(sorted(labels - {""}))
+
+    @cached_property
+    def numbers_of_segments(self) -> tuple[frozenset[float], ...]:
+        """The numbers that each segment names."""
+        return tuple(numbers.said_numbers((segment.text,)) for segment in self.segments)
+
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """All numbers that were said or shown."""
+        labels = [message.speaker for message in self.messages]
+        others = numbers.said_numbers((*labels, *self.context, *self.memory))
+        return others.union(*self.numbers_of_segments)
+
+    @cached_property
+    def dates(self) -> tuple[dates.Said, ...]:
+        """The dates that were named, wherever."""
+        return tuple(date for text in self.everything for date in dates.find_dates(text))
+
+    @cached_property
+    def meant(self) -> tuple[tuple[dates.Meant, ...], ...]:
+        """For each message, the days that its relative expressions mean."""
+        return tuple(
+            tuple(dates.meant_days(message.text, message.sent_at)) for message in self.messages
+        )
+
+    @cached_property
+    def minutes(self) -> frozenset[int]:
+        """The times of day that were said or shown, in twelve hours."""
+        sent = {(one.sent_at.hour * 60 + one.sent_at.minute) % 720 for one in self.messages}
+        return dates.said_minutes("\n".join(self.everything), self.numbers) | sent
+
+    @cached_property
+    def template_runs(self) -> frozenset[str]:
+        """The runs of three words that only the prompt's own text holds."""
+        shown = runs_of_three("\n".join(self.everything))
+        return runs_of_three(self.template) - shown
+
+
+def runs_of_three(text: str) -> frozenset[str]:
+    """All runs of three words of a text, with every figure as 0."""
+    flat = re.sub(r"\d+", "0", words.normal(text)).split()
+    return frozenset(" ".join(flat[at : at + 3]) for at in range(len(flat) - 2))
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

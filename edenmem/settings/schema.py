@@ -134,6 +134,15 @@ class AcceptanceSettings(_Section, frozen=True, kw_only=True):
 
     words_floor: Share = 0.6  # of the item's words that were said: below, it is sent back
     words_reject: Share = 0.4  # still below after that: rejected; between the two: kept as weak
+    sources: bool = True  # facts name messages that were read, at least one by a person
+    names: bool = True  # names were mentioned
+    numbers: bool = True  # numbers, dates and times were mentioned, or follow from what was
+    words: bool = True  # most content words were said (see the two limits)
+    echo: bool = True  # no text of the prompt itself
+    statement: bool = True  # a statement that can be understood alone
+    relative_dates: bool = True  # no "tomorrow" or "last week"
+    secrets: bool = True  # no keys, passwords, card or account numbers
+    orders: bool = True  # no orders to the agent in memory that others read
 
 
 class ConsolidationSettings(_Section, frozen=True, kw_only=True):

@@ -1,0 +1,663 @@
+"""Dates and times: those that a text names, and those that it means ("tomorrow", "next Friday").
+
+A relative expression and the day on which it was said yield days. The tables hold the dozen
+languages that conversations here are mostly in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, timedelta
+from functools import cache
+
+import msgspec
+
+from edenmem.acceptance.words import ascii_digits, fold, words_of
+
+#: Months by language, folded, as the beginnings of their forms.
+_MONTHS = {
+    "en": "january|february|march|april|may|june|july|august|september|october|november|december",
+    "short": "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
+    "de": "januar jänner|februar feber|märz|april|mai|juni|juli|august|september|oktober|november"
+    "|dezember",
+    "fr": "janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre",
+    "es": "enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre setiembre|octubre"
+    "|noviembre|diciembre",
+    "it": "gennaio|febbraio|marzo|aprile|maggio|giugno|luglio|agosto|settembre|ottobre|novembre"
+    "|dicembre",
+    "pt": "janeiro|fevereiro|março|abril|maio|junho|julho|agosto|setembro|outubro|novembro"
+    "|dezembro",
+    "nl": "januari|februari|maart|april|mei|juni|juli|augustus|september|oktober|november|december",
+    "sv": "januari|februari|mars|april|maj|juni|juli|augusti|september|oktober|november|december",
+    "pl": "stycznia styczeń styczniu|lutego luty lutym|marca marzec marcu|kwietnia kwiecień"
+    " kwietniu|maja maj maju|czerwca czerwiec czerwcu|lipca lipiec lipcu|sierpnia sierpień"
+    " sierpniu|września wrzesień wrześniu|października październik październiku|listopada"
+    " listopad listopadzie|grudnia grudzień grudniu",
+    "ru": "января январь январе|февраля февраль феврале|марта март марте|апреля апрель апреле|мая"
+    " май мае|июня июнь июне|июля июль июле|августа август августе|сентября сентябрь сентябре"
+    "|октября октябрь октябре|ноября ноябрь ноябре|декабря декабрь декабре",
+    "uk": "січня січень січні|лютого лютий|березня березень березні|квітня квітень квітні|травня"
+    " травень травні|червня червень червні|липня липень липні|серпня серпень серпні|вересня"
+    " вересень вересні|жовтня жовтень жовтні|листопада листопад листопаді|грудня грудень грудні",
+    "tr": "ocak ocakta|şubat şubatta|mart martta|nisan nisanda|mayıs mayısta|haziran haziranda"
+    "|temmuz temmuzda|ağustos ağustosta|eylül eylülde|ekim ekimde|kasım kasımda|aralık aralıkta",
+    "ar": "يناير|فبراير|مارس|أبريل ابريل|مايو|يونيو|يوليو|أغسطس|سبتمبر|أكتوبر|نوفمبر|ديسمبر",
+    "hi": "जनवरी|फरवरी फ़रवरी|मार्च|अप्रैल|मई|जून|जुलाई|अगस्त|सितंबर सितम्बर|अक्टूबर|नवंबर नवम्बर|दिसंबर दिसम्बर",
+}
+#: Weekdays by language from Monday, folded.
+_WEEKDAYS = {
+    "en": "monday mondays|tuesday tuesdays|wednesday wednesdays|thursday thursdays|friday fridays"
+    "|saturday saturdays|sunday sundays",
+    "short": "mon|tue tues|wed|thu thurs|fri|sat|sun",
+    "de": "montag montags|dienstag dienstags|mittwoch mittwochs|donnerstag donnerstags|freitag"
+    " freitags|samstag sonnabend samstags|sonntag sonntags",
+    "fr": "lundi lundis|mardi mardis|mercredi|jeudi jeudis|vendredi vendredis|samedi samedis"
+    "|dimanche",
+    "es": "lunes|martes|miércoles|jueves|viernes|sábado sábados|domingo domingos",
+    "it": "lunedì|martedì|mercoledì|giovedì|venerdì|sabato|domenica",
+    "pt": "segunda|terça|quarta|quinta|sexta|sábado|domingo",
+    "nl": "maandag|dinsdag|woensdag|donderdag|vrijdag|zaterdag|zondag",
+    "sv": "måndag måndagen|tisdag tisdagen|onsdag onsdagen|torsdag torsdagen|fredag fredagen"
+    "|lördag lördagen|söndag söndagen",
+    "pl": "poniedziałek|wtorek|środa środę|czwartek|piątek|sobota sobotę|niedziela niedzielę",
+    "ru": "понедельник понедельника понедельникам|вторник вторника вторникам|среда среду средам"
+    "|четверг четверга четвергам|пятница пятницу пятницам|суббота субботу субботам|воскресенье"
+    " воскресеньям",
+    "uk": "понеділок|вівторок|середа середу|четвер|п'ятниця|субота суботу|неділя неділю",
+    "tr": "pazartesi|salı|çarşamba|perşembe|cuma|cumartesi|pazar",
+    "ar": "الاثنين الإثنين|الثلاثاء|الأربعاء|الخميس|الجمعة|السبت|الأحد",
+    "hi": "सोमवार|मंगलवार|बुधवार|गुरुवार|शुक्रवार|शनिवार|रविवार",
+}
+_WEEKDAYS_HAN = re.compile(
+    "(?:星期|周|週|礼拜)([一二三四五六日天])|([月火水木金土日])曜|([월화수목금토일])요일"
+)
+_HAN_DAYS = {
+    sign: day
+    for day, signs in enumerate(
+        ("一月월", "二火화", "三水수", "四木목", "五金금", "六土토", "日天일")
+    )
+    for sign in signs
+}
+
+#: Relative expressions: what is added to the day they are said on, in days ("d"), weeks, months
+#: or years; "p" is a point in the same day. A language's own words count in its own texts only.
+_RELATIVE = {
+    "en": "0d today|0d tonight|0d this morning|0d this afternoon|0d this evening|1d tomorrow|1d tmrw"
+    "|-1d yesterday|-1d last night|2d day after tomorrow|2d overmorrow|-2d day before yesterday"
+    "|1w next week|-1w last week|0w this week|0w this weekend|1w next weekend|-1w last weekend|0w"
+    " the weekend|0w at the weekend|1m next month|-1m last month|0m this month|1y next year|-1y last"
+    " year|0y this year|2w week after next|-2w week before last|2w in a fortnight|2w fortnight",
+    "de": "0d heute|0d heute abend|0d heute morgen|1d morgen|-1d gestern|2d übermorgen|-2d"
+    " vorgestern|1w nächste woche|1w nächster woche|1w kommende woche|1w kommender woche|-1w letzte"
+    " woche|-1w letzter woche|-1w vergangene woche|0w diese woche|0w dieser woche|0w dieses"
+    " wochenende|0w am wochenende|1w nächstes wochenende|-1w letztes wochenende|1m nächsten monat"
+    "|1m nächster monat|1m kommenden monat|-1m letzten monat|-1m vergangenen monat|0m diesen monat"
+    "|1y nächstes jahr|1y kommendes jahr|-1y letztes jahr|-1y vergangenes jahr|0y dieses jahr",
+    "fr": "0d aujourd'hui|0d ce soir|0d ce matin|1d demain|-1d hier|2d après-demain|2d après demain"
+    "|-2d avant-hier|1w la semaine prochaine|-1w la semaine dernière|-1w la semaine passée|0w cette"
+    " semaine|0w ce week-end|1w le week-end prochain|-1w le week-end dernier|1m le mois prochain|-1m"
+    " le mois dernier|0m ce mois-ci|1y l'année prochaine|1y l'an prochain|-1y l'année dernière|-1y"
+    " l'an dernier|0y cette année",
+    "es": "0d hoy|0d esta noche|0d esta tarde|0d esta mañana|1d mañana|-1d ayer|-1d anoche|2d pasado"
+    " mañana|-2d anteayer|-2d antier|1w la próxima semana|1w la semana que viene|1w semana próxima"
+    "|-1w la semana pasada|0w esta semana|0w este fin de semana|1w próximo fin de semana|-1w fin de"
+    " semana pasado|1m el próximo mes|1m el mes que viene|-1m el mes pasado|0m este mes|1y el"
+    " próximo año|1y el año que viene|-1y el año pasado|0y este año",
+    "it": "0d oggi|0d stasera|0d stamattina|1d domani|-1d ieri|2d dopodomani|-2d l'altro ieri|-2d"
+    " altroieri|1w la prossima settimana|1w la settimana prossima|1w settimana prossima|-1w la"
+    " settimana scorsa|-1w la scorsa settimana|0w questa settimana|0w questo fine settimana|1m il"
+    " mese prossimo|1m il prossimo mese|-1m il mese scorso|-1m lo scorso mese|0m questo mese|1y"
+    " l'anno prossimo|1y il prossimo anno|-1y l'anno scorso|-1y lo scorso anno|0y quest'anno",
+    "pt": "0d hoje|0d esta noite|1d amanhã|-1d ontem|2d depois de amanhã|-2d anteontem|1w próxima"
+    " semana|1w semana que vem|-1w semana passada|0w esta semana|0w este fim de semana|0w neste fim"
+    " de semana|1m próximo mês|1m mês que vem|-1m mês passado|0m este mês|1y próximo ano|1y ano que"
+    " vem|-1y ano passado|0y este ano",
+    "nl": "0d vandaag|0d vanavond|0d vanmorgen|0d vanmiddag|1d morgen|-1d gisteren|2d overmorgen"
+    "|-2d eergisteren|1w volgende week|-1w vorige week|-1w afgelopen week|0w deze week|0w dit"
+    " weekend|1w volgend weekend|-1w vorig weekend|1m volgende maand|-1m vorige maand|0m deze maand"
+    "|1y volgend jaar|-1y vorig jaar|0y dit jaar",
+    "pl": "0d dzisiaj|0d dziś|1d jutro|-1d wczoraj|2d pojutrze|-2d przedwczoraj|1w w przyszłym"
+    " tygodniu|1w przyszły tydzień|-1w w zeszłym tygodniu|0w w tym tygodniu|0w w ten weekend|1m w"
+    " przyszłym miesiącu|-1m w zeszłym miesiącu|1y w przyszłym roku|-1y w zeszłym roku|0y w tym"
+    " roku",
+    "sv": "0d idag|0d i dag|0d ikväll|0d i kväll|1d imorgon|1d i morgon|-1d igår|-1d i går|2d i"
+    " övermorgon|-2d i förrgår|1w nästa vecka|-1w förra veckan|0w denna vecka|0w den här veckan|0w i"
+    " helgen|1m nästa månad|-1m förra månaden|1y nästa år|-1y förra året|0y i år",
+    "ru": "0d сегодня|1d завтра|-1d вчера|2d послезавтра|-2d позавчера|1w на следующей неделе|1w"
+    " следующая неделя|1w на той неделе|-1w на прошлой неделе|0w на этой неделе|0w в эти выходные|0w"
+    " в выходные|1w в следующие выходные|1m в следующем месяце|-1m в прошлом месяце|0m в этом месяце"
+    "|1y в следующем году|-1y в прошлом году|0y в этом году",
+    "uk": "0d сьогодні|1d завтра|-1d вчора|-1d учора|2d післязавтра|-2d позавчора|1w наступного"
+    " тижня|-1w минулого тижня|0w цього тижня|1m наступного місяця|-1m минулого місяця|1y наступного"
+    " року|-1y минулого року|0y цього року",
+    "tr": "0d bugün|0d bu akşam|0d bu gece|0d bu sabah|1d yarın|-1d dün|2d öbür gün|2d yarından sonra"
+    "|-2d evvelsi gün|1w gelecek hafta|1w haftaya|1w önümüzdeki hafta|-1w geçen hafta|0w bu hafta|0w"
+    " bu hafta sonu|1m gelecek ay|1m önümüzdeki ay|-1m geçen ay|0m bu ay|1y gelecek yıl|1y seneye|-1y"
+    " geçen yıl|0y bu yıl",
+    "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|-1d أمس|-1d البارحة|2d بعد غد|-2d أول أمس|1w الأسبوع"
+    " القادم|1w الأسبوع المقبل|-1w الأسبوع الماضي|0w هذا الأسبوع|1m الشهر القادم|1m الشهر المقبل|-1m"
+    " الشهر الماضي|0m هذا الشهر|1y العام القادم|1y السنة القادمة|1y العام المقبل|-1y العام الماضي|-1y السنة"
+    " الماضية|0y هذا العام",
+    "hi": "0d आज|1d कल|-1d कल|2d परसों|-2d परसों|1w अगले हफ्ते|1w अगले हफ़्ते|1w अगले सप्ताह|-1w पिछले"
+    " हफ्ते|-1w पिछले हफ़्ते|-1w पिछले सप्ताह|0w इस हफ्ते|0w इस सप्ताह|1m अगले महीने|-1m पिछले महीने|0m"
+    " इस महीने|1y अगले साल|-1y पिछले साल|0y इस साल",
+    "zh": "0d 今天|0d 今晚|0d 今早|0d 今日|1d 明天|1d 明晚|1d 明早|1d 明日|-1d 昨天|-1d 昨晚|-1d 昨日|2d 后天"
+    "|2d 後天|-2d 前天|1w 下周|1w 下週|1w 下星期|1w 下个星期|1w 下礼拜|-1w 上周|-1w 上週|-1w 上星期|-1w 上个星期"
+    "|0w 这周|0w 本周|0w 這週|0w 这个星期|0w 这个周末|0w 本周末|0w 这周末|1m 下个月|1m 下個月|1m 下月|-1m 上个月"
+    "|-1m 上個月|0m 这个月|0m 本月|1y 明年|-1y 去年|0y 今年|2y 后年|-2y 前年",
+    "ja": "0d 今日|0d 今晩|0d 今夜|0d 今朝|1d 明日|1d あした|1d 明晩|-1d 昨日|-1d きのう|-1d 昨夜|2d 明後日|2d"
+    " あさって|-2d 一昨日|-2d おととい|1w 来週|-1w 先週|0w 今週|0w 今週末|1w 来週末|2w 再来週|1m 来月|-1m 先月|0m"
+    " 今月|2m 再来月|1y 来年|-1y 去年|-1y 昨年|0y 今年|2y 再来年",
+    "ko": "0d 오늘|0d 오늘밤|1d 내일|-1d 어제|2d 모레|-2d 그저께|1w 다음 주|1w 다음주|-1w 지난주|-1w 지난 주|0w"
+    " 이번 주|0w 이번주|0w 이번 주말|1m 다음 달|1m 다음달|-1m 지난달|-1m 지난 달|0m 이번 달|1y 내년|-1y 작년|0y 올해",
+    "th": "0d วันนี้|0d คืนนี้|1d พรุ่งนี้|-1d เมื่อวาน|2d มะรืนนี้|1w สัปดาห์หน้า|1w อาทิตย์หน้า|-1w"
+    " สัปดาห์ที่แล้ว|-1w อาทิตย์ที่แล้ว|0w สัปดาห์นี้|1m เดือนหน้า|-1m เดือนที่แล้ว|1y ปีหน้า|-1y ปีที่แล้ว",
+}
+#: Expressions that are no relative date in what is kept: they say how things are, not when.
+_LASTING = frozenset(
+    {"the weekend", "at the weekend", "am wochenende", "в выходные", "i helgen", "fortnight"}
+)
+
+#: "in three weeks", "3 weeks ago": unit by language, what goes before and what after.
+_UNITS = {
+    "d": "days? nights? tag(?:e|en)? jours? días? dias? giorn[oi] dag(?:en|ar)? dni dzień дн(?:я|ей|і) день gün"
+    " أيام يوم दिन 天 日 일",
+    "w": "weeks? fortnights? wochen? semaines? semanas? settiman[ae] weken? vecka veckor tydzie(?:ń) tygodni[ea]?"
+    " недел(?:ю|и|ь) тиж(?:день|ні|нів) hafta أسابيع أسبوع हफ्ते हफ़्ते सप्ताह 周 週間 星期 个星期 주",
+    "m": "months? monat(?:e|en)? mois mes(?:es)? mês mes[ei] maanden? maand månad(?:er)? miesiąc(?:e|y)? "
+    " месяц(?:а|ев)? місяц(?:ь|і|ів) ay أشهر شهر महीने 个月 個月 か月 ヶ月 개월 달",
+    "y": "years? jahr(?:e|en)? ans? années? años? anni anno anos? jaar år rok(?:u)? lata? lat год(?:а)? лет"
+    " рок(?:и|ів|у) yıl سنوات سنة साल 年 年間 년",
+}
+_BEFORE = (
+    r"in|within|for|since|over|in about|vor|seit|innerhalb von|dans|il y a|depuis|en|hace|dentro de|desde"
+    r" hace|tra|fra|da|daqui a|há|faz|em|over|sinds|om|för|za|od|через|назад|тому|بعد|قبل|منذ"
+)
+_AFTER = (
+    r"from now|from today|ago|later|before|old|fa|atrás|geleden|temu|назад|тому назад|тому|sonra|önce|sedan"
+    r"|पहले|बाद|में|后|後|前|以后|以後|之前|之后|뒤|후|전"
+)
+_DIRECTION_BACK = re.compile(
+    r"\b(?:ago|vor|il y a|hace|fa|há|faz|atrás|geleden|temu|назад|тому|önce|sedan|قبل|منذ|seit|since|depuis|for|sinds|od|desde|da)\b|पहले|前|전|old",
+    re.I,
+)
+_NUMBER_WORDS = {
+    word: count
+    for count, words in {
+        1: "a an one ein eine einem einer un une una uno uma um een ett en jeden jedną одну один bir एक 一 a",
+        2: "two couple zwei deux dos due dois duas twee två dwa dwie два две iki दो 两 二 couple",
+        3: "three few drei trois tres tre tres drie trzy три üç तीन 三",
+        4: "four vier quatre cuatro quattro quatro fyra cztery четыре dört चार 四",
+        5: "five fünf cinq cinco cinque vijf fem pięć пять beş 五",
+        6: "six sechs seis sei zes sex sześć шесть altı 六",
+        7: "seven sieben sept siete sette sete zeven siedem семь 七",
+        8: "eight acht huit ocho otto oito åtta osiem восемь sekiz",
+        9: "nine neun neuf nueve nove negen nio dziewięć девять",
+        10: "ten zehn dix diez dieci dez tien tio dziesięć десять on",
+        14: "fortnight fourteen quatorze vierzehn catorce",
+        15: "fifteen quinze quince",
+    }.items()
+    for word in words.split()
+}
+_SPAN = {
+    unit: re.compile(
+        rf"(?:(?<![^\W_])(?P<before>{_BEFORE})\s+)?(?<![^\W_])(?P<count>\d{{1,3}}|[^\W\d_]{{1,10}})"
+        rf"(?:\s+(?:of\s+)?)?(?:{'|'.join(units.split())})(?![^\W_])(?:\s*(?P<after>{_AFTER}))?",
+        re.IGNORECASE,
+    )
+    for unit, units in _UNITS.items()
+}
+_SPAN_HAN = re.compile(
+    r"(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?(?P<unit>天|日|周|週間|星期|个星期|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
+    r"\s?(?P<after>后|後|前|以后|之后|之前|뒤|후|전)"
+)
+_HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八九十", 1)} | {
+    "两": 2,
+    "兩": 2,
+    "半": 0,
+}
+_UNIT_OF_HAN = {
+    "天": "d",
+    "日": "d",
+    "일": "d",
+    "周": "w",
+    "週間": "w",
+    "星期": "w",
+    "个星期": "w",
+    "주": "w",
+    "个月": "m",
+    "個月": "m",
+    "か月": "m",
+    "ヶ月": "m",
+    "개월": "m",
+    "달": "m",
+    "年": "y",
+    "년": "y",
+}
+
+#: Feasts with a fixed day: (month, day), days that it lasts.
+_FEASTS = (
+    (r"christmas eve|heiligabend|heiligen abend|nochebuena|вигілія", 12, 24, 1),
+    (r"christmas|xmas|weihnacht\w*|noël|navidad|natale|natal|kerst\w*|jul\b", 12, 24, 3),
+    (r"boxing day", 12, 26, 1),
+    (r"new year'?s eve|silvester|nochevieja|réveillon|capodanno|oudjaar", 12, 31, 2),
+    (
+        r"new year'?s?(?: day)?|neujahr|nouvel an|año nuevo|ano novo|новый год|новым годом|元旦|お正月",
+        1,
+        1,
+        1,
+    ),
+    (r"halloween", 10, 31, 1),
+    (r"valentine'?s?(?: day)?|valentinstag|saint-valentin|san valentín", 2, 14, 1),
+)
+_FEAST = tuple(
+    (re.compile(rf"\b(?:{words})", re.IGNORECASE), month, day, length)
+    for words, month, day, length in _FEASTS
+)
+
+_ISO = re.compile(r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})(?:[-/.](?P<d>\d{1,2}))?(?!\d)")
+_FIGURES = re.compile(
+    r"(?<![\d.])(?P<a>\d{1,2})(?P<mark>[./-])\s?(?P<b>\d{1,2})(?:(?P=mark)\s?(?P<y>\d{4}|\d{2})(?!\d)|\.(?!\d))?(?![\d])"
+)
+_HAN_DATE = re.compile(
+    r"(?:(?P<y>\d{4})\s?[年년]\s?)?(?P<m>\d{1,2})\s?[月월](?:\s?(?P<d>\d{1,2})\s?[日号號일])?"
+)
+_DAY = r"(?P<{0}>\d{{1,2}})(?:st|nd|rd|th|\.|º|ª|er|ro|-?го|-?е|-?е)?"
+_YEAR = r"(?:,?\s?(?:de |del |do |года |of |')?(?P<{0}>(?:19|20|21)\d\d)(?!\d))?"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A date as a text gives it: what it leaves out is None. ``others`` are other readings."""
+
+    written: str
+    start: int
+    end: int
+    readings: tuple[tuple[int | None, int | None, int | None], ...]  # year, month, day
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """The days from ``first`` to ``last`` that an expression means, as exact as ``unit``."""
+
+    first: date
+    last: date
+    unit: str
+
+
+@cache
+def _months() -> dict[str, int]:
+    return {
+        fold(name): month
+        for names in _MONTHS.values()
+        for month, forms in enumerate(names.split("|"), 1)
+        for name in forms.split()
+    }
+
+
+@cache
+def _weekdays() -> dict[str, int]:
+    return {
+        fold(name): day
+        for language, names in _WEEKDAYS.items()
+        for day, forms in enumerate(names.split("|"))
+        for name in forms.split()
+        if language != "pt" or fold(name) not in {"segunda", "terca", "quarta", "quinta", "sexta"}
+    }
+
+
+@cache
+def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    names = "|".join(sorted(_months(), key=len, reverse=True))
+    month = rf"(?P<month>{names})"
+    before = re.compile(
+        rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?\d{{1,2}}\.?)?\s?(?:of |de |de |д[еи] )?{month}\b\.?{_YEAR.format('y')}"
+    )
+    after = re.compile(
+        rf"\b{month}\b\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm|uhr)\b))?{_YEAR.format('y')}"
+    )
+    return before, after
+
+
+def calendar_words() -> frozenset[str]:
+    """The names of months and weekdays, folded."""
+    return frozenset(_months()) | frozenset(_weekdays())
+
+
+def find_dates(text: str, usual_order: str = "") -> list[Said]:
+    """The dates that a text names, without overlaps; `ascii_digits` are read."""
+    flat = _fold_same_length(ascii_digits(text))
+    found: list[Said] = []
+    taken = bytearray(len(flat))
+
+    def add(match: re.Match[str], *readings: tuple[int | None, int | None, int | None]) -> None:
+        start, end = match.span()
+        good = tuple(reading for reading in readings if _is_date(*reading))
+        if good and not any(taken[start:end]):
+            taken[start:end] = b"\x01" * (end - start)
+            found.append(
+                Said(text[start:end] if len(flat) == len(text) else match.group(), start, end, good)
+            )
+
+    for match in _ISO.finditer(flat):
+        add(match, (int(match["y"]), int(match["m"]), _int(match["d"])))
+    for match in _HAN_DATE.finditer(flat):
+        add(match, (_int(match["y"]), int(match["m"]), _int(match["d"])))
+    before, after = _with_month()
+    months = _months()
+    for match in before.finditer(flat):
+        add(match, (_int(match["y"]), months[match["month"]], int(match["d"])))
+    for match in after.finditer(flat):
+        day, year = _int(match["d"]), _int(match["y"])
+        if day is None and year is None and match["month"] in _DOUBTFUL:
+            continue
+        add(match, (year, months[match["month"]], day))
+    for match in _FIGURES.finditer(flat):
+        a, b, year = int(match["a"]), int(match["b"]), _int(match["y"])
+        if year is None and match["mark"] != "/" and not match.group().endswith("."):
+            continue  # 3.5 and 3-4 are numbers
+        year = year + 2000 if year is not None and year < 100 else year
+        add(match, (year, b, a), (year, a, b))
+    return found
+
+
+#: Short forms and months that are ordinary words too: dates only with a day or a year.
+_DOUBTFUL = frozenset(
+    "jan feb mar apr may jun jul aug sep oct nov dec march mars mai maj mei maio mayo maya august ekim ocak"
+    " marca mart марта мая май мае luty lutego listopad листопад мар marec lipca april".split()
+) - {"april", "август"}
+
+
+def _int(figures: str | None) -> int | None:
+    return None if figures is None else int(figures)
+
+
+def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
+    if year is not None and not 1 <= year <= 9998:
+        return False
+    if month is not None and not 1 <= month <= 12:
+        return False
+    if day is None:
+        return True
+    try:
+        date(year or 2024, month or 1, day)
+    except ValueError:
+        return False
+    return True
+
+
+def _fold_same_length(text: str) -> str:
+    """``text`` in lower case without accents, each character still in its place."""
+    if text.isascii():
+        return text.lower()
+    return "".join(folded[0] if (folded := fold(sign)) else sign for sign in text)
+
+
+# -- what relative expressions mean --------------------------------------------------------------
+
+
+@cache
+def _relative_pattern(language: str) -> re.Pattern[str]:
+    phrases = sorted(_relative_table(language), key=len, reverse=True)
+    inside = "|".join(re.escape(phrase) for phrase in phrases)
+    if language in ("zh", "ja", "ko", "th"):
+        return re.compile(inside)
+    return re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_])")
+
+
+@cache
+def _relative_table(language: str) -> dict[str, list[tuple[int, str]]]:
+    table: dict[str, list[tuple[int, str]]] = {}
+    for entry in _RELATIVE.get(language, "").split("|"):
+        offset, _, phrase = entry.partition(" ")
+        table.setdefault(_fold_same_length(phrase), []).append((int(offset[:-1]), offset[-1]))
+    return table
+
+
+def meant_days(text: str, said_at: datetime) -> list[Meant]:
+    """The days that a text's relative expressions mean, said on a day, in any language."""
+    day = said_at.date()
+    flat = _fold_same_length(ascii_digits(text)).replace("’", "'")
+    found: list[Meant] = []
+    for language in _RELATIVE:
+        table = _relative_table(language)
+        for match in _relative_pattern(language).finditer(flat):
+            found += (_shift(day, count, unit) for count, unit in table[match.group()])
+    names = _weekdays()
+    said = {names[word.folded] for word in words_of(flat) if word.folded in names}
+    for match in _WEEKDAYS_HAN.finditer(text):
+        said.add(_HAN_DAYS[next(filter(None, match.groups()))])
+    for weekday in said:
+        ahead = (weekday - day.weekday()) % 7
+        found += (_one(day, ahead + week) for week in (-7, 0, 7, 14))
+    for unit, pattern in _SPAN.items():
+        for match in pattern.finditer(flat):
+            count = _count(match["count"])
+            if count is None:
+                continue
+            around = f"{match['before'] or ''} {match['after'] or ''}"
+            signs = (
+                (-1,) if _DIRECTION_BACK.search(around) else (1, -1) if around.strip() else (-1, 1)
+            )
+            found += (_shift(day, sign * count, unit, about=True) for sign in signs)
+    for match in _SPAN_HAN.finditer(text):
+        count = _HAN_COUNT.get(match["count"], _count(match["count"]) or 0)
+        sign = -1 if match["after"] in ("前", "之前", "전") else 1
+        found.append(_shift(day, sign * count, _UNIT_OF_HAN[match["unit"]], about=True))
+    for pattern, month, first, length in _FEAST:
+        if pattern.search(text):
+            for year in (day.year - 1, day.year, day.year + 1):
+                start = date(year, month, first)
+                found.append(Meant(start, start + timedelta(days=length - 1), "d"))
+    return found
+
+
+def _count(written: str) -> int | None:
+    return int(written) if written.isdigit() else _NUMBER_WORDS.get(written)
+
+
+def _one(day: date, ahead: int) -> Meant:
+    there = _add(day, ahead)
+    return Meant(there, there, "d")
+
+
+def _add(day: date, days: int) -> date:
+    try:
+        return day + timedelta(days=days)
+    except OverflowError:
+        return day
+
+
+def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
+    """The day, week, month or year that is ``count`` away; "about": counted from the day."""
+    if unit == "d":
+        return _one(day, count)
+    if unit == "w":
+        if about:
+            return Meant(_add(day, 7 * count - 2), _add(day, 7 * count + 2), "w")
+        monday = _add(day, 7 * count - day.weekday())
+        return Meant(monday, _add(monday, 6), "w")
+    months = count * (12 if unit == "y" else 1)
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    year = min(max(year, 1), 9998)
+    if unit == "y":
+        return Meant(date(year, 1, 1), date(year, 12, 31), "y")
+    first = date(year, month + 1, 1)
+    last = _add(date(year + (month + 1) // 12, (month + 1) % 12 + 1, 1), -1)
+    return Meant(first, last, "m")
+
+
+_DAY_WORD = re.compile(r"\d")
+
+
+def find_relative(text: str, languages: Iterable[str]) -> str | None:
+    """The first relative date in a text outside titles; None if there is none."""
+    flat = _fold_same_length(text).replace("’", "'")
+    if len(flat) != len(text):
+        text = flat
+    for language in languages:
+        if language not in _RELATIVE:
+            continue
+        for match in _relative_pattern(language).finditer(flat):
+            written = text[match.start() : match.end()]
+            if (
+                match.group() not in _LASTING
+                and not _is_title(text, match.start(), written)
+                and not _is_other(flat, match)
+            ):
+                return written
+        for pattern in (_NEXT_DAY, _AHEAD):
+            for match in pattern.finditer(flat):
+                written = text[match.start() : match.end()]
+                if not _is_title(text, match.start(), written):
+                    return written
+    return None
+
+
+def _is_title(text: str, start: int, written: str) -> bool:
+    """Whether a capital inside the sentence marks a title ("The Day After Tomorrow")."""
+    before = text[:start].rstrip()
+    if before and before[-1] not in ".!?:;…" and written[:1].isupper():
+        return True
+    following = re.match(r"\s+(\S+)\s+(\S+)", text[start + len(written) :])
+    return bool(
+        written[:1].isupper()
+        and following
+        and following[1][:1].isupper()
+        and following[2][:1].isupper()
+    )
+
+
+#: "morgen" and "mañana" are the morning as well, "hier" is "here", "oggi" is part of "oggigiorno".
+_MORNING = re.compile(
+    r"(?:\b(?:la|las|cada|toda|por la|de la|una|am|jeden|guten|jede|elke|'s|der|den|goede|buena)\s)$"
+)
+
+
+def _is_other(flat: str, match: re.Match[str]) -> bool:
+    if match.group() in ("manana", "morgen"):
+        return bool(_MORNING.search(flat[max(match.start() - 12, 0) : match.start()]))
+    return False
+
+
+@cache
+def _weekday_names() -> str:
+    names = [name for name in _weekdays() if len(name) > 3]
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_NEXT_DAY = re.compile(
+    rf"\b(?:next|this|last|this coming|coming|past|nächsten?|diesen|kommenden?|letzten?|nachsten?|naechsten?"
+    rf"|volgende|aanstaande|afgelopen|proximo|este|pasado|prossim[oa]|scors[oa]|questo|nasta|forra|в следующ[а-я]+|в прошл[а-я]+|gelecek|gecen|bu) (?:{_weekday_names()})\b"
+    rf"|\b(?:{_weekday_names()}) (?:prochaine?|derniere?|prossim[oa]|scors[oa]|que viene|pasado|proximo|que vem|passad[oa])\b"
+    r"|\b(?:下|上|这|這)(?:周|週|个?星期)[一二三四五六日天]"
+)
+_AHEAD = re.compile(
+    r"\b(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|a few|a couple of|several) (?:day|week|month|year|hour)s? (?:ago|from now)\b"
+    r"|\bin (?:\d{1,3}|an?|one|two|three|four|five|six|ten|a few|a couple of|several) (?:days?|weeks?|months?)(?! (?:of|or|after|before))\b(?! of)"
+    r"|\bvor (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tag|woche|monat|jahr)\w{0,2}\b"
+    r"|\bin (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tagen|wochen?|monat(?:en)?|jahr(?:en)?)\b"
+    r"|\bil y a (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois|ans?)\b"
+    r"|\bdans (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois)\b"
+    r"|\bhace (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
+    r"|\bdentro de (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
+    r"|\b(?:\d{1,3}|un|una|due|tre|quattro) (?:giorn[oi]|settiman[ae]|mes[ei]|ann[oi]) fa\b"
+    r"|\b(?:ha|faz) (?:\d{1,3}|um|uma|dois|duas|tres) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
+    r"|\b(?:\d{1,3}|een|twee|drie) (?:dag(?:en)?|we(?:ek|ken)|maand(?:en)?|jaar) geleden\b"
+    r"|\bчерез (?:\d{1,3} )?[а-я]{0,10} ?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*)\b"
+    r"|\b[а-я0-9]{1,10} (?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|года?|лет) назад\b"
+    r"|\b(?:later|earlier) (?:today|this (?:week|month|year))\b|\bat the moment\b(?!.)"
+)
+
+
+# -- times of day --------------------------------------------------------------------------------
+
+_TIME = re.compile(
+    r"(?<![\d.:,])(?P<h>\d{1,2})(?:\s?[:.h時时点點시]\s?(?P<min>\d{2})(?![\d])[分분]?)?(?:\s?(?P<half>半))?"
+    r"\s?(?P<mark>a\.?m\b\.?|p\.?m\b\.?|uhr\b|o'?clock\b|o’clock\b|h\b|heures?\b|hrs?\b|noon\b|klo\b|時|时|点|點|시)?"
+    r"(?:\s?(?P<after>\d{2})(?!\d))?",
+    re.IGNORECASE,
+)
+_AFTERNOON = re.compile(r"(?:下午|晚上|午後|傍晚|夜|오후|中午)\s?$")
+_NOON = re.compile(
+    r"\b(?:noon|midday|mittags?|mezzogiorno|mediod[ií]a|midi|meio-dia|полдень|öğlen)\b|中午|正午|정오",
+    re.I,
+)
+_MIDNIGHT = re.compile(
+    r"\b(?:midnight|mitternacht|minuit|medianoche|mezzanotte|meia-noite|полночь|gece yarısı)\b|午夜|零点|자정",
+    re.I,
+)
+_PARTS = (
+    (
+        30,
+        re.compile(
+            r"\b(?:half|halb|et demie?|y media|e mezza|e meia|halv|wpół|пол|половин\w*|buçuk)\b|半|반",
+            re.I,
+        ),
+    ),
+    (
+        15,
+        re.compile(
+            r"\b(?:quarter|viertel|quart|cuarto|quarto|kwart|kvart|четверть|çeyrek)\b|一刻", re.I
+        ),
+    ),
+)
+
+
+class Time(msgspec.Struct, frozen=True):
+    """A time of day in a text; ``minutes`` are those since midnight that it may mean."""
+
+    written: str
+    start: int
+    end: int
+    minutes: frozenset[int]
+
+
+def find_times(text: str) -> Iterator[Time]:
+    """The times of day that a text writes as such: with a colon, "pm", "Uhr", "h" or the like."""
+    flat = ascii_digits(text)
+    for match in _TIME.finditer(flat):
+        mark = (match["mark"] or "").lower().replace(".", "")
+        has_colon = match["min"] and re.search(r"[:h時时点點시]", match.group())
+        if not mark and not has_colon:
+            continue
+        hour, minute = int(match["h"]), int(match["min"] or (30 if match["half"] else 0))
+        end = match.end("half") if match["half"] else match.end()
+        if match["after"]:
+            if mark == "uhr" or mark.startswith("h"):
+                minute = int(match["after"])
+            else:
+                end = match.start("after")
+        if hour > 24 or minute > 59:
+            continue
+        if mark == "pm" or _AFTERNOON.search(flat[max(match.start() - 4, 0) : match.start()]):
+            hour = hour % 12 + 12
+        elif mark == "am":
+            hour %= 12
+        yield Time(
+            flat[match.start() : end].strip(),
+            match.start(),
+            end,
+            frozenset({(hour * 60 + minute) % 1440}),
+        )
+
+
+def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
+    """The minutes of the day that a text may mean, in 12 hours: "at 3" is 3:00 and 15:00."""
+    found = {minute % 720 for time in find_times(text) for minute in time.minutes}
+    hours = {int(number) for number in numbers if 0 < number <= 24 and number == int(number)}
+    found |= {hour * 60 % 720 for hour in hours}
+    for number in numbers:  # 15.30 and 3.45 as times
+        hour, rest = divmod(round(number * 100), 100)
+        if 0 < hour <= 24 and 0 < rest < 60 and abs(number * 100 - round(number * 100)) < 1e-6:
+            found.add((hour * 60 + rest) % 720)
+    for minutes, pattern in _PARTS:
+        if pattern.search(text):
+            found |= {(hour * 60 + shift) % 720 for hour in hours for shift in (minutes, -minutes)}
+            found |= (
+                {(minute + shift) % 720 for minute in tuple(found) for shift in (minutes, -minutes)}
+                if len(found) < 50
+                else set()
+            )
+    if _NOON.search(text) or _MIDNIGHT.search(text):
+        found.add(0)
+    return frozenset(found)

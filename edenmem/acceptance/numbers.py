@@ -1,0 +1,397 @@
+"""Numbers as they are compared: 1,500 = 1.500 = 1 500 = 1.5k = "fifteen hundred".
+
+A number that can be read in several ways has several readings; two numbers agree if they share
+one. Number words are known for a dozen languages; the evidence is read in all of them, an item
+only in its own, since a number in one language is an ordinary word in another ("due", "elf").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from edenmem.acceptance.words import Word, ascii_digits, fold, words_of
+
+Readings = frozenset[float]
+
+_SCALES = {
+    "k": 1e3,
+    "tsd": 1e3,
+    "mil": 1e3,
+    "mille": 1e3,
+    "thousand": 1e3,
+    "tausend": 1e3,
+    "duizend": 1e3,
+    "тыс": 1e3,
+    "тысяч": 1e3,
+    "tys": 1e3,
+    "bin": 1e3,
+    "hundred": 1e2,
+    "hundert": 1e2,
+    "m": 1e6,
+    "mn": 1e6,
+    "mio": 1e6,
+    "million": 1e6,
+    "millions": 1e6,
+    "millionen": 1e6,
+    "millones": 1e6,
+    "millon": 1e6,
+    "milioni": 1e6,
+    "milione": 1e6,
+    "milhoes": 1e6,
+    "milhao": 1e6,
+    "miljoen": 1e6,
+    "miljoner": 1e6,
+    "mln": 1e6,
+    "milionow": 1e6,
+    "млн": 1e6,
+    "миллион": 1e6,
+    "миллиона": 1e6,
+    "миллионов": 1e6,
+    "milyon": 1e6,
+    "bn": 1e9,
+    "billion": 1e9,
+    "mrd": 1e9,
+    "milliarden": 1e9,
+    "milliard": 1e9,
+    "milliards": 1e9,
+    "млрд": 1e9,
+    "lakh": 1e5,
+    "crore": 1e7,
+    "万": 1e4,
+    "萬": 1e4,
+    "만": 1e4,
+    "千": 1e3,
+    "천": 1e3,
+    "百": 1e2,
+    "億": 1e8,
+    "亿": 1e8,
+    "억": 1e8,
+}
+#: Scales that may also be a unit ("5 m" are five metres): both readings count.
+_UNSURE = frozenset({"m", "bin", "mil"})
+
+_NUMBER = re.compile(
+    r"(?<![^\W_])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)|\d+(?:[.,]\d+)*)"
+    r"(?P<scale>[ \-]?(?:[^\W\d_]{1,10}))?"
+)
+#: A word with letters and figures: a model, a version, an id. Compared as it is written.
+_MIXED = re.compile(r"[^\W_]*(?:\d[^\W\d_]|[^\W\d_]\d)[^\W_]*")
+
+#: Number words by language, folded: value → words. One is left out: it is an article as well.
+_WORDS = {
+    "en": "2 two couple pair both twins twice double|3 three triple triplets|4 four|5 five|6 six|7"
+    " seven|8 eight|9 nine|10 ten|11 eleven|12 twelve dozen|13 thirteen|14 fourteen|15 fifteen|16"
+    " sixteen|17 seventeen|18 eighteen|19 nineteen|20 twenty|30 thirty|40 forty fourty|50 fifty|60"
+    " sixty|70 seventy|80 eighty|90 ninety|100 hundred|1000 thousand|1000000 million|1000000000"
+    " billion",
+    "de": "2 zwei zwo beide beiden|3 drei|4 vier|5 fünf|6 sechs|7 sieben|8 acht|9 neun|10 zehn|11"
+    " elf|12 zwölf dutzend|13 dreizehn|14 vierzehn|15 fünfzehn|16 sechzehn|17 siebzehn|18 achtzehn"
+    "|19 neunzehn|20 zwanzig|30 dreißig|40 vierzig|50 fünfzig|60 sechzig|70 siebzig|80 achtzig|90"
+    " neunzig|100 hundert|1000 tausend|1000000 million millionen|1000000000 milliarde milliarden",
+    "fr": "2 deux|3 trois|4 quatre|5 cinq|6 six|7 sept|8 huit|9 neuf|10 dix dizaine|11 onze|12"
+    " douze douzaine|13 treize|14 quatorze|15 quinze quinzaine|16 seize|20 vingt vingts vingtaine"
+    "|30 trente|40 quarante|50 cinquante|60 soixante|70 septante|80 huitante|90 nonante|100 cent"
+    " cents centaine|1000 mille|1000000 million millions|1000000000 milliard milliards",
+    "es": "2 dos ambos|3 tres|4 cuatro|5 cinco|6 seis|7 siete|8 ocho|9 nueve|10 diez|11 once|12"
+    " doce docena|13 trece|14 catorce|15 quince|16 dieciséis|17 diecisiete|18 dieciocho|19"
+    " diecinueve|20 veinte|21 veintiuno veintiún|22 veintidós|23 veintitrés|24 veinticuatro|25"
+    " veinticinco|26 veintiséis|27 veintisiete|28 veintiocho|29 veintinueve|30 treinta|40 cuarenta"
+    "|50 cincuenta|60 sesenta|70 setenta|80 ochenta|90 noventa|100 cien ciento|200 doscientos"
+    " doscientas|300 trescientos trescientas|400 cuatrocientos|500 quinientos quinientas|1000 mil"
+    "|1000000 millón millones",
+    "it": "2 due entrambi|3 tre|4 quattro|5 cinque|6 sei|7 sette|8 otto|9 nove|10 dieci|11 undici"
+    "|12 dodici dozzina|13 tredici|14 quattordici|15 quindici|16 sedici|17 diciassette|18 diciotto"
+    "|19 diciannove|20 venti|30 trenta|40 quaranta|50 cinquanta|60 sessanta|70 settanta|80 ottanta"
+    "|90 novanta|100 cento|200 duecento|300 trecento|500 cinquecento|1000 mille mila|2000 duemila"
+    "|1000000 milione milioni",
+    "pt": "2 dois duas ambos|3 três|4 quatro|5 cinco|6 seis meia|7 sete|8 oito|9 nove|10 dez|11"
+    " onze|12 doze dúzia|13 treze|14 catorze quatorze|15 quinze|16 dezesseis dezasseis|17"
+    " dezessete dezassete|18 dezoito|19 dezenove dezanove|20 vinte|30 trinta|40 quarenta|50"
+    " cinquenta|60 sessenta|70 setenta|80 oitenta|90 noventa|100 cem cento|200 duzentos duzentas"
+    "|300 trezentos trezentas|500 quinhentos|1000 mil|1000000 milhão milhões",
+    "nl": "2 twee beide|3 drie|4 vier|5 vijf|6 zes|7 zeven|8 acht|9 negen|10 tien|11 elf|12 twaalf"
+    " dozijn|13 dertien|14 veertien|15 vijftien|16 zestien|17 zeventien|18 achttien|19 negentien"
+    "|20 twintig|30 dertig|40 veertig|50 vijftig|60 zestig|70 zeventig|80 tachtig|90 negentig|100"
+    " honderd|1000 duizend|1000000 miljoen",
+    "pl": "2 dwa dwie dwóch dwoje|3 trzy trzech|4 cztery czterech|5 pięć pięciu|6 sześć sześciu|7"
+    " siedem siedmiu|8 osiem ośmiu|9 dziewięć dziewięciu|10 dziesięć dziesięciu|11 jedenaście|12"
+    " dwanaście|13 trzynaście|14 czternaście|15 piętnaście|16 szesnaście|17 siedemnaście|18"
+    " osiemnaście|19 dziewiętnaście|20 dwadzieścia|30 trzydzieści|40 czterdzieści|50 pięćdziesiąt"
+    "|60 sześćdziesiąt|70 siedemdziesiąt|80 osiemdziesiąt|90 dziewięćdziesiąt|100 sto|200 dwieście"
+    "|300 trzysta|500 pięćset|1000 tysiąc tysiące tysięcy|1000000 milion miliony milionów",
+    "ru": "2 два две двух двое оба|3 три трёх трое|4 четыре четырёх четверо|5 пять пяти пятеро|6"
+    " шесть шести|7 семь семи|8 восемь восьми|9 девять девяти|10 десять десяти|11 одиннадцать|12"
+    " двенадцать дюжина|13 тринадцать|14 четырнадцать|15 пятнадцать|16 шестнадцать|17 семнадцать"
+    "|18 восемнадцать|19 девятнадцать|20 двадцать двадцати|30 тридцать тридцати|40 сорок сорока|50"
+    " пятьдесят|60 шестьдесят|70 семьдесят|80 восемьдесят|90 девяносто|100 сто ста|200 двести|300"
+    " триста|400 четыреста|500 пятьсот|1000 тысяча тысячи тысяч|1000000 миллион миллиона"
+    " миллионов",
+    "uk": "2 два дві двох двоє|3 три трьох|4 чотири чотирьох|5 п'ять|6 шість|7 сім|8 вісім|9"
+    " дев'ять|10 десять|11 одинадцять|12 дванадцять|15 п'ятнадцять|20 двадцять|30 тридцять|40"
+    " сорок|50 п'ятдесят|100 сто|1000 тисяча тисячі тисяч|1000000 мільйон",
+    "sv": "2 två båda|3 tre|4 fyra|5 fem|6 sex|7 sju|8 åtta|9 nio|10 tio|11 elva|12 tolv dussin|13"
+    " tretton|14 fjorton|15 femton|16 sexton|17 sjutton|18 arton|19 nitton|20 tjugo|30 trettio|40"
+    " fyrtio|50 femtio|60 sextio|70 sjuttio|80 åttio|90 nittio|100 hundra|1000 tusen|1000000"
+    " miljon miljoner",
+    "tr": "2 iki|3 üç|4 dört|5 beş|6 altı|7 yedi|8 sekiz|9 dokuz|10 on|11 onbir|12 oniki düzine|20"
+    " yirmi|30 otuz|40 kırk|50 elli|60 altmış|70 yetmiş|80 seksen|90 doksan|100 yüz|1000 bin"
+    "|1000000 milyon",
+    "ar": "2 اثنان اثنين|3 ثلاثة ثلاث|4 أربعة أربع|5 خمسة خمس|6 ستة ست|7 سبعة سبع|8 ثمانية ثماني|9"
+    " تسعة تسع|10 عشرة عشر|20 عشرون عشرين|30 ثلاثون ثلاثين|100 مئة مائة|1000 ألف آلاف",
+    "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15 पंद्रह|20"
+    " बीस|30 तीस|40 चालीस|50 पचास|100 सौ|1000 हज़ार|100000 लाख",
+    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|20 스물 스무|30 서른|40 마흔|50 쉰",
+}
+_ORDINALS = {
+    "en": "1 first|2 second|3 third|4 fourth|5 fifth|6 sixth|7 seventh|8 eighth|9 ninth|10 tenth"
+    "|11 eleventh|12 twelfth|13 thirteenth|14 fourteenth|15 fifteenth|16 sixteenth|17 seventeenth"
+    "|18 eighteenth|19 nineteenth|20 twentieth|30 thirtieth",
+    "de": "1 erste ersten erster|2 zweite zweiten|3 dritte dritten dritter|4 vierte vierten|5"
+    " fünfte fünften|6 sechste sechsten|7 siebte siebten|8 achte achten|9 neunte neunten|10 zehnte"
+    " zehnten|11 elfte elften|12 zwölfte zwölften|20 zwanzigste zwanzigsten",
+    "fr": "1 premier première|2 deuxième|3 troisième|4 quatrième|5 cinquième|6 sixième|7 septième"
+    "|8 huitième|9 neuvième|10 dixième",
+    "es": "1 primero primera primer|2 segundo segunda|3 tercero tercera tercer|4 cuarto cuarta|5"
+    " quinto quinta|6 sexto|7 séptimo|8 octavo|9 noveno|10 décimo",
+    "it": "1 primo prima|2 secondo seconda|3 terzo terza|4 quarto quarta|5 quinto quinta",
+    "pt": "1 primeiro primeira|2 segundo segunda|3 terceiro terceira|4 quarto|5 quinto",
+    "ru": "1 первый первая первого первое|2 второй второе второго|3 третий третье третьего|4"
+    " четвёртый|5 пятый пятое пятого|10 десятого|15 пятнадцатого|20 двадцатого",
+}
+_AND = frozenset({"and", "und", "et", "y", "e", "en", "och", "i", "ve", "и"})
+#: One is an article in most languages: it counts only after twenty, thirty and so on.
+_ONES = frozenset("one ein eins un une uno una um uma een en jeden один одна bir".split())
+_TENS = frozenset(map(float, range(20, 100, 10)))
+_HAN_DIGITS = {
+    sign: value
+    for value, signs in enumerate(
+        ("〇零", "一", "二两兩", "三", "四", "五", "六", "七", "八", "九")
+    )
+    for sign in signs
+}
+_HAN_SCALES = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "万": 10_000,
+    "萬": 10_000,
+    "億": 100_000_000,
+    "亿": 100_000_000,
+}
+_HAN_NUMBER = re.compile("[〇零一二两兩三四五六七八九十百千万萬億亿]{1,12}")
+#: What an ideograph is counted with: after these a numeral is a number and not part of a word.
+_COUNTED = re.compile(
+    "[个個名岁歳年月日号號点點時时小天週周人本匹只隻枚杯回階层楼元円块塊次台辆公分度%％]"
+)
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number in a text: as written, where, and what it may mean."""
+
+    written: str
+    start: int
+    end: int
+    readings: Readings
+
+
+def find_figures(text: str) -> Iterator[Number]:
+    """The numbers that a text writes with digits. ``text`` has `ascii_digits`."""
+    for match in _NUMBER.finditer(text):
+        written = match["scale"] or ""
+        scale = _SCALES.get(fold(written.strip(" -")))
+        plain = _read(match["figures"])
+        if scale is None or (written[0] in " -" and fold(written.strip(" -")) == "m"):
+            end = match.end("figures")
+            if written and written[0] not in " -" and _is_name_part(written):
+                continue  # 3D, 4K: compared as it is written
+            yield Number(match["figures"], match.start(), end, plain)
+            continue
+        scaled = frozenset(round(value * scale, 6) for value in plain)
+        sure = fold(written.strip(" -")) not in _UNSURE
+        yield Number(match.group(), match.start(), match.end(), scaled if sure else scaled | plain)
+
+
+def _is_name_part(letters: str) -> bool:
+    return letters.isupper() and len(letters) <= 2
+
+
+def find_mixed(text: str) -> list[str]:
+    """The words of letters and figures ("gpt-4o", "A320"), folded. ``text`` has `ascii_digits`."""
+    return [match.group().casefold() for match in _MIXED.finditer(text)]
+
+
+def _read(figures: str) -> Readings:
+    """All that figures with points, commas, spaces or apostrophes may mean."""
+    bare = re.sub(r"[ '’]", "", figures)
+    if len(bare) > 40:
+        return frozenset()
+    marks = re.findall(r"[.,]", bare)
+    readings: set[float] = set()
+    if not marks:
+        readings.add(float(bare))
+        return frozenset(readings)
+    groups = re.split(r"[.,]", bare)
+    if (
+        all(len(group) == 3 for group in groups[1:])
+        and 1 <= len(groups[0]) <= 3
+        and len(set(marks)) == 1
+    ):
+        readings.add(float("".join(groups)))
+    if len(marks) == 1:
+        readings.add(float(".".join(groups)))
+    elif len(set(marks)) == 2 and marks[-1] not in marks[:-1]:
+        readings.add(float("".join(groups[:-1]) + "." + groups[-1]))
+    elif not readings:  # 192.168.0.1, 14.3.2026: each figure for itself
+        readings |= {float(group) for group in groups}
+    return frozenset(readings)
+
+
+@cache
+def _table(language: str) -> dict[str, float]:
+    return {
+        fold(word): float(entry.split()[0])
+        for entry in _WORDS.get(language, "").split("|")
+        for word in entry.split()[1:]
+    }
+
+
+@cache
+def _ordinals() -> dict[str, float]:
+    return {
+        fold(word): float(entry.split()[0])
+        for entries in _ORDINALS.values()
+        for entry in entries.split("|")
+        for word in entry.split()[1:]
+    }
+
+
+def find_number_words(
+    text: str, language: str, words: Sequence[Word] | None = None
+) -> Iterator[Number]:
+    """The numbers that a text writes in words of a language."""
+    table = _table(language)
+    if not table:
+        return
+    run: list[tuple[Word, list[float]]] = []
+    for word in words_of(text) if words is None else words:
+        values = _values(word.folded, table)
+        joins = bool(run) and not text[run[-1][0].end : word.start].strip(" -‐\u00a0")
+        if joins and word.folded in _ONES and run[-1][1] and run[-1][1][-1] in _TENS:
+            values = [1.0]
+        if values and (not run or joins) and not _is_list(run, values):
+            run.append((word, values))
+        elif run and joins and word.folded in _AND and run[-1][1]:
+            run.append((word, []))
+        elif run:
+            yield _compose(text, run)
+            run = [(word, values)] if values else []
+    if run:
+        yield _compose(text, run)
+
+
+def _is_list(run: list[tuple[Word, list[float]]], values: list[float]) -> bool:
+    """Whether "and" begins another number: "two and three", but "a hundred and three"."""
+    return (
+        len(run) > 1
+        and not run[-1][1]
+        and (run[-2][1][-1] < 100 and not (run[-2][1][-1] in _TENS and values[0] < 10))
+    )
+
+
+def _values(word: str, table: dict[str, float]) -> list[float]:
+    """What a word counts, or the parts of one that is written together ("zweiundzwanzig")."""
+    if word in table:
+        return [table[word]]
+    if not 6 <= len(word) <= 40:
+        return []
+    values: list[float] = []
+    at = 0
+    while at < len(word):
+        for end in range(len(word), at + 1, -1):
+            if (part := word[at:end]) in table:
+                values.append(table[part])
+                at = end
+                break
+        else:
+            for joint in ("und", "en", "e"):
+                if values and word.startswith(joint, at):
+                    at += len(joint)
+                    break
+            else:
+                if not values and word.startswith("ein") and len(word) > 6:
+                    values.append(1.0)
+                    at += 3
+                else:
+                    return []
+    return values
+
+
+def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
+    while run and not run[-1][1]:
+        run.pop()
+    total = current = 0.0
+    for word, values in run:
+        for value in values:
+            if value >= 100 and value in (100, 1000, 1e5, 1e6, 1e9):
+                current = max(current, 1.0) * value
+                if value >= 1000:
+                    total, current = total + current, 0.0
+            elif value == 20 and current % 100 == 4 and word.folded.startswith("vingt"):
+                current += 76
+            else:
+                current += value
+    start, end = run[0][0].start, run[-1][0].end
+    return Number(text[start:end], start, end, frozenset({total + current}))
+
+
+def find_han_numbers(text: str) -> Iterator[Number]:
+    """The numbers that a text writes in ideographs and counts something with."""
+    for match in _HAN_NUMBER.finditer(text):
+        if _COUNTED.match(text, match.end()) or len(match.group()) > 1:
+            yield Number(
+                match.group(), match.start(), match.end(), frozenset({_han_value(match.group())})
+            )
+
+
+def _han_value(signs: str) -> float:
+    if not any(sign in _HAN_SCALES for sign in signs):
+        return float("".join(str(_HAN_DIGITS[sign]) for sign in signs))
+    total = section = digit = 0
+    for sign in signs:
+        if sign in _HAN_DIGITS:
+            digit = _HAN_DIGITS[sign]
+            continue
+        scale = _HAN_SCALES[sign]
+        if scale >= 10_000:
+            total, section, digit = (total + section + digit or 1) * scale, 0, 0
+        else:
+            section, digit = section + (digit or 1) * scale, 0
+    return float(total + section + digit)
+
+
+def said_numbers(texts: Iterable[str]) -> frozenset[float]:
+    """All numbers that texts may mean, in digits or in words of any language known here."""
+    found: set[float] = set()
+    for text in texts:
+        digits = ascii_digits(text)
+        for number in find_figures(digits):
+            found |= number.readings
+        for match in re.finditer(r"\d+", digits):
+            if len(match.group()) <= 15:
+                found.add(float(match.group()))
+        for number in find_han_numbers(text):
+            found |= number.readings
+        words = words_of(text)
+        folded = {word.folded for word in words}
+        ordinals = _ordinals()
+        found |= {ordinals[word] for word in folded & ordinals.keys()}
+        for language in _WORDS:
+            if any(_values(word, _table(language)) for word in folded):
+                for number in find_number_words(text, language, words):
+                    found |= number.readings
+                found |= {value for word in folded for value in _values(word, _table(language))}
+    return frozenset(found)

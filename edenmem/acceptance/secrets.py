@@ -1,0 +1,167 @@
+"""Secrets that must not be remembered: keys, passwords named as such, card and account numbers.
+
+Ids, hashes and wallet addresses are public by nature and are no secrets.
+"""
+
+from __future__ import annotations
+
+import re
+
+_I = re.IGNORECASE
+
+#: Keys and tokens, by the forms that their issuers publish.
+_KEYS = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"sk-(?:ant-|proj-|or-|svcacct-|live-|test-)?[A-Za-z0-9_-]{16,}"
+    r"|(?:sk|rk|pk|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{16,}"
+    r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}|dop_v1_[a-f0-9]{32,}"
+    r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}"
+    r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}|shpat_[a-f0-9]{30,}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|(?:bot)?\d{8,10}:AA[A-Za-z0-9_-]{30,}"
+    r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY"
+    r"|\b[a-z][a-z0-9+]{1,12}://[^\s:/@]{1,80}:[^\s:/@]{3,200}@"
+    r"|\bBearer [A-Za-z0-9._~+/-]{20,}"
+)
+
+#: What names a secret, in the main languages; an ending or a particle may follow.
+_NAMED = re.compile(
+    r"(?:(?<![^\W_])(?:pass ?words?|passcodes?|pass ?phrases?|passwd|pwd|pins?(?= ?(?:codes?|numbers?)?\b)"
+    r"|pin[ -]?(?:code|number|nummer)|cvv2?|cvc2?|security code|door ?code|gate code|alarm code"
+    r"|access code|entry code|unlock code|backup codes?|recovery codes?|one-time codes?|otp"
+    r"|seed ?phrases?|recovery phrases?|secret (?:key|word|recovery phrase)|private key|api[ -]?keys?"
+    r"|api[ -]?tokens?|access tokens?|auth tokens?"
+    r"|pass?wort|passwörter|kennwort|kennwörter|geheimzahl|zugangscode|türcode|api-schlüssel"
+    r"|mot de passe|mots de passe|code (?:secret|d.accès|pin)|mdp|clé (?:api|secrète|privée)"
+    r"|contraseñas?|clave(?: secreta| de acceso| api)?|senhas?|palavra-passe|palavra passe"
+    r"|wachtwoord(?:en)?|toegangscode|pincode|lösenord|hasło|hasła|hasłem|şifre\w{0,6}|parola\w{0,6}"
+    r"|codice (?:pin|segreto|di accesso)"
+    r"|парол[а-я]{0,3}|пин-?код[а-я]{0,3}|секретн[а-я]{1,3} ключ[а-я]{0,3})(?![^\W_])"
+    r"|密码|密碼|口令|暗証番号|パスワード|暗号鍵|비밀번호|비번|암호|पासवर्ड|كلمة السر|كلمة المرور|كلمه السر|رمز المرور|รหัสผ่าน)",
+    _I,
+)
+#: What may stand between the name and the secret: "for the router is", ":", "ist", "es", "は".
+_LINK = re.compile(
+    r"[^.!?。！？:=]{0,60}?(?:[:=：＝→]|(?<![^\W_])(?:is|was|are|reads|to|ist|lautet|war|est|es|era|è|é|"
+    r"jest|to|är|это|—|–|-|है|هي|هو|คือ|is:)(?![^\W_])|是|为|為|は|が|는|은|가|이)\s*[:：]?\s*",
+    _I,
+)
+_VALUE = re.compile(
+    r"[\"'“”„«»「」『』`]?(?P<value>[^\s\"“”„«»「」『』`,;，。、]{1,100})[\"'“”„«»「」『』`]?"
+)
+_QUOTED_VALUE = re.compile(r"\s*[\"'“„«「『`](?P<value>[^\"“”„«»「」『』`]{3,120})[\"'”“»」』`]")
+_PHRASE = re.compile(r"(?:[a-z]{3,10}[ ,]+){5,}[a-z]{3,10}", _I)
+#: What is said of a password without saying it.
+_ABOUT = frozenset(
+    "weak strong secure insecure lost expired wrong secret unknown compromised leaked stored saved"
+    " kept required needed missing invalid old new same reset changed forgotten shared hidden empty"
+    " correct incorrect valid private safe schwach stark sicher verloren falsch geheim gespeichert"
+    " abgelaufen vergessen perdu oublié expiré faible débil perdida olvidada segura guardada nuevo"
+    " nueva perso dimenticata esquecida vergeten verlopen забыт утерян слабый istekao not in on"
+    " sicura salvata debole fraca segura guardada".split()
+)
+
+_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d])")
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?(?![A-Z0-9])", _I)
+#: Prefix → lengths of the large card networks (ISO/IEC 7812 ranges as the networks publish them).
+_CARD_PREFIXES = (
+    (re.compile(r"4"), (13, 16, 19)),
+    (re.compile(r"5[1-5]|2(?:2[2-9]|[3-6]|7[01]|720)"), (16,)),
+    (re.compile(r"3[47]"), (15,)),
+    (re.compile(r"3(?:0[0-5]|[689])"), (14, 16, 19)),
+    (re.compile(r"6(?:011|4[4-9]|5)|62|81"), (16, 17, 18, 19)),
+    (re.compile(r"35(?:2[89]|[3-8])"), (16, 17, 18, 19)),
+    (re.compile(r"5018|5020|5038|5893|6304|6759|676[1-3]"), (12, 13, 14, 15, 16, 17, 18, 19)),
+    (re.compile(r"220[0-4]"), (16, 17, 18, 19)),
+)
+
+
+def find_secret(text: str) -> str | None:
+    """What kind of secret a text holds, without repeating it; None if there is none."""
+    if _KEYS.search(text):
+        return "an access key"
+    if any(_is_card(re.sub(r"\D", "", match.group())) for match in _CARD.finditer(text)):
+        return "a card number"
+    if any(_is_iban(match.group()) for match in _IBAN.finditer(text)):
+        return "a bank account number"
+    return "a password or code" if _has_named_secret(text) else None
+
+
+def _has_named_secret(text: str) -> bool:
+    return any(_is_told(text[match.end() : match.end() + 300]) for match in _NAMED.finditer(text))
+
+
+def _is_told(rest: str) -> bool:
+    """Whether the words after "password" say what it is."""
+    if quoted := _QUOTED_VALUE.match(rest):
+        return " " not in quoted["value"] or bool(_PHRASE.search(quoted["value"]))
+    if (
+        bare := re.match(r"\s?(?:code\s|number\s|nummer\s)?\s?(?P<value>[^\s,;.]{3,40})", rest)
+    ) and _is_cryptic(bare["value"]):
+        return True
+    link = _LINK.match(rest)
+    if link is None:
+        return False
+    tail = rest[link.end() :]
+    if quoted := _QUOTED_VALUE.match(tail):
+        return True
+    value = _VALUE.match(tail)
+    if value is None:
+        return False
+    said = value["value"].rstrip(".!?।")
+    if _is_cryptic(said) or _PHRASE.match(tail):
+        return True
+    is_last = not tail[value.end() :].strip(" .!?。！？)")
+    return (
+        is_last and said.casefold() not in _ABOUT and len(said) > 2 and link.group().strip() != "to"
+    )
+
+
+def _is_cryptic(value: str) -> bool:
+    """Whether a word looks made to be guessed by nobody: letters with digits, or mixed signs."""
+    bare = value.strip("\"'“”„«»()[].,;:!?。")
+    if len(bare) < 3 or bare.startswith(("http://", "https://")):
+        return False
+    digits = sum(sign.isdigit() for sign in bare)
+    if digits == len(bare):
+        return 3 <= digits <= 12
+    letters = sum(sign.isalpha() for sign in bare)
+    signs = len(bare) - digits - letters - bare.count("-") - bare.count("'") - bare.count("’")
+    if digits and letters:
+        return not re.fullmatch(
+            r"\d+(?:st|nd|rd|th|h|am|pm|er|e|x|-\w+)|\w+-\d{4}|\d{4}-\d\d-\d\d", bare
+        )
+    return letters >= 3 and signs >= 1 and "/" not in bare
+
+
+def _is_card(digits: str) -> bool:
+    known = any(
+        len(digits) in lengths and prefix.match(digits) for prefix, lengths in _CARD_PREFIXES
+    )
+    return known and len(set(digits)) > 1 and _luhn(digits)
+
+
+def _luhn(digits: str) -> bool:
+    """Whether the check digit of ISO/IEC 7812-1 (Luhn) is right."""
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        value = int(digit) * (2 if place % 2 else 1)
+        total += value - 9 if value > 9 else value
+    return total % 10 == 0
+
+
+def _is_iban(written: str) -> bool:
+    """Whether the check digits of ISO 13616 (mod 97) are right; a word may trail the number."""
+    groups = written.upper().split()
+    while groups:
+        number = "".join(groups)
+        if not 15 <= len(number) <= 34:
+            groups.pop()
+            continue
+        moved = number[4:] + number[:4]
+        if int("".join(str(int(sign, 36)) for sign in moved)) % 97 == 1:
+            return True
+        groups.pop()
+    return False

@@ -1,0 +1,214 @@
+"""Words as the rules compare them: folded, without stop words, in any script.
+
+Two words match if they are the same or begin with the same four letters, which does for most
+inflection what a stemmer does and needs no language. Scripts that put no spaces between words are
+compared by runs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+
+import msgspec
+
+_WORD = re.compile(r"[^\W_]+(?:['’ʼ][^\W_]+)*")
+#: Scripts without spaces between words: Han, kana, Thai, Lao, Myanmar, Khmer.
+_UNSPACED = re.compile(
+    "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3041-\u30ff\u31f0-\u31ff"
+    "\uff66-\uff9f\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff]+"
+)
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_DEVANAGARI = re.compile("[\u0900-\u097f]")
+_ARABIC = re.compile("[\u0600-\u06ff]")
+_THAI = re.compile("[\u0e01-\u0eff]")
+_KANA = re.compile("[\u3041-\u30ff]")
+_SPECIAL = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
+
+#: Quoted text, and code: each pattern excludes its own opening mark inside, so that a text of
+#: nothing but opening marks is read once.
+_QUOTED = re.compile(
+    '"[^"]*"|“[^“”]*”|„[^„“”"]*[“”"]|«[^«»]*»|»[^«»]*«|「[^「」]*」|『[^『』]*』|《[^《》]*》'
+    r"|‹[^‹›]*›|‚[^‚‘’]*[‘’]|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)|`[^`]*`"
+)
+
+#: Endings that a word of three letters takes without becoming another one.
+_ENDINGS = frozenset({"s", "es", "ed", "d", "n", "en", "e", "er", "a", "y", "t"})
+
+#: Frequent words that tell one language from another.
+_MARKERS = {
+    "en": "the and is of to in has at with for was on his her that from an by are who she he their"
+    " will does not likes wants",
+    "de": "der die das und ist von zu im hat mit für den dem ein eine einen auf sich nicht ihr sein"
+    " wird seit aus bei ihre seine nach möchte am zum zur",
+    "fr": "le les et est des du dans une avec pour sur au aux qui son sa ses pas elle il à depuis"
+    " d l chez veut",
+    "es": "el los las y es en con una para por que su sus se no del al desde está tiene quiere ella"
+    " como",
+    "it": "il gli e è di con una per che suo sua non del della dal nel alla ha sono lo vuole dei"
+    " degli",
+    "pt": "o os as e é em com uma para por que seu sua não do da no na tem está ao dos das quer"
+    " ele ela",
+    "nl": "de het een en is van met voor op zijn haar niet heeft aan bij uit naar wil die dat sinds"
+    " wordt in",
+    "pl": "jest w z na i do że się nie ma jej jego od dla po ze przy jako mieszka chce",
+    "sv": "och är en ett av med för på som har till hans hennes inte från vill den det sedan i",
+    "tr": "ve bir bu için ile da de çok olarak var onun değil gibi istiyor",
+}
+
+
+def fold(text: str) -> str:
+    """``text`` in lower case and without accents and vowel signs, as it is compared."""
+    if text.isascii():
+        return text.lower()
+    bare = unicodedata.normalize("NFD", text.translate(_SPECIAL))
+    kept = "".join(sign for sign in bare if unicodedata.category(sign)[0] != "M")
+    return unicodedata.normalize("NFKC", kept).casefold().translate(_SPECIAL)
+
+
+def ascii_digits(text: str) -> str:
+    """``text`` with the digits of every script as 0 to 9, and spaces of every width as spaces."""
+    if text.isascii():
+        return text
+    return "".join(
+        str(unicodedata.decimal(sign))
+        if sign.isdecimal()
+        else " "
+        if sign in "\u00a0\u202f\u2009"
+        else sign
+        for sign in unicodedata.normalize("NFKC", text)
+    )
+
+
+def normal(text: str) -> str:
+    """``text`` as it is compared as a whole: its words alone, in lower case."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def without_quotes(text: str) -> str:
+    """``text`` with each quotation, title in marks or piece of code as one blank."""
+    return _QUOTED.sub(" … ", text)
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word of a text: as written, folded, and where it begins."""
+
+    written: str
+    folded: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.start + len(self.written)
+
+
+def words_of(text: str) -> list[Word]:
+    """The words of a text in scripts with spaces, without possessive endings, in order."""
+    spaced = _UNSPACED.sub(lambda run: " " * len(run.group()), text)
+    return [
+        Word(match.group(), folded, match.start())
+        for match in _WORD.finditer(spaced)
+        if (folded := _base(match.group()))
+    ]
+
+
+@lru_cache(maxsize=20_000)
+def _base(written: str) -> str:
+    folded = fold(written).replace("’", "'").replace("ʼ", "'")
+    head, mark, tail = folded.partition("'")
+    if not mark:
+        return folded
+    if tail in ("s", "", "ll", "re", "ve", "d", "m") or len(tail) <= 1:
+        return head
+    return tail if len(head) <= 2 else head  # l'école, d'Anna, dell'acqua
+
+
+def runs_of(text: str) -> list[str]:
+    """The runs of a text in scripts without spaces, folded."""
+    return [fold(run) for run in _UNSPACED.findall(text)]
+
+
+def keys_of(word: str) -> tuple[str, ...]:
+    """What a folded word is found by: two words match if they share a key."""
+    if _HANGUL.match(word):
+        return (word[:2],)
+    if len(word) < 4:
+        return (word,)
+    if len(word) <= 5 and word[3:] in _ENDINGS:
+        return word[:4], word[:3]
+    return (word[:4],)
+
+
+def pieces_of(run: str) -> Iterator[str]:
+    """The overlapping pieces by which a run without spaces is compared: three characters long.
+
+    Two where the run has ideographs, of which a word has two, or is that short itself.
+    """
+    length = 2 if _HAN.search(run) or len(run) < 3 else 3
+    return (run[at : at + length] for at in range(max(len(run) - length + 1, 1)))
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """The stop words of a language, folded; none if there is no list for it."""
+    import stopwordsiso  # here: only a formation pays for reading the lists
+
+    if language not in stopwordsiso.langs():
+        return frozenset()
+    return frozenset(map(_base, stopwordsiso.stopwords(language)))
+
+
+@cache
+def _markers() -> dict[str, frozenset[str]]:
+    return {language: frozenset(map(fold, words.split())) for language, words in _MARKERS.items()}
+
+
+def language_of(text: str, usual: str = "") -> str:
+    """The language of a text (ISO 639-1) by its script and its frequent words; else ``usual``."""
+    if script := _language_of_script(text):
+        return script
+    found = {word.folded for word in words_of(text)}
+    hits = {language: len(found & markers) for language, markers in _markers().items()}
+    if usual in hits:
+        hits[usual] += 1  # the language of what was read decides between equals
+    best = max(hits.values())
+    if best == 0:
+        return usual or "en"
+    first = [language for language, count in hits.items() if count == best]
+    return usual if usual in first else first[0]
+
+
+def _language_of_script(text: str) -> str:
+    half = len(text) / 3
+    for pattern, language in (
+        (_KANA, "ja"),
+        (_HAN, "zh"),
+        (_HANGUL, "ko"),
+        (_THAI, "th"),
+        (_CYRILLIC, "ru"),
+        (_ARABIC, "ar"),
+        (_DEVANAGARI, "hi"),
+    ):
+        count = len(pattern.findall(text))
+        if count > half or (language == "ja" and count > 2):
+            if language == "ru" and re.search("[іїєґ]", text, re.IGNORECASE):
+                return "uk"
+            return language
+    return ""
+
+
+def content_words(text: str, languages: Iterable[str]) -> list[str]:
+    """The folded words of a text that carry meaning: no stop words, no numbers."""
+    stops = [stop_words(language) for language in languages]
+    return [
+        word.folded
+        for word in words_of(text)
+        if len(word.folded) > 1
+        and not word.folded[0].isdigit()
+        and not any(word.folded in stop for stop in stops)
+    ]
