@@ -323,8 +323,11 @@ def calendar_words() -> frozenset[str]:
     return frozenset(_months()) | frozenset(_weekdays())
 
 
-def find_dates(text: str, usual_order: str = "") -> list[Said]:
-    """The dates that a text names, without overlaps; `ascii_digits` are read."""
+def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
+    """The dates that a text names, without overlaps.
+
+    A month alone counts if its name is no ordinary word ("may"), or if ``is_lenient``.
+    """
     flat = _fold_same_length(ascii_digits(text))
     found: list[Said] = []
     taken = bytearray(len(flat))
@@ -348,7 +351,7 @@ def find_dates(text: str, usual_order: str = "") -> list[Said]:
         add(match, (_int(match["y"]), months[match["month"]], int(match["d"])))
     for match in after.finditer(flat):
         day, year = _int(match["d"]), _int(match["y"])
-        if day is None and year is None and match["month"] in _DOUBTFUL:
+        if day is None and year is None and match["month"] in _DOUBTFUL and not is_lenient:
             continue
         add(match, (year, months[match["month"]], day))
     for match in _FIGURES.finditer(flat):
@@ -418,14 +421,19 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     day = said_at.date()
     flat = _fold_same_length(ascii_digits(text)).replace("’", "'")
     found: list[Meant] = []
-    for language in _RELATIVE:
-        table = _relative_table(language)
-        for match in _relative_pattern(language).finditer(flat):
-            found += (_shift(day, count, unit) for count, unit in table[match.group()])
     names = _weekdays()
     said = {names[word.folded] for word in words_of(flat) if word.folded in names}
     for match in _WEEKDAYS_HAN.finditer(text):
         said.add(_HAN_DAYS[next(filter(None, match.groups()))])
+    for language in _RELATIVE:
+        table = _relative_table(language)
+        for match in _relative_pattern(language).finditer(flat):
+            for count, unit in table[match.group()]:
+                meant = _shift(day, count, unit)
+                if unit == "w" and said:  # "Saturday of next week"
+                    found += (_one(meant.first, weekday) for weekday in said)
+                else:
+                    found.append(meant)
     for weekday in said:
         ahead = (weekday - day.weekday()) % 7
         found += (_one(day, ahead + week) for week in (-7, 0, 7, 14))
@@ -448,7 +456,24 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
             for year in (day.year - 1, day.year, day.year + 1):
                 start = date(year, month, first)
                 found.append(Meant(start, start + timedelta(days=length - 1), "d"))
+    if _MONTH_END.search(flat):
+        _, last = _month_of(day)
+        _, last_before = _month_of(_add(day.replace(day=1), -1))
+        found += (Meant(last, last, "d"), Meant(last_before, last_before, "d"))
+        found.append(Meant(*_month_of(_add(last, 1)), "m"))
+        found.append(Meant(_month_of(_add(last, 1))[1], _month_of(_add(last, 1))[1], "d"))
     return found
+
+
+_MONTH_END = re.compile(
+    r"\b(?:end of (?:the |this |next )?month|month'?s end|monatsende|ende (?:des |dieses |nachsten )?monats|fin du mois|fin de mois|"
+    r"fin de(?:l)? mes|fine (?:del )?mese|fim do mes|einde van de maand|eind van de maand|koniec miesiaca|конц[аеу] месяца|ay sonu)|月末|月底|말일|월말"
+)
+
+
+def _month_of(day: date) -> tuple[date, date]:
+    first = day.replace(day=1)
+    return first, _add(_add(first, 31).replace(day=1), -1)
 
 
 def _count(written: str) -> int | None:
@@ -508,7 +533,7 @@ def find_relative(text: str, languages: Iterable[str]) -> str | None:
         for pattern in (_NEXT_DAY, _AHEAD):
             for match in pattern.finditer(flat):
                 written = text[match.start() : match.end()]
-                if not _is_title(text, match.start(), written):
+                if not _is_title_of_words(written):
                     return written
     return None
 
@@ -525,6 +550,11 @@ def _is_title(text: str, start: int, written: str) -> bool:
         and following[1][:1].isupper()
         and following[2][:1].isupper()
     )
+
+
+def _is_title_of_words(written: str) -> bool:
+    """Whether all words have a capital ("Last Friday Night")."""
+    return all(word[0].isupper() for word in written.split())
 
 
 #: "morgen" and "mañana" are the morning as well, "hier" is "here", "oggi" is part of "oggigiorno".
@@ -565,6 +595,10 @@ _AHEAD = re.compile(
     r"|\b(?:\d{1,3}|een|twee|drie) (?:dag(?:en)?|we(?:ek|ken)|maand(?:en)?|jaar) geleden\b"
     r"|\bчерез (?:\d{1,3} )?[а-я]{0,10} ?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*)\b"
     r"|\b[а-я0-9]{1,10} (?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|года?|лет) назад\b"
+    r"|\b(?:en|em|over|om|za|tra|fra|daqui a) (?:\d{1,3}|un[ao]?|uma?|een|dos|dois|duas|twee|due|tva|tre|tres|drie|trois|dwa|dwie|trzy|quattro|cuatro|quatro) "
+    r"(?:dias?|semanas?|mes(?:es|i|e)?|dagen|weken|maanden|giorni|settiman[ae]|dagar|veckor|manader|dni|tygodnie|miesiace)\b"
+    r"|\b(?:\d{1,3}|bir|iki|uc|dort|bes|alti|birkac) (?:gun|hafta|ay|yil) (?:sonra|once)\b"
+    rf"|\b(?:{_weekday_names()}) week\b|\b(?:{_weekday_names()}) in (?:einer|zwei) wochen?\b|\ba week (?:on|from) (?:{_weekday_names()})\b"
     r"|\b(?:later|earlier) (?:today|this (?:week|month|year))\b|\bat the moment\b(?!.)"
 )
 

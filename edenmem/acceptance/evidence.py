@@ -185,7 +185,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def dates(self) -> tuple[dates.Said, ...]:
         """The dates that were named, wherever."""
-        return tuple(date for text in self.everything for date in dates.find_dates(text))
+        return tuple(
+            date for text in self.everything for date in dates.find_dates(text, is_lenient=True)
+        )
 
     @cached_property
     def meant(self) -> tuple[tuple[dates.Meant, ...], ...]:

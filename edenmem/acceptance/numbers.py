@@ -75,7 +75,7 @@ _SCALES = {
 _UNSURE = frozenset({"m", "bin", "mil"})
 
 _NUMBER = re.compile(
-    r"(?<![^\W_])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)|\d+(?:[.,]\d+)*)"
+    r"(?<![A-Za-zÀ-ʯͰ-ԯ\d])(?<!\d[.,])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)|\d+(?:[.,]\d+)*)"
     r"(?P<scale>[ \-]?(?:[^\W\d_]{1,10}))?"
 )
 #: A word with letters and figures: a model, a version, an id. Compared as it is written.
@@ -202,7 +202,8 @@ def find_figures(text: str) -> Iterator[Number]:
     """The numbers that a text writes with digits. ``text`` has `ascii_digits`."""
     for match in _NUMBER.finditer(text):
         written = match["scale"] or ""
-        scale = _SCALES.get(fold(written.strip(" -")))
+        name = fold(written.strip(" -"))
+        scale = _SCALES.get(name) or _scale_words().get(name)
         plain = _read(match["figures"])
         if scale is None or (written[0] in " -" and fold(written.strip(" -")) == "m"):
             end = match.end("figures")
@@ -215,13 +216,24 @@ def find_figures(text: str) -> Iterator[Number]:
         yield Number(match.group(), match.start(), match.end(), scaled if sure else scaled | plain)
 
 
+@cache
+def _scale_words() -> dict[str, float]:
+    """The words for a thousand and more in all languages, besides the short forms."""
+    return {
+        word: value
+        for language in _WORDS
+        for word, value in _table(language).items()
+        if value in (1000.0, 1e5, 1e6, 1e9) and word not in _UNSURE
+    }
+
+
 def _is_name_part(letters: str) -> bool:
     return letters.isupper() and len(letters) <= 2
 
 
 def find_mixed(text: str) -> list[str]:
     """The words of letters and figures ("gpt-4o", "A320"), folded. ``text`` has `ascii_digits`."""
-    return [match.group().casefold() for match in _MIXED.finditer(text)]
+    return [word.folded for word in words_of(text) if _MIXED.fullmatch(word.written)]
 
 
 def _read(figures: str) -> Readings:
@@ -270,15 +282,17 @@ def _ordinals() -> dict[str, float]:
 
 
 def find_number_words(
-    text: str, language: str, words: Sequence[Word] | None = None
+    text: str, language: str, words: Sequence[Word] | None = None, *, is_lenient: bool = False
 ) -> Iterator[Number]:
-    """The numbers that a text writes in words of a language."""
+    """The numbers that a text writes in words of a language; if lenient, with endings too."""
     table = _table(language)
     if not table:
         return
     run: list[tuple[Word, list[float]]] = []
     for word in words_of(text) if words is None else words:
         values = _values(word.folded, table)
+        if not values and is_lenient:
+            values = _inflected(word.folded, language)
         joins = bool(run) and not text[run[-1][0].end : word.start].strip(" -‐\u00a0")
         if joins and word.folded in _ONES and run[-1][1] and run[-1][1][-1] in _TENS:
             values = [1.0]
@@ -327,7 +341,7 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
                     at += 3
                 else:
                     return []
-    return values
+    return values if len(values) > 1 else []
 
 
 def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
@@ -345,32 +359,37 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
             else:
                 current += value
     start, end = run[0][0].start, run[-1][0].end
-    return Number(text[start:end], start, end, frozenset({total + current}))
+    readings = {total + current}
+    flat = [value for _, values in run for value in values]
+    if 2 <= len(flat) <= 3 and 10 <= flat[0] <= 20 <= flat[1] < 100:  # nineteen seventy-two
+        readings.add(flat[0] * 100 + sum(flat[1:]))
+    return Number(text[start:end], start, end, frozenset(readings))
 
 
 def find_han_numbers(text: str) -> Iterator[Number]:
     """The numbers that a text writes in ideographs and counts something with."""
     for match in _HAN_NUMBER.finditer(text):
         if _COUNTED.match(text, match.end()) or len(match.group()) > 1:
-            yield Number(
-                match.group(), match.start(), match.end(), frozenset({_han_value(match.group())})
-            )
+            value = _han_value(match.group())
+            yield Number(match.group(), match.start(), match.end(), value)
 
 
-def _han_value(signs: str) -> float:
+def _han_value(signs: str) -> Readings:
     if not any(sign in _HAN_SCALES for sign in signs):
-        return float("".join(str(_HAN_DIGITS[sign]) for sign in signs))
+        return frozenset({float("".join(str(_HAN_DIGITS[sign]) for sign in signs))})
     total = section = digit = 0
+    last = 1
     for sign in signs:
         if sign in _HAN_DIGITS:
             digit = _HAN_DIGITS[sign]
             continue
-        scale = _HAN_SCALES[sign]
+        scale = last = _HAN_SCALES[sign]
         if scale >= 10_000:
             total, section, digit = (total + section + digit or 1) * scale, 0, 0
         else:
             section, digit = section + (digit or 1) * scale, 0
-    return float(total + section + digit)
+    short = total + section + digit * last // 10  # 一千五 is 1500 in speech
+    return frozenset({float(total + section + digit), float(short)})
 
 
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:
@@ -390,8 +409,90 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         ordinals = _ordinals()
         found |= {ordinals[word] for word in folded & ordinals.keys()}
         for language in _WORDS:
-            if any(_values(word, _table(language)) for word in folded):
-                for number in find_number_words(text, language, words):
+            values = {
+                value
+                for word in folded
+                for value in _values(word, _table(language)) or _inflected(word, language)
+            }
+            if values:
+                found |= values
+                for number in find_number_words(text, language, words, is_lenient=True):
                     found |= number.readings
-                found |= {value for word in folded for value in _values(word, _table(language))}
+        found |= _fractions(text, folded, found)
     return frozenset(found)
+
+
+#: Other stems of number words in languages that inflect them, folded when they are read.
+_STEMS = {
+    "pl": "20 dwudziest|30 trzydziest|40 czterdziest|50 pięćdziesięci|60 sześćdziesięci"
+    "|70 siedemdziesięci|80 osiemdziesięci|90 dziewięćdziesięci|100 stu|200 dwustu|300 trzystu",
+    "ru": "50 пятидесят|60 шестидесят|70 семидесят|80 восьмидесят|11 одиннадцат|12 двенадцат"
+    "|15 пятнадцат|16 шестнадцат|17 семнадцат|18 восемнадцат|19 девятнадцат|1000 тысяч",
+    "tr": "",
+    "uk": "",
+    "ar": "",
+    "hi": "",
+}
+
+
+def _inflected(word: str, language: str) -> list[float]:
+    """What a number word with an ending counts ("dokuzda", "dwudziestu"), or with "and" before."""
+    if language not in _STEMS:
+        return []
+    stems = _stems(language)
+    bare = word.removeprefix("و")
+    for end in range(len(bare), max(len(bare) - 4, 2) - 1, -1):
+        if bare[:end] in stems:
+            return [stems[bare[:end]]]
+    return []
+
+
+@cache
+def _stems(language: str) -> dict[str, float]:
+    found = {word: value for word, value in _table(language).items() if len(word) >= 3}
+    for entry in filter(None, _STEMS[language].split("|")):
+        value, stem = entry.split()
+        found[fold(stem)] = float(value)
+    return found
+
+
+_HALF = frozenset(
+    "half halb halbe halber halbes anderthalb demi demie medio media mezzo mezza meio meia halve"
+    " half pół pol połowa halv yarım bucuk нашол пол половина половиной пів نصف आधा".split()
+)
+_POINT = re.compile(
+    r"(?<![^\W_])(?P<whole>[^\W\d_]{1,12} )?(?:point|komma|virgule|coma|virgola|vírgula|komma)"
+    r"(?P<rest>(?: [^\W\d_]{1,12}){1,4})",
+    re.IGNORECASE,
+)
+_DIGIT_WORDS = frozenset(map(float, range(10)))
+
+
+def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) -> set[float]:
+    """Halves and decimals in words: "half a million", "point seven eight", "doze e meio"."""
+    more: set[float] = set()
+    if folded & _HALF or "半" in text or "½" in text or "반" in text:
+        more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
+        more |= {value + 0.5 for value in found if value < 1000}
+        more |= {(value + 0.5) * scale for value in found if value < 100 for scale in (1e3, 1e6)}
+    more |= (
+        {0.25, 25.0, 15.0}
+        if folded & {"quarter", "viertel", "quart", "cuarto", "quarto"}
+        else set()
+    )
+    for match in _POINT.finditer(text):
+        for language in _WORDS:
+            table = _table(language) | {
+                "zero": 0.0,
+                "null": 0.0,
+                "one": 1.0,
+                "eins": 1.0,
+                "un": 1.0,
+            }
+            rest = [table.get(fold(word)) for word in match["rest"].split()]
+            digits = [value for value in rest if value in _DIGIT_WORDS]
+            if rest and rest[0] in _DIGIT_WORDS:
+                whole = table.get(fold((match["whole"] or "zero").strip()), 0.0)
+                decimals = "".join(str(int(value)) for value in digits if value is not None)
+                more |= {float(f"{int(whole)}.{decimals}"), float(f"{int(whole)}.{decimals[:1]}")}
+    return more

@@ -7,8 +7,10 @@ is one. As somebody's wish, with the name, it may be kept where only that person
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import lru_cache
+
+from edenmem.acceptance.words import fold
 
 _I = re.IGNORECASE
 
@@ -67,10 +69,23 @@ _IMPERATIVE = re.compile(
 _IMPERATIVE_UNSPACED = re.compile(
     r"(?:从现在起|从今以后|从今往后|以后|今后|請|请|务必|總是|总是|始终|永远|绝不要?|绝对不要|不要|不得|必须|必須|你必须|你要|你应该|一定要|記住|记住)[，,]?(?!.{0,3}(?:安娜|认为))"
     r"|(?:今後は?|これからは?|常に|必ず|絶対に|決して|いつも).{0,60}(?:してください|しろ|せよ|すること|してはいけない|するな|なさい|答えて|答えること|ください|話せ|ないこと)[。！!]?\Z"
-    r"|.{1,80}(?:しなければならない|してください|てください|しなさい|せよ|するな)[。！!]?\Z"
+    r"|.{1,80}(?:しなければならない|してください|てください|なさい|せよ|するな)[。！!]?\Z|每次都?要|(?:帮|替|给)我|请你?帮|システムは"
     r"|(?:앞으로|지금부터|항상|절대|반드시).{0,60}(?:하세요|해라|하라|마세요|말 것|답하라|십시오|해야 한다|마라|할 것)[.!]?\Z"
     r"|(?:จง|ต้อง|ห้าม|อย่า|ตั้งแต่นี้)"
     r"|(?:دائما|دائمًا|أبدا|لا تذكر|تجاهل|يجب عليك|من الآن فصاعدا)|(?:हमेशा|कभी (?:भी )?(?:न|मत|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
+)
+#: A reminder that somebody asked for is an appointment, and no rule of conduct.
+_REMIND = re.compile(
+    r"\s(?:remind|erinner|rappel|recordar|ricord|lembr|herinner|przypomn|påminn|напомн|нагад|hatırlat)",
+    _I,
+)
+_FIRST = re.compile(r"[^\W_]+")
+#: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
+_VERB_FIRST = re.compile(
+    r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|всегда)(?![^\W_])"
+    r"|[^\W\d_]+[^,.!?]{0,40} and (?:do not|don['’]t|never) [a-z]+"
+    r"|(?:dec|d[ií])(?:[ií]?le|idle|iles)s? (?:a|que)\b|d[iì]glie?l?[oi]? |dis-(?:leur|lui|moi) |dites-|sag (?:ihm|ihr|allen|mir)\b",
+    _I,
 )
 #: Somebody's wish about how the agent behaves.
 _ATTRIBUTED = (
@@ -95,22 +110,29 @@ _AGENT_WORDS = (
 )
 
 
-def find_order(text: str, agents: Iterable[str], *, is_shared: bool) -> str | None:
+def find_order(
+    text: str, agents: Iterable[str], people: Container[str], *, is_shared: bool
+) -> str | None:
     """Why a text is an order that may not be kept in its scope; None if it may.
 
     Args:
         text: The item, without its quotations.
         agents: The names of the agents that take part.
+        people: The folded words of speakers' names: a sentence that begins with one is no order.
         is_shared: Whether others than one person read the scope.
     """
     if _SYSTEM.match(text):
         return "speaks as the system"
     if _TO_MEMORY.match(text):
         return "is an order about instructions or memory"
-    if _IMPERATIVE.match(text) or _IMPERATIVE_UNSPACED.match(text):
+    first = _FIRST.match(text)
+    is_named = first is not None and fold(first.group()) in people
+    if not is_named and (_IMPERATIVE.match(text) or _VERB_FIRST.match(text)):
+        return "is an order to the agent; say who asked for it"
+    if _IMPERATIVE_UNSPACED.match(text):
         return "is an order to the agent; say who asked for it"
     told, wished = _patterns(tuple(agents))
-    if told.match(text):
+    if is_shared and (match := told.match(text)) and not _REMIND.match(text, match.end()):
         return "tells the agent what to do; say who asked for it"
     if is_shared and wished.search(text):
         return "is one person's wish about the agent, in memory that others read"

@@ -27,6 +27,8 @@ MOST_CHARACTERS = 1000
 _HELD = 0.5
 #: The share that a person, or a tool that was asked, must have said or confirmed.
 _BY_A_PERSON = 0.3
+#: The share that only an agent said, and was told "no", from which an item is denied.
+_DENIED = 0.5
 _MOST_SOURCES = 3
 
 
@@ -61,17 +63,26 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [word for word in found if word not in calendar]
 
     @cached_property
-    def pieces(self) -> list[str]:
-        """The pieces of its runs without spaces, without speakers' names and numerals."""
+    def runs(self) -> list[str]:
+        """Its runs without spaces, without speakers' names, numerals and dates."""
         names = sorted(
             {one.speaker for one in self.evidence.messages} | {self.evidence.user or ""},
             key=len,
             reverse=True,
         )
-        text = self.content
+        text = self.digits
+        if len(text) == len(self.content):
+            for one in self.dates:
+                text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
+        text = _COUNTED.sub(" ", text)
         for name in filter(None, names):
             text = text.replace(name, " ")
-        return [piece for run in words.runs_of(text) for piece in words.pieces_of(run)]
+        return words.runs_of(text)
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The pieces of its runs without spaces."""
+        return [piece for run in self.runs for piece in words.pieces_of(run)]
 
     @cached_property
     def dates(self) -> list[dates.Said]:
@@ -127,6 +138,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [(places, 1 / len(places)) for places in held if places]
 
 
+#: A number with what it counts, and a day of the week: no words where spaces part none.
+_COUNTED = re.compile(
+    r"[\d.,:]+[^\W\d_a-z]?|[一二三四五六七八九十百千万]+[个個名歳岁枚円元度分点時年月日]|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?"
+)
+
+
 # -- sources -------------------------------------------------------------------------------------
 
 _YES = re.compile(
@@ -166,6 +183,8 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         named = _ground(item, range(len(evidence.messages)), named)
     if not named:
         return (), "comes from no message that was read; name the messages that say it"
+    if _is_denied(item):
+        return _numbers(evidence, named), "was said by the agent, and a person said no to it"
     if _is_by_a_person(item, named, total):
         return _numbers(evidence, named), None
     people = [place for place in range(len(evidence.messages)) if _confirms(item, place)]
@@ -247,6 +266,23 @@ def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
     return said >= _BY_A_PERSON * total
 
 
+def _is_denied(item: Item) -> bool:
+    """Whether a word or number of an item comes only from an agent that was told "no" at once."""
+    if _DENIAL.search(item.content):
+        return False
+    evidence = item.evidence
+    denied = {
+        at
+        for at, segment in enumerate(evidence.segments)
+        if segment.author == "agent"
+        and segment.place + 1 < len(evidence.messages)
+        and evidence.messages[segment.place + 1].author == "person"
+        and _NO.match(evidence.messages[segment.place + 1].text)
+    }
+    only = sum(weight for held, weight in item.hits if held <= denied)
+    return only > 0 and only >= _DENIED * sum(weight for _, weight in item.hits)
+
+
 def _is_answer(item: Item, place: int) -> bool:
     """Whether a person's message says yes to, or answers, the message before it."""
     messages = item.evidence.messages
@@ -306,7 +342,7 @@ def _names_of(item: Item) -> list[str]:
                 and text[word.end : following.start] == " "
                 and "de" not in item.languages[:1]
             )
-            if not is_pair and not _VERB_AFTER_NAME.match(text, word.end):
+            if not is_pair and item.languages[0] == "de":
                 continue
             if any(key in item.evidence.segments_of_key for key in words.keys_of(word.folded)):
                 continue
@@ -314,7 +350,29 @@ def _names_of(item: Item) -> list[str]:
             continue
         names.append(written)
     names += _KATAKANA.findall(text)
+    if item.candidate.kind == "fact":
+        names += _new_ideographs(item)
     return names
+
+
+_COMMON = frozenset(
+    "负责喜欢希望需要预订参加住在生日父亲母亲用户表示计划工作学习予約参加担当担任希望好住所仕事電話出発到着購入利用者"
+)
+
+
+def _new_ideographs(item: Item) -> list[str]:
+    """Ideographs side by side that nobody wrote and that no particle is made of: another name."""
+    common = words.stop_signs() | _COMMON
+    seen = item.evidence.lines
+    text = _COUNTED.sub(" ", item.digits)
+    return [
+        match.group()
+        for match in _IDEOGRAPHS.finditer(text)
+        if sum(sign not in seen and sign not in common for sign in match.group()) >= 2
+    ]
+
+
+_IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,3}")
 
 
 def _is_german_name(found: list[words.Word], at: int) -> bool:
@@ -334,8 +392,11 @@ def _is_known(item: Item, name: str) -> bool:
     if bare in evidence.names or folded in evidence.folded or folded in evidence.lines:
         return True
     shortest = 5 if name.isascii() else 4
+    if not name.isascii() and len(bare) >= 4 and bare[:-1] in evidence.name_stems:
+        return True
     if len(bare) >= shortest and any(
-        bare[: len(bare) - cut] in evidence.name_stems for cut in (0, 1, 2)
+        len(bare) - cut >= 4 and bare[: len(bare) - cut] in evidence.name_stems
+        for cut in (0, 1, 2, 3)
     ):
         return True
     return len(bare) >= 4 and bare in evidence.name_stems
@@ -345,10 +406,10 @@ def check_numbers(item: Item) -> str | None:
     """Every number, date and time was said, or follows from what was said and when."""
     evidence = item.evidence
     for said in item.dates:
-        if not any(_is_grounded(item, *reading) for reading in said.readings):
+        if not _is_date_said(item, said):
             return f"gives the date '{said.written.strip()}', which no message gives or means"
     for time in item.times:
-        if evidence.minutes.isdisjoint(minute % 720 for minute in time.minutes):
+        if evidence.minutes.isdisjoint(_in_twelve(time)):
             return f"gives the time '{time.written}', which nobody mentioned"
     years = _years(evidence)
     for number in item.figures:
@@ -358,6 +419,14 @@ def check_numbers(item: Item) -> str | None:
         if written not in evidence.lines and not _is_number_with_unit(item, written):
             return f"names '{written}', which nobody mentioned"
     return None
+
+
+def _is_date_said(item: Item, said: dates.Said) -> bool:
+    return any(_is_grounded(item, *reading) for reading in said.readings)
+
+
+def _in_twelve(time: dates.Time) -> set[int]:
+    return {minute % 720 for minute in time.minutes}
 
 
 def _is_number_with_unit(item: Item, written: str) -> bool:
@@ -494,18 +563,25 @@ def share_said(item: Item) -> float:
     evidence = item.evidence
     known = evidence.segments_of_key
     memory = evidence.memory_keys if item.candidate.kind == "reflection" else frozenset[str]()
-    found = total = 0
+    found = total = 0.0
     for word in dict.fromkeys(item.words):
         total += 1
         keys = words.keys_of(word)
         found += (
             any(key in known or key in memory for key in keys)
-            or word in evidence.speakers
+            or word in evidence.names
             or (len(word) >= 5 and word in evidence.folded)
         )
-    for piece in dict.fromkeys(item.pieces):
+    for run in item.runs:
+        signs, covered = words.coverage(run, lambda piece: piece in known or piece in memory)
+        total += signs / 2
+        found += covered / 2
+    for number in item.figures:
         total += 1
-        found += piece in known or piece in memory
+        found += not number.readings.isdisjoint(evidence.numbers)
+    total += len(item.dates) + len(item.times)
+    found += sum(_is_date_said(item, date) for date in item.dates)
+    found += sum(not evidence.minutes.isdisjoint(_in_twelve(time)) for time in item.times)
     return found / total if total else 1.0
 
 
@@ -537,7 +613,7 @@ def check_statement(item: Item) -> str | None:
         return "is empty"
     if statement.has_the_user(item.content) and not _is_about_users(item.evidence):
         return "says 'the user'; give the person's name"
-    return statement.find_fault(item.content, item.languages[0])
+    return statement.find_fault(item.content, item.languages[0], item.evidence.speakers)
 
 
 def _is_about_users(evidence: Evidence) -> bool:
@@ -570,7 +646,10 @@ def check_orders(item: Item) -> str | None:
     if item.candidate.takes_orders:
         return None
     return orders.find_order(
-        item.bare[:MOST_CHARACTERS], item.evidence.agents, is_shared=item.candidate.is_shared
+        item.bare[:MOST_CHARACTERS],
+        item.evidence.agents,
+        item.evidence.speakers,
+        is_shared=item.candidate.is_shared,
     )
 
 

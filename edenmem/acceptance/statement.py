@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from edenmem.acceptance.words import normal, runs_of, without_quotes, words_of
 
@@ -89,12 +90,26 @@ _PRONOUN_UNSPACED = {
     "th": re.compile("^(?:ฉัน|ผม|คุณ|ดิฉัน)"),
 }
 #: A pronoun of the third person as the subject: nobody knows whose once the item stands alone.
-_THIRD = re.compile(
-    r"(?:he|she|they|it|him|her|his|their|he's|she's|they're|it's|this|that|er|sie|es|ihr|ihre|sein|seine|il|elle|ils|elles|"
-    r"él|ella|ellos|ellas|lui|lei|loro|egli|ele|ela|eles|elas|hij|zij|ze|on|ona|oni|han|hon|он|она|они|его|её|"
-    r"він|вона|вони|هو|هي|वह|उसका|उसकी)(?![\w'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b))",
-    _I,
-)
+_THIRD_PERSON = {
+    "en": "he|she|they|it|him|her|his|their|he's|she's|they're|it's|this|that|these|those",
+    "de": "er|sie|es|ihr|ihre|sein|seine",
+    "fr": "il|elle|ils|elles|son|sa|ses|leur|leurs",
+    "es": "él|ella|ellos|ellas|su|sus",
+    "it": "lui|lei|loro|egli|suo|sua",
+    "pt": "ele|ela|eles|elas|seu|sua",
+    "nl": "hij|zij|ze|zijn|haar",
+    "pl": "on|ona|oni|ono|jego|jej",
+    "sv": "han|hon|hans|hennes",
+    "tr": "o|onun|onlar",
+    "ru": "он|она|они|оно|его|её|ее|их",
+    "uk": "він|вона|вони|його|її",
+    "ar": "هو|هي|هم",
+    "hi": "वह|वे|उसका|उसकी|उसने",
+}
+_THIRD = {
+    language: re.compile(rf"(?:{words})(?![\w'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b))", _I)
+    for language, words in _THIRD_PERSON.items()
+}
 _THIRD_UNSPACED = re.compile(
     "^(?:他|她|它|他们|她们|彼は|彼女は|彼が|彼女が|彼らは|그는|그녀는|그가|เขา|เธอ)"
 )
@@ -193,22 +208,26 @@ def find_junk(text: str) -> str | None:
     return None
 
 
-def find_fault(text: str, language: str) -> str | None:
-    """What keeps a text from being a statement with a subject; None if nothing does."""
+def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str | None:
+    """What keeps a text from being a statement with a subject; None if nothing does.
+
+    ``speakers`` are the folded words of speakers' names, which may begin with a small letter.
+    """
     bare = without_quotes(text)
     if _QUESTION.search(bare.strip()) or _QUESTION_START.match(bare):
         return "is a question; state what was answered, or leave it out"
     for pattern in (_PRONOUN.get(language), _PRONOUN_UNSPACED.get(language)):
         if pattern is not None and (match := pattern.search(bare)) and not _is_proper(bare, match):
             return f"says '{match.group().strip()}'; name the person or thing instead"
-    stripped = bare.lstrip(" …-•*")
-    if match := _THIRD.match(stripped) or _THIRD_UNSPACED.match(stripped):
+    stripped = bare.lstrip(" -•*")
+    third = _THIRD.get(language, _THIRD_UNSPACED)
+    if match := third.match(stripped) or _THIRD_UNSPACED.match(stripped):
         return f"begins with '{match.group()}'; name the person or thing instead"
     if match := _NO_SUBJECT.match(_lower_first(stripped)):
         return f"begins with '{match.group()}' and has no subject; say who or what"
     if match := _FRAGMENT_START.match(stripped):
         return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
-    return _find_fragment(text, bare, language)
+    return _find_fragment(text, bare, language, speakers)
 
 
 def _lower_first(text: str) -> str:
@@ -228,17 +247,51 @@ def _is_proper(text: str, match: re.Match[str]) -> bool:
     )
 
 
-def _find_fragment(text: str, bare: str, language: str) -> str | None:
-    runs = runs_of(text)
-    if sum(map(len, runs)) >= 4:
-        return None
+_REPLY = re.compile(
+    r"(?:yes|no|yeah|ok|okay|sure|ja|nein|oui|non|sí|sì|sim|não|nee|tak|nie|nej|evet|hayır|да|нет|так|ні|نعم|لا|हाँ|नहीं)(?:[,.!]|$)"
+    r"|(?:はい|いいえ|うん|要|好|好的|对|是的|不|嗯|可以|네|아니요|예)(?:[,，、。.!！]|$)",
+    _I,
+)
+_OPENER = re.compile(
+    r"(?:then|so|also|well|dann|also|und|alors|donc|puis|entonces|luego|pues|allora|poi|então|depois|dan|dus|potem|więc|sen|sonra"
+    r"|потом|тогда|значит)(?![^\W_])",
+    _I,
+)
+_ADDRESSED = re.compile(r"[^\W\d_]+, [^\W\d_]+[.!]?\Z")
+_CALLED = re.compile(r"(?:an?|the) \w+ (?:called|named) \w+\.?\Z", _I)
+
+
+def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str]) -> str | None:
+    runs = sum(map(len, runs_of(text)))
     words = words_of(text)
+    if _REPLY.match(text) and len(words) + runs / 2 <= 5:
+        return "is a reply and not a statement; say what it means"
+    if runs >= 5:
+        return None
+    if runs:
+        return "is too short to be a statement" if len(words) + runs < 5 else None
     if text.rstrip().endswith((":", "：", ",", ";")):
         return "breaks off; write a whole statement"
-    if len(words) + sum(map(len, runs)) < 2:
+    if len(words) < 2:
         return "is a single word; write a whole statement"
+    first = words[0].written
+    if (
+        len(words) <= 4
+        and first[0].islower()
+        and first == first.lower()
+        and words[0].folded not in speakers
+    ):
+        return "is a part of a sentence; write a whole statement"
+    if len(words) <= 4 and (_OPENER.match(text) or _ADDRESSED.match(text) or _CALLED.match(text)):
+        return "is a part of a sentence; write a whole statement"
     plain = [word.written for word in words if not word.written[0].isdigit()]
-    if language != "de" and plain and all(word[0].isupper() for word in plain) and len(plain) <= 4:
+    if (
+        language != "de"
+        and plain
+        and len(plain) == len(words)
+        and all(word[0].isupper() for word in plain)
+        and len(plain) <= 4
+    ):
         return "is a bare name; say what is to be known of it"
     if language == "en" and not _HAS_VERB.search(bare.partition(" ")[2]) and len(words) <= 8:
         return "has no verb; write a whole statement"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 
 import msgspec
@@ -57,7 +57,7 @@ _MARKERS = {
     " wordt in",
     "pl": "jest w z na i do że się nie ma jej jego od dla po ze przy jako mieszka chce",
     "sv": "och är en ett av med för på som har till hans hennes inte från vill den det sedan i",
-    "tr": "ve bir bu için ile da de çok olarak var onun değil gibi istiyor",
+    "tr": "ve bir bu için değil ben sen hep dün geliyor lira mı mi ile da de çok olarak var onun değil gibi istiyor",
 }
 
 
@@ -70,10 +70,14 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", kept).casefold().translate(_SPECIAL)
 
 
+_HALF_AFTER = re.compile(r"\d½")
+
+
 def ascii_digits(text: str) -> str:
     """``text`` with the digits of every script as 0 to 9, and spaces of every width as spaces."""
     if text.isascii():
         return text
+    text = text.replace("½", ".5") if _HALF_AFTER.search(text) else text
     return "".join(
         str(unicodedata.decimal(sign))
         if sign.isdecimal()
@@ -145,12 +149,44 @@ def keys_of(word: str) -> tuple[str, ...]:
 
 
 def pieces_of(run: str) -> Iterator[str]:
-    """The overlapping pieces by which a run without spaces is compared: three characters long.
+    """The pieces of `placed_pieces_of`."""
+    return (piece for _, piece in placed_pieces_of(run))
 
-    Two where the run has ideographs, of which a word has two, or is that short itself.
+
+def placed_pieces_of(run: str) -> Iterator[tuple[int, str]]:
+    """The overlapping pieces by which a run without spaces is compared: three characters long,
+    or two where there is an ideograph in them, of which a word has two.
+
+    What Japanese writes in hiragana alone is mostly grammar and is left out, like stop words.
     """
-    length = 2 if _HAN.search(run) or len(run) < 3 else 3
-    return (run[at : at + length] for at in range(max(len(run) - length + 1, 1)))
+    for at in range(len(run)):
+        pair, three = run[at : at + 2], run[at : at + 3]
+        if _HAN.search(pair):
+            if len(pair) == 2 or len(run) == 1:
+                yield at, pair
+        elif len(three) == 3 and not _HAN.search(three) and not _GRAMMAR.fullmatch(three):
+            yield at, three
+
+
+def coverage(run: str, is_known: Callable[[str], bool]) -> tuple[int, int]:
+    """How many characters of a run count, and how many of them lie in a piece that is known.
+
+    Characters count that lie in a piece at all, but for stop words.
+    """
+    stops = stop_words("zh") | stop_words("ja")
+    counts, known = bytearray(len(run)), bytearray(len(run))
+    for at, piece in placed_pieces_of(run):
+        if piece in stops:
+            continue
+        end = at + len(piece)
+        counts[at:end] = b"\x01" * len(piece)
+        if is_known(piece):
+            known[at:end] = b"\x01" * len(piece)
+    return sum(counts), sum(known)
+
+
+#: Hiragana, and the commonest Chinese particles where they stand between words.
+_GRAMMAR = re.compile("[\u3041-\u309f]+")
 
 
 @cache
@@ -161,6 +197,12 @@ def stop_words(language: str) -> frozenset[str]:
     if language not in stopwordsiso.langs():
         return frozenset()
     return frozenset(map(_base, stopwordsiso.stopwords(language)))
+
+
+@cache
+def stop_signs() -> frozenset[str]:
+    """The ideographs that stop words of Chinese and Japanese are written with."""
+    return frozenset("".join((*stop_words("zh"), *stop_words("ja"))))
 
 
 @cache
