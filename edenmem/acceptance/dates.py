@@ -13,7 +13,7 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.words import ascii_digits, fold, words_of
+from edenmem.acceptance.words import ascii_digits, fold, fold_in_place, word_set, words_of
 
 #: Months by language, folded, as the beginnings of their forms.
 _MONTHS = {
@@ -83,10 +83,12 @@ _HAN_DAYS = {
 #: Relative expressions: what is added to the day they are said on, in days ("d"), weeks, months
 #: or years; "p" is a point in the same day. A language's own words count in its own texts only.
 _RELATIVE = {
-    "en": "0d today|0d tonight|0d this morning|0d this afternoon|0d this evening|1d tomorrow|1d tmrw"
+    "en": "0d today|0d tonight|0d this morning|0d this afternoon|0d this evening|1d tomorrow|1d"
+    " tmrw"
     "|-1d yesterday|-1d last night|2d day after tomorrow|2d overmorrow|-2d day before yesterday"
     "|1w next week|-1w last week|0w this week|0w this weekend|1w next weekend|-1w last weekend|0w"
-    " the weekend|0w at the weekend|1m next month|-1m last month|0m this month|1y next year|-1y last"
+    " the weekend|0w at the weekend|1m next month|-1m last month|0m this month|1y next year|-1y"
+    " last"
     " year|0y this year|2w week after next|-2w week before last|2w in a fortnight|2w fortnight",
     "de": "0d heute|0d heute abend|0d heute morgen|1d morgen|-1d gestern|2d übermorgen|-2d"
     " vorgestern|1w nächste woche|1w nächster woche|1w kommende woche|1w kommender woche|-1w letzte"
@@ -96,10 +98,12 @@ _RELATIVE = {
     "|1y nächstes jahr|1y kommendes jahr|-1y letztes jahr|-1y vergangenes jahr|0y dieses jahr",
     "fr": "0d aujourd'hui|0d ce soir|0d ce matin|1d demain|-1d hier|2d après-demain|2d après demain"
     "|-2d avant-hier|1w la semaine prochaine|-1w la semaine dernière|-1w la semaine passée|0w cette"
-    " semaine|0w ce week-end|1w le week-end prochain|-1w le week-end dernier|1m le mois prochain|-1m"
+    " semaine|0w ce week-end|1w le week-end prochain|-1w le week-end dernier|1m le mois prochain"
+    "|-1m"
     " le mois dernier|0m ce mois-ci|1y l'année prochaine|1y l'an prochain|-1y l'année dernière|-1y"
     " l'an dernier|0y cette année",
-    "es": "0d hoy|0d esta noche|0d esta tarde|0d esta mañana|1d mañana|-1d ayer|-1d anoche|2d pasado"
+    "es": "0d hoy|0d esta noche|0d esta tarde|0d esta mañana|1d mañana|-1d ayer|-1d anoche|2d"
+    " pasado"
     " mañana|-2d anteayer|-2d antier|1w la próxima semana|1w la semana que viene|1w semana próxima"
     "|-1w la semana pasada|0w esta semana|0w este fin de semana|1w próximo fin de semana|-1w fin de"
     " semana pasado|1m el próximo mes|1m el mes que viene|-1m el mes pasado|0m este mes|1y el"
@@ -122,37 +126,57 @@ _RELATIVE = {
     " przyszłym miesiącu|-1m w zeszłym miesiącu|1y w przyszłym roku|-1y w zeszłym roku|0y w tym"
     " roku",
     "sv": "0d idag|0d i dag|0d ikväll|0d i kväll|1d imorgon|1d i morgon|-1d igår|-1d i går|2d i"
-    " övermorgon|-2d i förrgår|1w nästa vecka|-1w förra veckan|0w denna vecka|0w den här veckan|0w i"
+    " övermorgon|-2d i förrgår|1w nästa vecka|-1w förra veckan|0w denna vecka|0w den här veckan"
+    "|0w i"
     " helgen|1m nästa månad|-1m förra månaden|1y nästa år|-1y förra året|0y i år",
     "ru": "0d сегодня|1d завтра|-1d вчера|2d послезавтра|-2d позавчера|1w на следующей неделе|1w"
-    " следующая неделя|1w на той неделе|-1w на прошлой неделе|0w на этой неделе|0w в эти выходные|0w"
-    " в выходные|1w в следующие выходные|1m в следующем месяце|-1m в прошлом месяце|0m в этом месяце"
+    " следующая неделя|1w на той неделе|-1w на прошлой неделе|0w на этой неделе|0w в эти"
+    " выходные|0w"
+    " в выходные|1w в следующие выходные|1m в следующем месяце|-1m в прошлом месяце|0m в этом"
+    " месяце"
     "|1y в следующем году|-1y в прошлом году|0y в этом году",
     "uk": "0d сьогодні|1d завтра|-1d вчора|-1d учора|2d післязавтра|-2d позавчора|1w наступного"
-    " тижня|-1w минулого тижня|0w цього тижня|1m наступного місяця|-1m минулого місяця|1y наступного"
+    " тижня|-1w минулого тижня|0w цього тижня|1m наступного місяця|-1m минулого місяця|1y"
+    " наступного"
     " року|-1y минулого року|0y цього року",
-    "tr": "0d bugün|0d bu akşam|0d bu gece|0d bu sabah|1d yarın|-1d dün|2d öbür gün|2d yarından sonra"
-    "|-2d evvelsi gün|1w gelecek hafta|1w haftaya|1w önümüzdeki hafta|-1w geçen hafta|0w bu hafta|0w"
-    " bu hafta sonu|1m gelecek ay|1m önümüzdeki ay|-1m geçen ay|0m bu ay|1y gelecek yıl|1y seneye|-1y"
+    "tr": "0d bugün|0d bu akşam|0d bu gece|0d bu sabah|1d yarın|-1d dün|2d öbür gün|2d yarından"
+    " sonra"
+    "|-2d evvelsi gün|1w gelecek hafta|1w haftaya|1w önümüzdeki hafta|-1w geçen hafta|0w bu"
+    " hafta|0w"
+    " bu hafta sonu|1m gelecek ay|1m önümüzdeki ay|-1m geçen ay|0m bu ay|1y gelecek yıl|1y"
+    " seneye|-1y"
     " geçen yıl|0y bu yıl",
     "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|-1d أمس|-1d البارحة|2d بعد غد|-2d أول أمس|1w الأسبوع"
-    " القادم|1w الأسبوع المقبل|-1w الأسبوع الماضي|0w هذا الأسبوع|1m الشهر القادم|1m الشهر المقبل|-1m"
-    " الشهر الماضي|0m هذا الشهر|1y العام القادم|1y السنة القادمة|1y العام المقبل|-1y العام الماضي|-1y السنة"
+    " القادم|1w الأسبوع المقبل|-1w الأسبوع الماضي|0w هذا الأسبوع|1m الشهر القادم|1m الشهر المقبل"
+    "|-1m"
+    " الشهر الماضي|0m هذا الشهر|1y العام القادم|1y السنة القادمة|1y العام المقبل|-1y العام"
+    " الماضي|-1y السنة"
     " الماضية|0y هذا العام",
-    "hi": "0d आज|1d कल|-1d कल|2d परसों|-2d परसों|1w अगले हफ्ते|1w अगले हफ़्ते|1w अगले सप्ताह|-1w पिछले"
-    " हफ्ते|-1w पिछले हफ़्ते|-1w पिछले सप्ताह|0w इस हफ्ते|0w इस सप्ताह|1m अगले महीने|-1m पिछले महीने|0m"
+    "hi": "0d आज|1d कल|-1d कल|2d परसों|-2d परसों|1w अगले हफ्ते|1w अगले हफ़्ते|1w अगले सप्ताह|-1w"
+    " पिछले"
+    " हफ्ते|-1w पिछले हफ़्ते|-1w पिछले सप्ताह|0w इस हफ्ते|0w इस सप्ताह|1m अगले महीने|-1m पिछले"
+    " महीने|0m"
     " इस महीने|1y अगले साल|-1y पिछले साल|0y इस साल",
-    "zh": "0d 今天|0d 今晚|0d 今早|0d 今日|1d 明天|1d 明晚|1d 明早|1d 明日|-1d 昨天|-1d 昨晚|-1d 昨日|2d 后天"
-    "|2d 後天|-2d 前天|1w 下周|1w 下週|1w 下星期|1w 下个星期|1w 下礼拜|-1w 上周|-1w 上週|-1w 上星期|-1w 上个星期"
-    "|0w 这周|0w 本周|0w 這週|0w 这个星期|0w 这个周末|0w 本周末|0w 这周末|1m 下个月|1m 下個月|1m 下月|-1m 上个月"
+    "zh": "0d 今天|0d 今晚|0d 今早|0d 今日|1d 明天|1d 明晚|1d 明早|1d 明日|-1d 昨天|-1d 昨晚"
+    "|-1d 昨日|2d 后天"
+    "|2d 後天|-2d 前天|1w 下周|1w 下週|1w 下星期|1w 下个星期|1w 下礼拜|-1w 上周|-1w 上週"
+    "|-1w 上星期|-1w 上个星期"
+    "|0w 这周|0w 本周|0w 這週|0w 这个星期|0w 这个周末|0w 本周末|0w 这周末|1m 下个月"
+    "|1m 下個月|1m 下月|-1m 上个月"
     "|-1m 上個月|0m 这个月|0m 本月|1y 明年|-1y 去年|0y 今年|2y 后年|-2y 前年",
-    "ja": "0d 今日|0d 今晩|0d 今夜|0d 今朝|1d 明日|1d あした|1d 明晩|-1d 昨日|-1d きのう|-1d 昨夜|2d 明後日|2d"
-    " あさって|-2d 一昨日|-2d おととい|1w 来週|-1w 先週|0w 今週|0w 今週末|1w 来週末|2w 再来週|1m 来月|-1m 先月|0m"
+    "ja": "0d 今日|0d 今晩|0d 今夜|0d 今朝|1d 明日|1d あした|1d 明晩|-1d 昨日|-1d きのう"
+    "|-1d 昨夜|2d 明後日|2d"
+    " あさって|-2d 一昨日|-2d おととい|1w 来週|-1w 先週|0w 今週|0w 今週末|1w 来週末"
+    "|2w 再来週|1m 来月|-1m 先月|0m"
     " 今月|2m 再来月|1y 来年|-1y 去年|-1y 昨年|0y 今年|2y 再来年",
-    "ko": "0d 오늘|0d 오늘밤|1d 내일|-1d 어제|2d 모레|-2d 그저께|1w 다음 주|1w 다음주|-1w 지난주|-1w 지난 주|0w"
-    " 이번 주|0w 이번주|0w 이번 주말|1m 다음 달|1m 다음달|-1m 지난달|-1m 지난 달|0m 이번 달|1y 내년|-1y 작년|0y 올해",
-    "th": "0d วันนี้|0d คืนนี้|1d พรุ่งนี้|-1d เมื่อวาน|2d มะรืนนี้|1w สัปดาห์หน้า|1w อาทิตย์หน้า|-1w"
-    " สัปดาห์ที่แล้ว|-1w อาทิตย์ที่แล้ว|0w สัปดาห์นี้|1m เดือนหน้า|-1m เดือนที่แล้ว|1y ปีหน้า|-1y ปีที่แล้ว",
+    "ko": "0d 오늘|0d 오늘밤|1d 내일|-1d 어제|2d 모레|-2d 그저께|1w 다음 주|1w 다음주"
+    "|-1w 지난주|-1w 지난 주|0w"
+    " 이번 주|0w 이번주|0w 이번 주말|1m 다음 달|1m 다음달|-1m 지난달|-1m 지난 달"
+    "|0m 이번 달|1y 내년|-1y 작년|0y 올해",
+    "th": "0d วันนี้|0d คืนนี้|1d พรุ่งนี้|-1d เมื่อวาน|2d มะรืนนี้|1w สัปดาห์หน้า|1w"
+    " อาทิตย์หน้า|-1w"
+    " สัปดาห์ที่แล้ว|-1w อาทิตย์ที่แล้ว|0w สัปดาห์นี้|1m เดือนหน้า|-1m เดือนที่แล้ว|1y ปีหน้า"
+    "|-1y ปีที่แล้ว",
 }
 #: Expressions that are no relative date in what is kept: they say how things are, not when.
 _LASTING = frozenset(
@@ -161,31 +185,40 @@ _LASTING = frozenset(
 
 #: "in three weeks", "3 weeks ago": unit by language, what goes before and what after.
 _UNITS = {
-    "d": "days? nights? tag(?:e|en)? jours? días? dias? giorn[oi] dag(?:en|ar)? dni dzień дн(?:я|ей|і) день gün"
+    "d": "days? nights? tag(?:e|en)? jours? días? dias? giorn[oi] dag(?:en|ar)? dni dzień дн(?:я"
+    "|ей|і) день gün"
     " أيام يوم दिन 天 日 일",
-    "w": "weeks? fortnights? wochen? semaines? semanas? settiman[ae] weken? vecka veckor tydzie(?:ń) tygodni[ea]?"
-    " недел(?:ю|и|ь) тиж(?:день|ні|нів) hafta أسابيع أسبوع हफ्ते हफ़्ते सप्ताह 周 週間 星期 个星期 주",
-    "m": "months? monat(?:e|en)? mois mes(?:es)? mês mes[ei] maanden? maand månad(?:er)? miesiąc(?:e|y)? "
+    "w": "weeks? fortnights? wochen? semaines? semanas? settiman[ae] weken? vecka veckor"
+    " tydzie(?:ń) tygodni[ea]?"
+    " недел(?:ю|и|ь) тиж(?:день|ні"
+    "|нів) hafta أسابيع أسبوع हफ्ते हफ़्ते सप्ताह 周 週間 星期 个星期 주",
+    "m": "months? monat(?:e|en)? mois mes(?:es)? mês mes[ei] maanden? maand månad(?:er)?"
+    " miesiąc(?:e|y)? "
     " месяц(?:а|ев)? місяц(?:ь|і|ів) ay أشهر شهر महीने 个月 個月 か月 ヶ月 개월 달",
-    "y": "years? jahr(?:e|en)? ans? années? años? anni anno anos? jaar år rok(?:u)? lata? lat год(?:а)? лет"
+    "y": "years? jahr(?:e|en)? ans? années? años? anni anno anos? jaar år rok(?:u)? lata? lat"
+    " год(?:а)? лет"
     " рок(?:и|ів|у) yıl سنوات سنة साल 年 年間 년",
 }
 _BEFORE = (
-    r"in|within|for|since|over|in about|vor|seit|innerhalb von|dans|il y a|depuis|en|hace|dentro de|desde"
+    r"in|within|for|since|over|in about|vor|seit|innerhalb von|dans|il y a|depuis|en|hace|dentro"
+    r" de|desde"
     r" hace|tra|fra|da|daqui a|há|faz|em|over|sinds|om|för|za|od|через|назад|тому|بعد|قبل|منذ"
 )
 _AFTER = (
-    r"from now|from today|ago|later|before|old|fa|atrás|geleden|temu|назад|тому назад|тому|sonra|önce|sedan"
+    r"from now|from today|ago|later|before|old|fa|atrás|geleden|temu|назад|тому назад|тому|sonra"
+    r"|önce|sedan"
     r"|पहले|बाद|में|后|後|前|以后|以後|之前|之后|뒤|후|전"
 )
 _DIRECTION_BACK = re.compile(
-    r"\b(?:ago|vor|il y a|hace|fa|há|faz|atrás|geleden|temu|назад|тому|önce|sedan|قبل|منذ|seit|since|depuis|for|sinds|od|desde|da)\b|पहले|前|전|old",
+    r"\b(?:ago|vor|il y a|hace|fa|há|faz|atrás|geleden|temu|назад|тому|önce|sedan|قبل|منذ|seit"
+    r"|since|depuis|for|sinds|od|desde|da)\b|पहले|前|전|old",
     re.I,
 )
 _NUMBER_WORDS = {
     word: count
     for count, words in {
-        1: "a an one ein eine einem einer un une una uno uma um een ett en jeden jedną одну один bir एक 一 a",
+        1: "a an one ein eine einem einer un une una uno uma um een ett en jeden jedną одну один"
+        " bir एक 一",
         2: "two couple zwei deux dos due dois duas twee två dwa dwie два две iki दो 两 二 couple",
         3: "three few drei trois tres tre tres drie trzy три üç तीन 三",
         4: "four vier quatre cuatro quattro quatro fyra cztery четыре dört चार 四",
@@ -209,7 +242,8 @@ _SPAN = {
     for unit, units in _UNITS.items()
 }
 _SPAN_HAN = re.compile(
-    r"(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?(?P<unit>天|日|周|週間|星期|个星期|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
+    r"(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?(?P<unit>天|日|周|週間|星期|个星期"
+    r"|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
     r"\s?(?P<after>后|後|前|以后|之后|之前|뒤|후|전)"
 )
 _HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八九十", 1)} | {
@@ -243,7 +277,8 @@ _FEASTS = (
     (r"boxing day", 12, 26, 1),
     (r"new year'?s eve|silvester|nochevieja|réveillon|capodanno|oudjaar", 12, 31, 2),
     (
-        r"new year'?s?(?: day)?|neujahr|nouvel an|año nuevo|ano novo|новый год|новым годом|元旦|お正月",
+        r"new year'?s?(?: day)?|neujahr|nouvel an|año nuevo|ano novo|новый год|новым годом"
+        r"|元旦|お正月",
         1,
         1,
         1,
@@ -258,7 +293,8 @@ _FEAST = tuple(
 
 _ISO = re.compile(r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})(?:[-/.](?P<d>\d{1,2}))?(?!\d)")
 _FIGURES = re.compile(
-    r"(?<![\d.])(?P<a>\d{1,2})(?P<mark>[./-])\s?(?P<b>\d{1,2})(?:(?P=mark)\s?(?P<y>\d{4}|\d{2})(?!\d)|\.(?!\d))?(?![\d])"
+    r"(?<![\d.])(?P<a>\d{1,2})(?P<mark>[./-])\s?(?P<b>\d{1,2})(?:(?P=mark)\s?(?P<y>\d{4}"
+    r"|\d{2})(?!\d)|\.(?!\d))?(?![\d])"
 )
 _HAN_DATE = re.compile(
     r"(?:(?P<y>\d{4})\s?[年년]\s?)?(?P<m>\d{1,2})\s?[月월](?:\s?(?P<d>\d{1,2})\s?[日号號일])?"
@@ -310,14 +346,17 @@ def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = "|".join(sorted(_months(), key=len, reverse=True))
     month = rf"(?P<month>{names})"
     before = re.compile(
-        rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?\d{{1,2}}\.?)?\s?(?:of |de |de |д[еи] )?{month}\b\.?{_YEAR.format('y')}"
+        rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?\d{{1,2}}\.?)?\s?(?:of |de |de |д[еи]"
+        rf" )?{month}\b\.?{_YEAR.format('y')}"
     )
     after = re.compile(
-        rf"\b{month}\b\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm|uhr)\b))?{_YEAR.format('y')}"
+        rf"\b{month}\b\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm"
+        rf"|uhr)\b))?{_YEAR.format('y')}"
     )
     return before, after
 
 
+@cache
 def calendar_words() -> frozenset[str]:
     """The names of months and weekdays, folded."""
     return frozenset(_months()) | frozenset(_weekdays())
@@ -328,7 +367,7 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
 
     A month alone counts if its name is no ordinary word ("may"), or if ``is_lenient``.
     """
-    flat = _fold_same_length(ascii_digits(text))
+    flat = fold_in_place(ascii_digits(text))
     found: list[Said] = []
     taken = bytearray(len(flat))
 
@@ -364,9 +403,10 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
 
 
 #: Short forms and months that are ordinary words too: dates only with a day or a year.
-_DOUBTFUL = frozenset(
-    "jan feb mar apr may jun jul aug sep oct nov dec march mars mai maj mei maio mayo maya august ekim ocak"
-    " marca mart марта мая май мае luty lutego listopad листопад мар marec lipca april".split()
+_DOUBTFUL = word_set(
+    "jan feb mar apr may jun jul aug sep oct nov dec march mars mai maj mei maio mayo maya"
+    " august ekim ocak"
+    " marca mart марта мая май мае luty lutego listopad листопад мар marec lipca april"
 ) - {"april", "август"}
 
 
@@ -388,13 +428,6 @@ def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
     return True
 
 
-def _fold_same_length(text: str) -> str:
-    """``text`` in lower case without accents, each character still in its place."""
-    if text.isascii():
-        return text.lower()
-    return "".join(folded[0] if (folded := fold(sign)) else sign for sign in text)
-
-
 # -- what relative expressions mean --------------------------------------------------------------
 
 
@@ -404,7 +437,7 @@ def _relative_pattern(language: str) -> re.Pattern[str]:
     inside = "|".join(re.escape(phrase) for phrase in phrases)
     if language in ("zh", "ja", "ko", "th"):
         return re.compile(inside)
-    return re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_])")
+    return re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_]|[\u0900-\u0903\u093a-\u094f])")
 
 
 @cache
@@ -412,14 +445,14 @@ def _relative_table(language: str) -> dict[str, list[tuple[int, str]]]:
     table: dict[str, list[tuple[int, str]]] = {}
     for entry in _RELATIVE.get(language, "").split("|"):
         offset, _, phrase = entry.partition(" ")
-        table.setdefault(_fold_same_length(phrase), []).append((int(offset[:-1]), offset[-1]))
+        table.setdefault(fold_in_place(phrase), []).append((int(offset[:-1]), offset[-1]))
     return table
 
 
 def meant_days(text: str, said_at: datetime) -> list[Meant]:
     """The days that a text's relative expressions mean, said on a day, in any language."""
     day = said_at.date()
-    flat = _fold_same_length(ascii_digits(text)).replace("’", "'")
+    flat = fold_in_place(ascii_digits(text)).replace("’", "'")
     found: list[Meant] = []
     names = _weekdays()
     said = {names[word.folded] for word in words_of(flat) if word.folded in names}
@@ -439,14 +472,14 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
         found += (_one(day, ahead + week) for week in (-7, 0, 7, 14))
     for unit, pattern in _SPAN.items():
         for match in pattern.finditer(flat):
-            count = _count(match["count"])
-            if count is None:
+            number = _count(match["count"])
+            if number is None:
                 continue
             around = f"{match['before'] or ''} {match['after'] or ''}"
             signs = (
                 (-1,) if _DIRECTION_BACK.search(around) else (1, -1) if around.strip() else (-1, 1)
             )
-            found += (_shift(day, sign * count, unit, about=True) for sign in signs)
+            found += (_shift(day, sign * number, unit, about=True) for sign in signs)
     for match in _SPAN_HAN.finditer(text):
         count = _HAN_COUNT.get(match["count"], _count(match["count"]) or 0)
         sign = -1 if match["after"] in ("前", "之前", "전") else 1
@@ -466,8 +499,10 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
 
 
 _MONTH_END = re.compile(
-    r"\b(?:end of (?:the |this |next )?month|month'?s end|monatsende|ende (?:des |dieses |nachsten )?monats|fin du mois|fin de mois|"
-    r"fin de(?:l)? mes|fine (?:del )?mese|fim do mes|einde van de maand|eind van de maand|koniec miesiaca|конц[аеу] месяца|ay sonu)|月末|月底|말일|월말"
+    r"\b(?:end of (?:the |this |next )?month|month'?s end|monatsende|ende (?:des |dieses "
+    r"|nachsten )?monats|fin du mois|fin de mois|"
+    r"fin de(?:l)? mes|fine (?:del )?mese|fim do mes|einde van de maand|eind van de maand|koniec"
+    r" miesiaca|конц[аеу] месяца|ay sonu)|月末|月底|말일|월말"
 )
 
 
@@ -514,27 +549,31 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
 _DAY_WORD = re.compile(r"\d")
 
 
+#: Relative words that are something else in another language ("hier" is "here" in German).
+_ONLY_AT_HOME = frozenset(map(fold_in_place, ("hier", "morgen", "mañana", "dün", "i år", "i går")))
+
+
 def find_relative(text: str, languages: Iterable[str]) -> str | None:
-    """The first relative date in a text outside titles; None if there is none."""
-    flat = _fold_same_length(text).replace("’", "'")
-    if len(flat) != len(text):
-        text = flat
-    for language in languages:
-        if language not in _RELATIVE:
-            continue
+    """The first relative date in a text outside titles; None if there is none.
+
+    ``languages`` are those that the text may be in: a few words count in their own language only.
+    """
+    flat = fold_in_place(text).replace("’", "'")
+    at_home = set(languages)
+    for language in _RELATIVE:
         for match in _relative_pattern(language).finditer(flat):
             written = text[match.start() : match.end()]
-            if (
-                match.group() not in _LASTING
-                and not _is_title(text, match.start(), written)
-                and not _is_other(flat, match)
-            ):
+            if match.group() in _LASTING or _is_title(text, match.start(), written):
+                continue
+            if language not in at_home and match.group() in _ONLY_AT_HOME:
+                continue
+            if not _is_morning(flat, match):
                 return written
-        for pattern in (_NEXT_DAY, _AHEAD):
-            for match in pattern.finditer(flat):
-                written = text[match.start() : match.end()]
-                if not _is_title_of_words(written):
-                    return written
+    for pattern in (_NEXT_DAY, _AHEAD):
+        for match in pattern.finditer(flat):
+            written = text[match.start() : match.end()]
+            if not _is_title_of_words(written):
+                return written
     return None
 
 
@@ -559,11 +598,12 @@ def _is_title_of_words(written: str) -> bool:
 
 #: "morgen" and "mañana" are the morning as well, "hier" is "here", "oggi" is part of "oggigiorno".
 _MORNING = re.compile(
-    r"(?:\b(?:la|las|cada|toda|por la|de la|una|am|jeden|guten|jede|elke|'s|der|den|goede|buena)\s)$"
+    r"(?:\b(?:la|las|cada|toda|por la|de la|una|am|jeden|guten|jede|elke|'s|der|den|goede"
+    r"|buena)\s)$"
 )
 
 
-def _is_other(flat: str, match: re.Match[str]) -> bool:
+def _is_morning(flat: str, match: re.Match[str]) -> bool:
     if match.group() in ("manana", "morgen"):
         return bool(_MORNING.search(flat[max(match.start() - 12, 0) : match.start()]))
     return False
@@ -576,29 +616,40 @@ def _weekday_names() -> str:
 
 
 _NEXT_DAY = re.compile(
-    rf"\b(?:next|this|last|this coming|coming|past|nächsten?|diesen|kommenden?|letzten?|nachsten?|naechsten?"
-    rf"|volgende|aanstaande|afgelopen|proximo|este|pasado|prossim[oa]|scors[oa]|questo|nasta|forra|в следующ[а-я]+|в прошл[а-я]+|gelecek|gecen|bu) (?:{_weekday_names()})\b"
-    rf"|\b(?:{_weekday_names()}) (?:prochaine?|derniere?|prossim[oa]|scors[oa]|que viene|pasado|proximo|que vem|passad[oa])\b"
+    rf"\b(?:next|this|last|this coming|coming|past|nächsten?|diesen|kommenden?|letzten?"
+    rf"|nachsten?|naechsten?"
+    rf"|volgende|aanstaande|afgelopen|proximo|este|pasado|prossim[oa]|scors[oa]|questo|nasta"
+    rf"|forra|в следующ[а-я]+|в прошл[а-я]+|gelecek|gecen|bu) (?:{_weekday_names()})\b"
+    rf"|\b(?:{_weekday_names()}) (?:prochaine?|derniere?|prossim[oa]|scors[oa]|que viene|pasado"
+    rf"|proximo|que vem|passad[oa])\b"
     r"|\b(?:下|上|这|這)(?:周|週|个?星期)[一二三四五六日天]"
 )
 _AHEAD = re.compile(
-    r"\b(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|a few|a couple of|several) (?:day|week|month|year|hour)s? (?:ago|from now)\b"
-    r"|\bin (?:\d{1,3}|an?|one|two|three|four|five|six|ten|a few|a couple of|several) (?:days?|weeks?|months?)(?! (?:of|or|after|before))\b(?! of)"
-    r"|\bvor (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tag|woche|monat|jahr)\w{0,2}\b"
-    r"|\bin (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tagen|wochen?|monat(?:en)?|jahr(?:en)?)\b"
+    r"\b(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|a few|a couple of"
+    r"|several) (?:day|week|month|year|hour)s? (?:ago|from now)\b"
+    r"|\bin (?:\d{1,3}|an?|one|two|three|four|five|six|ten|a few|a couple of|several) (?:days?"
+    r"|weeks?|months?)(?! (?:of|or|after|before))\b(?! of)"
+    r"|\bvor (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tag|woche|monat"
+    r"|jahr)\w{0,2}\b"
+    r"|\bin (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tagen|wochen?"
+    r"|monat(?:en)?|jahr(?:en)?)\b"
     r"|\bil y a (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois|ans?)\b"
     r"|\bdans (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois)\b"
     r"|\bhace (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
-    r"|\bdentro de (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
+    r"|\bdentro de (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?"
+    r"|anos?)\b"
     r"|\b(?:\d{1,3}|un|una|due|tre|quattro) (?:giorn[oi]|settiman[ae]|mes[ei]|ann[oi]) fa\b"
     r"|\b(?:ha|faz) (?:\d{1,3}|um|uma|dois|duas|tres) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
     r"|\b(?:\d{1,3}|een|twee|drie) (?:dag(?:en)?|we(?:ek|ken)|maand(?:en)?|jaar) geleden\b"
     r"|\bчерез (?:\d{1,3} )?[а-я]{0,10} ?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*)\b"
     r"|\b[а-я0-9]{1,10} (?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|года?|лет) назад\b"
-    r"|\b(?:en|em|over|om|za|tra|fra|daqui a) (?:\d{1,3}|un[ao]?|uma?|een|dos|dois|duas|twee|due|tva|tre|tres|drie|trois|dwa|dwie|trzy|quattro|cuatro|quatro) "
-    r"(?:dias?|semanas?|mes(?:es|i|e)?|dagen|weken|maanden|giorni|settiman[ae]|dagar|veckor|manader|dni|tygodnie|miesiace)\b"
+    r"|\b(?:en|em|over|om|za|tra|fra|daqui a) (?:\d{1,3}|un[ao]?|uma?|een|dos|dois|duas|twee|due"
+    r"|tva|tre|tres|drie|trois|dwa|dwie|trzy|quattro|cuatro|quatro) "
+    r"(?:dias?|semanas?|mes(?:es|i|e)?|dagen|weken|maanden|giorni|settiman[ae]|dagar|veckor"
+    r"|manader|dni|tygodnie|miesiace)\b"
     r"|\b(?:\d{1,3}|bir|iki|uc|dort|bes|alti|birkac) (?:gun|hafta|ay|yil) (?:sonra|once)\b"
-    rf"|\b(?:{_weekday_names()}) week\b|\b(?:{_weekday_names()}) in (?:einer|zwei) wochen?\b|\ba week (?:on|from) (?:{_weekday_names()})\b"
+    rf"|\b(?:{_weekday_names()}) week\b|\b(?:{_weekday_names()}) in (?:einer|zwei) wochen?\b|\ba"
+    rf" week (?:on|from) (?:{_weekday_names()})\b"
     r"|\b(?:later|earlier) (?:today|this (?:week|month|year))\b|\bat the moment\b(?!.)"
 )
 
@@ -607,24 +658,28 @@ _AHEAD = re.compile(
 
 _TIME = re.compile(
     r"(?<![\d.:,])(?P<h>\d{1,2})(?:\s?[:.h時时点點시]\s?(?P<min>\d{2})(?![\d])[分분]?)?(?:\s?(?P<half>半))?"
-    r"\s?(?P<mark>a\.?m\b\.?|p\.?m\b\.?|uhr\b|o'?clock\b|o’clock\b|h\b|heures?\b|hrs?\b|noon\b|klo\b|時|时|点|點|시)?"
+    r"\s?(?P<mark>a\.?m\b\.?|p\.?m\b\.?|uhr\b|o'?clock\b|o’clock\b|h\b|heures?\b|hrs?\b|noon\b"
+    r"|klo\b|時|时|点|點|시)?"
     r"(?:\s?(?P<after>\d{2})(?!\d))?",
     re.IGNORECASE,
 )
 _AFTERNOON = re.compile(r"(?:下午|晚上|午後|傍晚|夜|오후|中午)\s?$")
 _NOON = re.compile(
-    r"\b(?:noon|midday|mittags?|mezzogiorno|mediod[ií]a|midi|meio-dia|полдень|öğlen)\b|中午|正午|정오",
+    r"\b(?:noon|midday|mittags?|mezzogiorno|mediod[ií]a|midi|meio-dia|полдень|öğlen)\b"
+    r"|中午|正午|정오",
     re.I,
 )
 _MIDNIGHT = re.compile(
-    r"\b(?:midnight|mitternacht|minuit|medianoche|mezzanotte|meia-noite|полночь|gece yarısı)\b|午夜|零点|자정",
+    r"\b(?:midnight|mitternacht|minuit|medianoche|mezzanotte|meia-noite|полночь|gece yarısı)\b"
+    r"|午夜|零点|자정",
     re.I,
 )
 _PARTS = (
     (
         30,
         re.compile(
-            r"\b(?:half|halb|et demie?|y media|e mezza|e meia|halv|wpół|пол|половин\w*|buçuk)\b|半|반",
+            r"\b(?:half|halb|et demie?|y media|e mezza|e meia|halv|wpół|пол|половин\w*|buçuk)\b"
+            r"|半|반",
             re.I,
         ),
     ),

@@ -12,7 +12,6 @@ import msgspec
 
 from edenmem.acceptance import dates, numbers, words
 
-
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
 
@@ -84,7 +83,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if message.author not in ("agent", "other agent"):
                 found.append(Segment(place, message.author, message.text))
                 continue
-            own, tool = [], []
+            own: list[str] = []
+            tool: list[str] = []
             for line in message.text.splitlines():
                 (tool if _TOOL_LINE.match(line) else own).append(line)
             if own:
@@ -161,6 +161,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
+    def speaker_keys(self) -> frozenset[str]:
+        """The keys of the words of speakers' names."""
+        return frozenset(key for word in self.speakers for key in words.keys_of(word))
+
+    @cached_property
     def agents(self) -> tuple[str, ...]:
         """The names of the agents that speak, without what the transcript adds in brackets."""
         labels = {
@@ -176,14 +181,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(numbers.said_numbers((segment.text,)) for segment in self.segments)
 
     @cached_property
-    def numbers(self) -> frozenset[float]:
+    def all_numbers(self) -> frozenset[float]:
         """All numbers that were said or shown."""
         labels = [message.speaker for message in self.messages]
         others = numbers.said_numbers((*labels, *self.context, *self.memory))
         return others.union(*self.numbers_of_segments)
 
     @cached_property
-    def dates(self) -> tuple[dates.Said, ...]:
+    def all_dates(self) -> tuple[dates.Said, ...]:
         """The dates that were named, wherever."""
         return tuple(
             date for text in self.everything for date in dates.find_dates(text, is_lenient=True)
@@ -200,7 +205,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def minutes(self) -> frozenset[int]:
         """The times of day that were said or shown, in twelve hours."""
         sent = {(one.sent_at.hour * 60 + one.sent_at.minute) % 720 for one in self.messages}
-        return dates.said_minutes("\n".join(self.everything), self.numbers) | sent
+        return dates.said_minutes("\n".join(self.everything), self.all_numbers) | sent
 
     @cached_property
     def template_runs(self) -> frozenset[str]:

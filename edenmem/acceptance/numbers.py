@@ -13,7 +13,7 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.words import Word, ascii_digits, fold, words_of
+from edenmem.acceptance.words import Word, ascii_digits, fold, word_set, words_of
 
 Readings = frozenset[float]
 
@@ -75,7 +75,8 @@ _SCALES = {
 _UNSURE = frozenset({"m", "bin", "mil"})
 
 _NUMBER = re.compile(
-    r"(?<![A-Za-zÀ-ʯͰ-ԯ\d])(?<!\d[.,])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)|\d+(?:[.,]\d+)*)"
+    r"(?<![A-Za-zÀ-ʯͰ-ԯ\d])(?<!\d[.,])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)"
+    r"|\d+(?:[.,]\d+)*)"
     r"(?P<scale>[ \-]?(?:[^\W\d_]{1,10}))?"
 )
 #: A word with letters and figures: a model, a version, an id. Compared as it is written.
@@ -142,9 +143,11 @@ _WORDS = {
     "|1000000 milyon",
     "ar": "2 اثنان اثنين|3 ثلاثة ثلاث|4 أربعة أربع|5 خمسة خمس|6 ستة ست|7 سبعة سبع|8 ثمانية ثماني|9"
     " تسعة تسع|10 عشرة عشر|20 عشرون عشرين|30 ثلاثون ثلاثين|100 مئة مائة|1000 ألف آلاف",
-    "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15 पंद्रह|20"
+    "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15"
+    " पंद्रह|20"
     " बीस|30 तीस|40 चालीस|50 पचास|100 सौ|1000 हज़ार|100000 लाख",
-    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|20 스물 스무|30 서른|40 마흔|50 쉰",
+    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|20 스물 스무"
+    "|30 서른|40 마흔|50 쉰",
 }
 _ORDINALS = {
     "en": "1 first|2 second|3 third|4 fourth|5 fifth|6 sixth|7 seventh|8 eighth|9 ninth|10 tenth"
@@ -164,7 +167,7 @@ _ORDINALS = {
 }
 _AND = frozenset({"and", "und", "et", "y", "e", "en", "och", "i", "ve", "и"})
 #: One is an article in most languages: it counts only after twenty, thirty and so on.
-_ONES = frozenset("one ein eins un une uno una um uma een en jeden один одна bir".split())
+_ONES = word_set("one ein eins un une uno una um uma een en jeden один одна bir")
 _TENS = frozenset(map(float, range(20, 100, 10)))
 _HAN_DIGITS = {
     sign: value
@@ -436,11 +439,11 @@ _STEMS = {
 
 
 def _inflected(word: str, language: str) -> list[float]:
-    """What a number word with an ending counts ("dokuzda", "dwudziestu"), or with "and" before."""
+    """What a number word with an ending counts ("dokuzda", "dwudziestu")."""
     if language not in _STEMS:
         return []
     stems = _stems(language)
-    bare = word.removeprefix("و")
+    bare = word
     for end in range(len(bare), max(len(bare) - 4, 2) - 1, -1):
         if bare[:end] in stems:
             return [stems[bare[:end]]]
@@ -456,9 +459,9 @@ def _stems(language: str) -> dict[str, float]:
     return found
 
 
-_HALF = frozenset(
+_HALF = word_set(
     "half halb halbe halber halbes anderthalb demi demie medio media mezzo mezza meio meia halve"
-    " half pół pol połowa halv yarım bucuk нашол пол половина половиной пів نصف आधा".split()
+    " half pół pol połowa halv yarım bucuk нашол пол половина половиной пів نصف आधा"
 )
 _POINT = re.compile(
     r"(?<![^\W_])(?P<whole>[^\W\d_]{1,12} )?(?:point|komma|virgule|coma|virgola|vírgula|komma)"

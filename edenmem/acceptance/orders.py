@@ -16,67 +16,116 @@ _I = re.IGNORECASE
 
 #: Text that speaks as the system, or to the memory: refused wherever it is to be kept.
 _SYSTEM = re.compile(
-    r"(?:\W{0,3})(?:system(?: (?:prompt|message|note|override|notice|update|instruction|instructions|alert))?|sysadmin|admin(?:istrator)?(?: (?:note|override|notice))?"
-    r"|developer(?: (?:message|note|mode))?|root|assistant instructions?|instructions?(?: to (?:the )?(?:agent|assistant|ai|model))?"
-    r"|systemnachricht|systemhinweis|système|message système|sistema|mensaje del sistema|системное сообщение|система|システム|系统|系統|시스템)\s?[\])>»】]*\s?[:：>]"
-    r"|.{0,200}(?:<\|(?:im_start|system|endoftext)|\[/?INST\]|<</?SYS>>|###\s?(?:system|instruction)|</?system>)"
-    r"|.{0,200}\b(?:you are now (?:in |an? |the |dan\b|unrestricted|free)|developer mode|jailbreak|act as (?:an? )?(?:unrestricted|dan\b))",
+    r"(?:\W{0,3})(?:system(?: (?:prompt|message|note|override|notice|update|instruction"
+    r"|instructions|alert))?|sysadmin|admin(?:istrator)?(?: (?:note|override|notice))?"
+    r"|developer(?: (?:message|note|mode))?|root|assistant instructions?|instructions?(?: to"
+    r" (?:the )?(?:agent|assistant|ai|model))?"
+    r"|systemnachricht|systemhinweis|système|message système|sistema|mensaje del sistema"
+    r"|системное сообщение|система|システム|系统|系統|시스템)\s?[\])>»】]*\s?[:：>]"
+    r"|.{0,200}(?:<\|(?:im_start|system|endoftext)|\[/?INST\]|<</?SYS>>|###\s?(?:system"
+    r"|instruction)|</?system>)"
+    r"|.{0,200}\b(?:you are now (?:in |an? |the |dan\b|unrestricted|free)|developer mode"
+    r"|jailbreak|act as (?:an? )?(?:unrestricted|dan\b))",
     _I | re.DOTALL,
 )
 _TO_MEMORY = re.compile(
     r"(?:please )?(?:delete|remove|forget|erase|overwrite|drop|wipe|clear) "
     r"(?:all |the |any |every |existing |stored |previous |other |of |your )*"
     r"(?:fact|memory|memories|reflection)s?\b"
-    r"|.{0,300}\b(?:ignore|disregard|override|forget|bypass) (?:all |any |the |your |of |these |every )*"
-    r"(?:previous|prior|above|earlier|system|other|safety|existing|former) (?:\w+ )?(?:instruction|rule|prompt|message|memor|guideline|restriction)"
-    r"|(?:please )?(?:remember|note|memori[sz]e)(?: that|:)? you (?:must|should|shall|have to|will|are|can|may) "
-    r"|.{0,300}\bignorier\w* (?:alle |die |deine |sämtliche )*(?:vorherigen |bisherigen |früheren |vorigen )?(?:anweisung|regel|instruktion|vorgabe)"
-    r"|.{0,300}\b(?:ignore[zr]?|oublie[zr]?) (?:toutes? )?(?:les |tes |vos )(?:instructions|règles|consignes)"
-    r"|.{0,300}\b(?:ignora|ignore|olvida|olvide) (?:todas? )?(?:las |tus |sus )(?:instrucciones|reglas|órdenes|anteriores)"
-    r"|.{0,300}\bignora (?:tutte )?(?:le |tue )*(?:istruzioni|regole)|.{0,300}\b(?:ignore|esqueça) (?:todas )?(?:as )(?:instruções|regras)"
-    r"|.{0,300}\b(?:игнорируй\w*|забудь\w*) (?:все |всё |любые )?(?:предыдущие |прежние |прошлые )?(?:инструкц|указан|правил)"
-    r"|.{0,300}(?:忽略|无视|無視)(?:所有|之前|以前|先前|以上|全部|一切|の|すべて)*(?:的)?(?:指令|指示|规则|規則|命令)"
+    r"|.{0,300}\b(?:ignore|disregard|override|forget|bypass) (?:all |any |the |your |of |these "
+    r"|every )*"
+    r"(?:previous|prior|above|earlier|system|other|safety|existing|former) (?:\w+"
+    r" )?(?:instruction|rule|prompt|message|memor|guideline|restriction)"
+    r"|(?:please )?(?:remember|note|memori[sz]e)(?: that|:)? you (?:must|should|shall|have to"
+    r"|will|are|can|may) "
+    r"|.{0,300}\bignorier\w* (?:alle |die |deine |sämtliche )*(?:vorherigen |bisherigen "
+    r"|früheren |vorigen )?(?:anweisung|regel|instruktion|vorgabe)"
+    r"|.{0,300}\b(?:ignore[zr]?|oublie[zr]?) (?:toutes? )?(?:les |tes |vos )(?:instructions"
+    r"|règles|consignes)"
+    r"|.{0,300}\b(?:ignora|ignore|olvida|olvide) (?:todas? )?(?:las |tus |sus )(?:instrucciones"
+    r"|reglas|órdenes|anteriores)"
+    r"|.{0,300}\bignora (?:tutte )?(?:le |tue )*(?:istruzioni|regole)|.{0,300}\b(?:ignore"
+    r"|esqueça) (?:todas )?(?:as )(?:instruções|regras)"
+    r"|.{0,300}\b(?:игнорируй\w*|забудь\w*) (?:все |всё |любые )?(?:предыдущие |прежние |прошлые"
+    r" )?(?:инструкц|указан|правил)"
+    r"|.{0,300}(?:忽略|无视|無視)(?:所有|之前|以前|先前|以上|全部|一切|の|すべて|的|你|您)*(?:指令|指示|规则|規則|命令)"
     r"|.{0,300}(?:以前|これまで|すべて|前)の(?:指示|命令|ルール).{0,6}(?:無視|忘れ)"
     r"|.{0,300}(?:이전|모든)\s?(?:지시|명령|규칙).{0,8}(?:무시|잊)",
     _I | re.DOTALL,
 )
 
 _LEAD = (
-    r"(?:please |kindly |important[:!]? |remember[:,]? |note[:,]? |from now on,? |starting now,? |going forward,? |in (?:the )?future,? |whenever [^,]{1,60}, |when [^,]{1,60}, |if [^,]{1,60}, "
-    r"|ab sofort |von nun an |ab jetzt |künftig |bitte |wenn [^,]{1,60}, |désormais,? |à partir de maintenant,? |dorénavant,? |a partir de ahora,? |de ahora en adelante,? |por favor,? |d'ora in poi,? |da ora in poi,? "
-    r"|a partir de agora,? |de agora em diante,? |vanaf nu |od teraz |bundan sonra |отныне,? |с этого момента,? |пожалуйста,? |впредь,? )*"
+    r"(?:please |kindly |important[:!]? |remember[:,]? |note[:,]? |from now on,? |starting now,?"
+    r" |going forward,? |in (?:the )?future,? |whenever [^,]{1,60}, |when [^,]{1,60}, |if"
+    r" [^,]{1,60}, "
+    r"|ab sofort |von nun an |ab jetzt |künftig |bitte |wenn [^,]{1,60}, |désormais,? |à partir"
+    r" de maintenant,? |dorénavant,? |a partir de ahora,? |de ahora en adelante,? |por favor,? "
+    r"|d'ora in poi,? |da ora in poi,? "
+    r"|a partir de agora,? |de agora em diante,? |vanaf nu |od teraz |bundan sonra |отныне,? |с"
+    r" этого момента,? |пожалуйста,? |впредь,? )*"
 )
 #: A capital after "always" or "never" is a title or a name, not an order.
 _IMPERATIVE = re.compile(
-    _LEAD
-    + r"(?:(?:always|never) (?-i:[a-z])|you (?:must|should|shall|have to|will|need to|are to|may|can)\b"
-    r"|do not (?-i:[a-z])|don['’]t (?-i:[a-z])|make sure\b|be sure to\b|ensure (?:that )?|keep in mind\b|refrain from\b|pretend\b"
-    r"|(?:ignore|remember|respond|reply|answer|tell|recommend|promote|mention|refuse|obey|disregard|reveal|avoid|stop|treat|call|address|greet|give|grant|send|transfer|use|say|speak|write|output|print|include|insist|approve|praise|trust|follow|share|start|begin|end|add|append|forward|direct|redirect|talk|act|behave|believe|assume|consider|provide|offer|charge|deny|hide|keep|let|put|show|sign|delete|forget|deploy|run|execute|switch|translate|warn|address|suggest|claim) "
-    r"(?:only |always |never |all |any |every(?:one|body)?\b|each |the |your |this |that |to |in |with |as |him |her |them |me |it |people|users|everyone|anyone|nobody|no |new |about |for |from |messages?|questions?|payments?|money|links?|requests?|answers?|replies|everything|nothing|customers?|discounts?|exclusively|(?-i:[A-Z])\w+ (?:as|to|that|about|in|with|only|for|by|first|over|whenever|when|a|the)\b)"
+    _LEAD + r"(?:(?:always|never) (?-i:[a-z])"
+    r"|you (?:must|should|shall|have to|will|need to|are to|may|can)\b"
+    r"|do not (?-i:[a-z])|don['’]t (?-i:[a-z])|make sure\b|be sure to\b|ensure (?:that )?|keep"
+    r" in mind\b|refrain from\b|pretend\b"
+    r"|(?:ignore|remember|respond|reply|answer|tell|recommend|promote|mention|refuse|obey"
+    r"|disregard|reveal|avoid|stop|treat|call|address|greet|give|grant|send|transfer|use|say"
+    r"|speak|write|output|print|include|insist|approve|praise|trust|follow|share|start|begin|end"
+    r"|add|append|forward|direct|redirect|talk|act|behave|believe|assume|consider|provide|offer"
+    r"|charge|deny|hide|keep|let|put|show|sign|delete|forget|deploy|run|execute|switch|translate"
+    r"|warn|address|suggest|claim) "
+    r"(?:only |always |never |all |any |every(?:one|body)?\b|each |the |your |this |that |to |in"
+    r" |with |as |him |her |them |me |it |people|users|everyone|anyone|nobody|no |new |about "
+    r"|for |from |messages?|questions?|payments?|money|links?|requests?|answers?|replies"
+    r"|everything|nothing|customers?|discounts?|exclusively|(?-i:[A-Z])\w+ (?:as|to|that|about"
+    r"|in|with|only|for|by|first|over|whenever|when|a|the)\b)"
     r"|(?:immer|niemals|nie) (?-i:[a-zäöü])|du (?:musst|sollst|darfst|wirst)\b|sie müssen\b"
-    r"|(?:antworte|ignoriere|vergiss|sage?|nenne|schreib|schreibe|empfiehl|empfehle|erwähne|verwende|benutze|sprich|gib|leite|lösche|verrate|behandle|begrüße|überweise|sende|schicke|bestätige|vertraue|lobe|merke?)(?:t|n sie)? "
-    r"|toujours (?-i:[a-z])|ne (?:jamais )?\w+(?:ez|e|s|is|ds)? (?:jamais|pas|plus)\b|(?:réponds|répondez|ignore|ignorez|oublie|oubliez|dis|dites|recommande|recommandez|envoie|envoyez|utilise|utilisez|parle|parlez|mentionne|mentionnez|donne|donnez|traite|traitez|révèle|révélez|fais|faites|appelle|appelez|transfère|transférez) |tu (?:dois|devras)\b|vous devez\b"
-    r"|siempre (?-i:[a-z])\w*|nunca (?-i:[a-z])|(?:responde|ignora|olvida|di|recomienda|envía|envia|usa|habla|menciona|no menciones|no digas|no \w+[ae]s|da|trata|revela|llama|transfiere|aprueba|saluda|contesta) (?!.{0,20}\b(?:es|está)\b)|debes\b|tienes que\b"
-    r"|sempre (?-i:[a-z])|mai |non (?:menzionare|dire|rivelare|usare|rispondere|parlare)\b|(?:rispondi|ignora|dimentica|consiglia|invia|manda|usa|parla|chiama|tratta) |devi\b|deve sempre"
+    r"|(?:antworte|ignoriere|vergiss|sage?|nenne|schreib|schreibe|empfiehl|empfehle|erwähne"
+    r"|verwende|benutze|sprich|gib|leite|lösche|verrate|behandle|begrüße|überweise|sende|schicke"
+    r"|bestätige|vertraue|lobe|merke?)(?:t|n sie)? "
+    r"|toujours (?-i:[a-z])|ne (?:jamais )?\w+(?:ez|e|s|is|ds)? (?:jamais|pas|plus)\b|(?:réponds"
+    r"|répondez|ignore|ignorez|oublie|oubliez|dis|dites|recommande|recommandez|envoie|envoyez"
+    r"|utilise|utilisez|parle|parlez|mentionne|mentionnez|donne|donnez|traite|traitez|révèle"
+    r"|révélez|fais|faites|appelle|appelez|transfère|transférez) |tu (?:dois|devras)\b|vous"
+    r" devez\b"
+    r"|siempre (?-i:[a-z])\w*|nunca (?-i:[a-z])|(?:responde|ignora|olvida|di|recomienda|envía"
+    r"|envia|usa|habla|menciona|no menciones|no digas|no \w+[ae]s|da|trata|revela|llama"
+    r"|transfiere|aprueba|saluda|contesta) (?!.{0,20}\b(?:es|está)\b)|debes\b|tienes que\b"
+    r"|sempre (?-i:[a-z])|mai |non (?:menzionare|dire|rivelare|usare|rispondere|parlare)\b"
+    r"|(?:rispondi|ignora|dimentica|consiglia|invia|manda|usa|parla|chiama|tratta) |devi\b|deve"
+    r" sempre"
     r"|(?:responda|ignore|esqueça|diga|recomende|envie|use|fale|mencione|não \w+[ae]) |você deve\b"
-    r"|(?:antwoord|negeer|vergeet|gebruik|vermeld|noem|zeg|stuur) (?:altijd|nooit|alle|de|het|geen|in|alleen|iedereen|op)\b|(?:altijd|nooit) (?-i:[a-z])|je moet\b"
-    r"|zawsze (?-i:[a-z])|nigdy (?-i:[a-z])|(?:odpowiadaj|ignoruj|zapomnij|mów|polecaj|wysyłaj|używaj|nie \w+(?:aj|uj)) |musisz\b"
+    r"|(?:antwoord|negeer|vergeet|gebruik|vermeld|noem|zeg|stuur) (?:altijd|nooit|alle|de|het"
+    r"|geen|in|alleen|iedereen|op)\b|(?:altijd|nooit) (?-i:[a-z])|je moet\b"
+    r"|zawsze (?-i:[a-z])|nigdy (?-i:[a-z])|(?:odpowiadaj|ignoruj|zapomnij|mów|polecaj|wysyłaj"
+    r"|używaj|nie \w+(?:aj|uj)) |musisz\b"
     r"|alltid (?-i:[a-z])|aldrig (?-i:[a-z])|svara (?:alltid|bara|på)\b|du (?:måste|ska)\b"
-    r"|всегда (?-i:[а-я])|никогда (?-i:[а-я])|(?:отвечай|игнорируй|забудь|говори|рекомендуй|отправляй|используй|упоминай|не \w+(?:й|йте)|называй|переводи|удали|соглашайся|выдавай|пиши)(?:те)? |ты (?:должен|должна|обязан)\b|вы должны\b"
+    r"|всегда (?-i:[а-я])|никогда (?-i:[а-я])|(?:отвечай|игнорируй|забудь|говори|рекомендуй"
+    r"|отправляй|используй|упоминай|не \w+(?:й|йте)|называй|переводи|удали|соглашайся|выдавай"
+    r"|пиши)(?:те)? |ты (?:должен|должна|обязан)\b|вы должны\b"
     r"|(?:her zaman|daima|asla) )",
     _I,
 )
 _IMPERATIVE_UNSPACED = re.compile(
-    r"(?:从现在起|从今以后|从今往后|以后|今后|請|请|务必|總是|总是|始终|永远|绝不要?|绝对不要|不要|不得|必须|必須|你必须|你要|你应该|一定要|記住|记住)[，,]?(?!.{0,3}(?:安娜|认为))"
-    r"|(?:今後は?|これからは?|常に|必ず|絶対に|決して|いつも).{0,60}(?:してください|しろ|せよ|すること|してはいけない|するな|なさい|答えて|答えること|ください|話せ|ないこと)[。！!]?\Z"
-    r"|.{1,80}(?:しなければならない|してください|てください|なさい|せよ|するな)[。！!]?\Z|每次都?要|(?:帮|替|给)我|请你?帮|システムは"
-    r"|(?:앞으로|지금부터|항상|절대|반드시).{0,60}(?:하세요|해라|하라|마세요|말 것|답하라|십시오|해야 한다|마라|할 것)[.!]?\Z"
+    r"(?:从现在起|从今以后|从今往后|以后|今后|請|请|务必|總是|总是|始终|永远|绝不要?"
+    r"|绝对不要|不要|不得|必须|必須|你必须|你要|你应该|一定要|記住"
+    r"|记住)[，,]?(?!.{0,3}(?:安娜|认为))"
+    r"|(?:今後は?|これからは?|常に|必ず|絶対に|決して|いつも).{0,60}(?:してください|しろ|せよ|すること|してはいけない|するな|なさい|答えて|答えること"
+    r"|ください|話せ|ないこと)[。！!]?\Z"
+    r"|.{1,80}(?:しなければならない|してください|てください|なさい|せよ|するな)[。！!]?\Z"
+    r"|每次都?要|(?:帮|替|给)我|请你?帮|システムは"
+    r"|(?:앞으로|지금부터|항상|절대|반드시).{0,60}(?:하세요|해라|하라|마세요|말 것|답하라"
+    r"|십시오|해야 한다|마라|할 것)[.!]?\Z"
     r"|(?:จง|ต้อง|ห้าม|อย่า|ตั้งแต่นี้)"
-    r"|(?:دائما|دائمًا|أبدا|لا تذكر|تجاهل|يجب عليك|من الآن فصاعدا)|(?:हमेशा|कभी (?:भी )?(?:न|मत|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
+    r"|(?:دائما|دائمًا|أبدا|لا تذكر|تجاهل|يجب عليك|من الآن فصاعدا)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
+    r"|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
 )
 #: A reminder that somebody asked for is an appointment, and no rule of conduct.
 _REMIND = re.compile(
-    r"\s(?:remind|erinner|rappel|recordar|ricord|lembr|herinner|przypomn|påminn|напомн|нагад|hatırlat)",
+    r"\s(?:remind|erinner|rappel|recordar|ricord|lembr|herinner|przypomn|påminn|напомн|нагад"
+    r"|hatırlat)",
     _I,
 )
 _FIRST = re.compile(r"[^\W_]+")
@@ -84,29 +133,42 @@ _FIRST = re.compile(r"[^\W_]+")
 _VERB_FIRST = re.compile(
     r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|всегда)(?![^\W_])"
     r"|[^\W\d_]+[^,.!?]{0,40} and (?:do not|don['’]t|never) [a-z]+"
-    r"|(?:dec|d[ií])(?:[ií]?le|idle|iles)s? (?:a|que)\b|d[iì]glie?l?[oi]? |dis-(?:leur|lui|moi) |dites-|sag (?:ihm|ihr|allen|mir)\b",
+    r"|(?:dec|d[ií])(?:[ií]?le|idle|iles)s? (?:a|que)\b|d[iì]glie?l?[oi]? |dis-(?:leur|lui|moi) "
+    r"|dites-|sag (?:ihm|ihr|allen|mir)\b",
     _I,
 )
 #: Somebody's wish about how the agent behaves.
 _ATTRIBUTED = (
-    r"\b(?:asked|asks|wants|wanted|told|tells|instructed|instructs|requested|requests|ordered|orders|demands?|demanded|expects|insists|requires|would like|prefers|wishes)"
-    r"(?: for)?(?: that)?(?: {agents}| you)(?: to| should| must| shall| always| never| not| will| may| only|\b)"
-    r"|\b(?:bat|bittet|verlangt|verlangte|möchte|will|wünscht|fordert|forderte)\b.{0,40}\b{agents}\b"
+    r"\b(?:asked|asks|wants|wanted|told|tells|instructed|instructs|requested|requests|ordered"
+    r"|orders|demands?|demanded|expects|insists|requires|would like|prefers|wishes)"
+    r"(?: for)?(?: that)?(?: {agents}| you)(?: to| should| must| shall| always| never| not| will"
+    r"| may| only|\b)"
+    r"|\b(?:bat|bittet|verlangt|verlangte|möchte|will|wünscht|fordert"
+    r"|forderte)\b.{0,40}\b{agents}\b"
     r"|\b(?:a demandé|demande|veut|exige|souhaite|voudrait)\b.{0,40}{agents}\b"
-    r"|\b(?:pidió|pide|quiere|exige|exigió)\b.{0,40}{agents}\b|\b(?:ha chiesto|chiede|vuole)\b.{0,40}{agents}\b"
-    r"|\b(?:pediu|pede|quer)\b.{0,40}{agents}\b|(?:попросил|попросила|просит|хочет|требует|велел|велела).{0,40}{agents}"
+    r"|\b(?:pidió|pide|quiere|exige|exigió)\b.{0,40}{agents}\b|\b(?:ha chiesto|chiede"
+    r"|vuole)\b.{0,40}{agents}\b"
+    r"|\b(?:pediu|pede|quer)\b.{0,40}{agents}\b|(?:попросил|попросила|просит|хочет|требует|велел"
+    r"|велела).{0,40}{agents}"
     r"|(?:要求|希望|让|請|请).{0,6}{agents}|{agents}に.{0,60}(?:頼|求|望|要求|ほしい|よう)"
 )
 _MODAL = (
     r"(?:(?:please|from now on|important:?)[, ]+)?{agents}(?: \([^)]{1,40}\))? "
-    r"(?:must|should|shall|has to|have to|needs? to|ought to|is to|are to|will always|will never|may only|is required to|is instructed to|always|never|muss|soll|sollte|darf|doit|devrait|debe|debería|deve|dovrebbe|moet|mag|powinien|musi|måste|ska|должен|должна|обязан|має)\b"
-    r"|{agents}(?:必须|應該|应该|应当|要|不得|不能|は.{0,60}(?:べき|なければ|こと)|은.{0,60}(?:해야|안 된다)|는.{0,60}(?:해야|안 된다))"
+    r"(?:must|should|shall|has to|have to|needs? to|ought to|is to|are to|will always|will never"
+    r"|may only|is required to|is instructed to|always|never|muss|soll|sollte|darf|doit|devrait"
+    r"|debe|debería|deve|dovrebbe|moet|mag|powinien|musi|måste|ska|должен|должна|обязан|має)\b"
+    r"|{agents}(?:必须|應該|应该|应当|要|不得|不能|は.{0,60}(?:べき|なければ|こと))"
+    r"|{agents}(?:은|는).{0,60}(?:해야|안 된다)"
 )
 #: What agents are called when they are not named.
 _AGENT_WORDS = (
-    r"(?:(?:the|this|all|any|every|other|our|your|an?) )?(?:ai )?(?:agents?|assistants?|bots?|chatbots?|ai|model|llm)(?: [A-Z]\w{1,20})?"
-    r"|(?:der|die|den|dem) (?:agent(?:en)?|assistent(?:en|in)?|bot|ki)|l['’](?:agent|assistant|ia|assistente|agente)|(?:el|la|al|o|ao|a|de) (?:agente|asistente|bot|ia|assistente|assistent|agent)"
-    r"|агент[ауы]?|ассистент[ауы]?|бот[ау]?|智能体|助手|助理|代理|エージェント|アシスタント|에이전트|어시스턴트|비서"
+    r"(?:(?:the|this|all|any|every|other|our|your|an?) )?(?:ai )?(?:agents?|assistants?|bots?"
+    r"|chatbots?|ai|model|llm)(?: [A-Z]\w{1,20})?"
+    r"|(?:der|die|den|dem) (?:agent(?:en)?|assistent(?:en|in)?|bot|ki)|l['’](?:agent|assistant"
+    r"|ia|assistente|agente)|(?:el|la|al|o|ao|a|de) (?:agente|asistente|bot|ia|assistente"
+    r"|assistent|agent)"
+    r"|агент[ауы]?|ассистент[ауы]?|бот[ау]?|智能体|助手|助理|代理|エージェント"
+    r"|アシスタント|에이전트|어시스턴트|비서"
 )
 
 
@@ -144,6 +206,7 @@ def _patterns(agents: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]
     """What tells agents of these names what to do, and what says that somebody wants it."""
     names = [re.escape(name) for name in sorted(agents, key=len, reverse=True) if name]
     called = f"(?:{'|'.join([_AGENT_WORDS, *names])})"
-    return tuple(
+    told, wished = (
         re.compile(pattern.replace("{agents}", called), _I) for pattern in (_MODAL, _ATTRIBUTED)
     )
+    return told, wished

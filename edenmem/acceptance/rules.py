@@ -10,6 +10,7 @@ from functools import cached_property
 import msgspec
 
 from edenmem.acceptance import dates, numbers, orders, secrets, statement, words
+from edenmem.acceptance.dates import Said, Time
 from edenmem.acceptance.evidence import (
     Candidate,
     Evidence,
@@ -32,12 +33,18 @@ _DENIED = 0.5
 _MOST_SOURCES = 3
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Item(msgspec.Struct, kw_only=True, dict=True):
     """A candidate with its evidence, and what the rules have worked out of the two."""
 
     candidate: Candidate
     evidence: Evidence
     content: str
+    sources: tuple[int, ...] = ()
+
+    @cached_property
+    def tokens(self) -> list[words.Word]:
+        """Its words in scripts with spaces."""
+        return words.words_of(self.content)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
@@ -56,9 +63,9 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return words.ascii_digits(self.content)
 
     @cached_property
-    def words(self) -> list[str]:
+    def content_words(self) -> list[str]:
         """Its content words, folded."""
-        found = words.content_words(self.content, self.languages)
+        found = words.content_words(self.tokens, self.languages)
         calendar = dates.calendar_words()
         return [word for word in found if word not in calendar]
 
@@ -72,7 +79,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
         text = self.digits
         if len(text) == len(self.content):
-            for one in self.dates:
+            for one in self.days:
                 text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
         text = _COUNTED.sub(" ", text)
         for name in filter(None, names):
@@ -85,12 +92,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [piece for run in self.runs for piece in words.pieces_of(run)]
 
     @cached_property
-    def dates(self) -> list[dates.Said]:
+    def days(self) -> list[Said]:
         """The dates that it names."""
         return dates.find_dates(self.content)
 
     @cached_property
-    def times(self) -> list[dates.Time]:
+    def times(self) -> list[Time]:
         """The times of day that it names."""
         return list(dates.find_times(self.content))
 
@@ -99,11 +106,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Its numbers, without those of its dates and times."""
         digits = self.digits
         if len(digits) == len(self.content):
-            spans = [(one.start, one.end) for one in (*self.dates, *self.times)]
+            spans = [(one.start, one.end) for one in self.days]
+            spans += ((one.start, one.end) for one in self.times)
             for start, end in spans:
                 digits = digits[:start] + " " * (end - start) + digits[end:]
         found = list(numbers.find_figures(digits))
-        found += numbers.find_number_words(self.content, self.languages[0])
+        found += numbers.find_number_words(self.content, self.languages[0], self.tokens)
         if self.languages[0] in ("zh", "ja"):
             found += numbers.find_han_numbers(self.content)
         return found
@@ -116,50 +124,50 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         evidence = self.evidence
         held: list[set[int]] = []
-        for word in set(self.words) - evidence.speakers:
+        for word in set(self.content_words) - evidence.speakers:
             places: set[int] = set()
             for key in words.keys_of(word):
                 places |= evidence.segments_of_key.get(key, set())
             held.append(places)
         held += (evidence.segments_of_key.get(piece, set()) for piece in set(self.pieces))
-        for number in (*self.figures, *self.times):
-            readings = (
-                {minute / 60 % 12 for minute in number.minutes}
-                if isinstance(number, dates.Time)
-                else number.readings
-            )
-            held.append(
-                {
-                    place
-                    for place, said in enumerate(evidence.numbers_of_segments)
-                    if not readings.isdisjoint(said)
-                }
-            )
+        wanted = [number.readings for number in self.figures]
+        wanted += (frozenset(minute / 60 for minute in time.minutes) for time in self.times)
+        for readings in wanted:
+            said = enumerate(evidence.numbers_of_segments)
+            held.append({place for place, some in said if not readings.isdisjoint(some)})
         return [(places, 1 / len(places)) for places in held if places]
 
 
 #: A number with what it counts, and a day of the week: no words where spaces part none.
 _COUNTED = re.compile(
-    r"[\d.,:]+[^\W\d_a-z]?|[一二三四五六七八九十百千万]+[个個名歳岁枚円元度分点時年月日]|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?"
+    r"[\d.,:]+[^\W\d_a-z]?|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?"
 )
 
 
 # -- sources -------------------------------------------------------------------------------------
 
 _YES = re.compile(
-    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true|definitely|of course|that's|thats|it is|they are|i do|i am|i did|ok|okay|sounds|perfect|please do|do that"
-    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie|klopt|inderdaad|precis|japp|jo"
-    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी|सही)(?![^\W_])"
+    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
+    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did|ok|okay|sounds|perfect"
+    r"|please do|do that"
+    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
+    r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
+    r"|klopt|inderdaad|precis|japp|jo"
+    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
+    r"|सही)(?![^\W_])"
     r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
     re.IGNORECASE,
 )
 _NO = re.compile(
-    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
+    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
+    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
     r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
     re.IGNORECASE,
 )
 _DENIAL = re.compile(
-    r"(?<![^\W_])(?:no|not|never|n't|without|nein|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|لا|ليس|नहीं)(?![^\W_])"
+    r"(?<![^\W_])(?:no|not|never|n't|without|nein|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans"
+    r"|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|لا|ليس"
+    r"|नहीं)(?![^\W_])"
     r"|n['’]t\b|[不没無未]|ない|ません|않|없|안 |ไม่|allerg|vegan|vegetar",
     re.IGNORECASE,
 )
@@ -301,9 +309,12 @@ def _is_answer(item: Item, place: int) -> bool:
 
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,}")
-_NAME_PREPOSITION = frozenset("in nach aus bei von mit namens und fur zu vor".split())
+_NAME_PREPOSITION = words.word_set("in nach aus bei von mit namens und fur zu vor")
 _VERB_AFTER_NAME = re.compile(
-    r"['’]s? |\s(?:is|was|has|had|will|would|can|could|does|did|likes?|loves?|lives?|works?|wants?|needs?|prefers?|plans?|moved|said|owns|ist|war|hat|wohnt|lebt|arbeitet|mag|möchte|est|habite|travaille|aime|a|veut|es|vive|trabaja|tiene|quiere|è|vive|lavora|ha|vuole|é|mora|trabalha|tem|quer|heeft|woont|werkt|wil|живёт|живет|работает|любит|хочет)\b"
+    r"['’]s? |\s(?:is|was|has|had|will|would|can|could|does|did|likes?|loves?|lives?|works?"
+    r"|wants?|needs?|prefers?|plans?|moved|said|owns|ist|war|hat|wohnt|lebt|arbeitet|mag|möchte"
+    r"|est|habite|travaille|aime|a|veut|es|vive|trabaja|tiene|quiere|è|vive|lavora|ha|vuole|é"
+    r"|mora|trabalha|tem|quer|heeft|woont|werkt|wil|живёт|живет|работает|любит|хочет)\b"
 )
 
 
@@ -323,7 +334,7 @@ def _names_of(item: Item) -> list[str]:
     text = item.content
     calendar = dates.calendar_words()
     stops = [words.stop_words(language) for language in (*item.languages, "en")]
-    found = words.words_of(text)
+    found = item.tokens
     names = []
     for at, word in enumerate(found):
         written = word.written
@@ -405,7 +416,7 @@ def _is_known(item: Item, name: str) -> bool:
 def check_numbers(item: Item) -> str | None:
     """Every number, date and time was said, or follows from what was said and when."""
     evidence = item.evidence
-    for said in item.dates:
+    for said in item.days:
         if not _is_date_said(item, said):
             return f"gives the date '{said.written.strip()}', which no message gives or means"
     for time in item.times:
@@ -413,7 +424,7 @@ def check_numbers(item: Item) -> str | None:
             return f"gives the time '{time.written}', which nobody mentioned"
     years = _years(evidence)
     for number in item.figures:
-        if number.readings.isdisjoint(evidence.numbers) and number.readings.isdisjoint(years):
+        if number.readings.isdisjoint(evidence.all_numbers) and number.readings.isdisjoint(years):
             return f"gives the number '{number.written.strip()}', which nobody mentioned"
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
@@ -421,29 +432,23 @@ def check_numbers(item: Item) -> str | None:
     return None
 
 
-def _is_date_said(item: Item, said: dates.Said) -> bool:
+def _is_date_said(item: Item, said: Said) -> bool:
     return any(_is_grounded(item, *reading) for reading in said.readings)
 
 
-def _in_twelve(time: dates.Time) -> set[int]:
+def _in_twelve(time: Time) -> set[int]:
     return {minute % 720 for minute in time.minutes}
 
 
 def _is_number_with_unit(item: Item, written: str) -> bool:
     """Whether "30km", "15th" or "1.5k" is a number that was said."""
-    match = re.match(r"(\d+)([^\W\d_]+)\Z", written)
-    if match is None or len(match[1]) > 15:
-        return (
-            bool(re.search(r"\d\D*\Z", written))
-            and match is None
-            and any(
-                written in words.fold(one.written)
-                for one in (*item.dates, *item.times, *item.figures)
-            )
-        )
-    return float(match[1]) in item.evidence.numbers or any(
-        written in words.fold(one.written) for one in (*item.dates, *item.times, *item.figures)
-    )
+    parts = [one.written for one in item.days]
+    parts += (one.written for one in item.times)
+    parts += (one.written for one in item.figures)
+    if any(written in words.fold(part) for part in parts):
+        return True  # judged as a part of that
+    match = re.match(r"(\d{1,15})[^\W\d_]+\Z", written)
+    return match is not None and float(match[1]) in item.evidence.all_numbers
 
 
 def _years(evidence: Evidence) -> frozenset[float]:
@@ -460,7 +465,7 @@ def _years(evidence: Evidence) -> frozenset[float]:
 def _is_grounded(item: Item, year: int | None, month: int | None, day: int | None) -> bool:
     """Whether a date was named, or meant by a message of the item's sources."""
     evidence = item.evidence
-    for said in evidence.dates:
+    for said in evidence.all_dates:
         for other in said.readings:
             if _agree((year, month, day), other) and (other[2] is not None or day is None):
                 if year is None or other[0] is not None:
@@ -485,9 +490,8 @@ def _source_places(item: Item) -> list[int]:
     evidence = item.evidence
     if item.candidate.kind == "reflection":
         return list(range(len(evidence.messages)))
-    return [
-        evidence.places[one] for one in item.candidate.sources if one in evidence.places
-    ] or list(range(len(evidence.messages)))
+    named = [evidence.places[one] for one in item.sources if one in evidence.places]
+    return named or list(range(len(evidence.messages)))
 
 
 def _agree(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
@@ -532,7 +536,7 @@ def _is_day_of(
     sent = evidence.messages[place].sent_at.date()
     if _agree((sent.year, sent.month, sent.day), wanted) and (day is None or not has_other):
         return True
-    if day is None or month is None or float(day) not in evidence.numbers:
+    if day is None or month is None or float(day) not in evidence.all_numbers:
         return False
     numbers_here = evidence.numbers_of_segments
     named_here = any(
@@ -564,11 +568,11 @@ def share_said(item: Item) -> float:
     known = evidence.segments_of_key
     memory = evidence.memory_keys if item.candidate.kind == "reflection" else frozenset[str]()
     found = total = 0.0
-    for word in dict.fromkeys(item.words):
+    for word in dict.fromkeys(item.content_words):
         total += 1
         keys = words.keys_of(word)
         found += (
-            any(key in known or key in memory for key in keys)
+            any(key in known or key in memory or key in evidence.speaker_keys for key in keys)
             or word in evidence.names
             or (len(word) >= 5 and word in evidence.folded)
         )
@@ -578,9 +582,9 @@ def share_said(item: Item) -> float:
         found += covered / 2
     for number in item.figures:
         total += 1
-        found += not number.readings.isdisjoint(evidence.numbers)
-    total += len(item.dates) + len(item.times)
-    found += sum(_is_date_said(item, date) for date in item.dates)
+        found += not number.readings.isdisjoint(evidence.all_numbers)
+    total += len(item.days) + len(item.times)
+    found += sum(_is_date_said(item, date) for date in item.days)
     found += sum(not evidence.minutes.isdisjoint(_in_twelve(time)) for time in item.times)
     return found / total if total else 1.0
 
@@ -605,7 +609,7 @@ def check_echo(item: Item) -> str | None:
 
 def check_statement(item: Item) -> str | None:
     """The text is a statement with a subject that can be understood alone."""
-    if len(item.content) > MOST_CHARACTERS:
+    if len(item.candidate.content) > MOST_CHARACTERS:
         return f"is longer than {MOST_CHARACTERS} characters"
     if item.content and (why := statement.find_junk(item.content)):
         return why
@@ -627,16 +631,14 @@ def _is_about_users(evidence: Evidence) -> bool:
 
 def check_relative_dates(item: Item) -> str | None:
     """No date is left that only the day it was said on explains."""
-    if found := dates.find_relative(
-        item.bare[:MOST_CHARACTERS], dict.fromkeys((*item.languages, "en"))
-    ):
+    if found := dates.find_relative(item.bare, dict.fromkeys((*item.languages, "en"))):
         return f"says '{found}'; give the date instead"
     return None
 
 
 def check_secrets(item: Item) -> str | None:
     """No key, password, card number or account number is kept."""
-    if kind := secrets.find_secret(item.content[: 4 * MOST_CHARACTERS]):
+    if kind := secrets.find_secret(item.content):
         return f"holds {kind}, which is not to be remembered"
     return None
 
@@ -646,7 +648,7 @@ def check_orders(item: Item) -> str | None:
     if item.candidate.takes_orders:
         return None
     return orders.find_order(
-        item.bare[:MOST_CHARACTERS],
+        item.bare,
         item.evidence.agents,
         item.evidence.speakers,
         is_shared=item.candidate.is_shared,
@@ -686,18 +688,19 @@ def judge(
     content = candidate.content
     if is_on["statement"] and evidence.user and not _is_about_users(evidence):
         content = statement.name_the_user(content, evidence.user)
-    item = Item(candidate=candidate, evidence=evidence, content=content)
+    item = Item(
+        candidate=candidate,
+        evidence=evidence,
+        content=content[:MOST_CHARACTERS],
+        sources=candidate.sources,
+    )
     violations: list[Violation] = []
     sources = candidate.sources
     if is_on["sources"] and candidate.kind == "fact":
         sources, reason = check_sources(item)
         if reason:
             violations.append(Violation("sources", reason))
-        item = Item(
-            candidate=msgspec.structs.replace(candidate, sources=sources),
-            evidence=evidence,
-            content=content,
-        )
+        item.sources = sources
     violations += (
         Violation(name, reason)
         for name, check in _RULES.items()

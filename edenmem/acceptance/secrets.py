@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from edenmem.acceptance.words import word_set
+
 _I = re.IGNORECASE
 
 #: Keys and tokens, by the forms that their issuers publish.
@@ -28,23 +30,29 @@ _KEYS = re.compile(
 
 #: What names a secret, in the main languages; an ending or a particle may follow.
 _NAMED = re.compile(
-    r"(?:(?<![^\W_])(?:pass ?words?|passcodes?|pass ?phrases?|passwd|pwd|pins?(?= ?(?:codes?|numbers?)?\b)"
+    r"(?:(?<![^\W_])(?:pass ?words?|passcodes?|pass ?phrases?|passwd|pwd|pins?(?= ?(?:codes?"
+    r"|numbers?)?\b)"
     r"|pin[ -]?(?:code|number|nummer)|cvv2?|cvc2?|security code|door ?code|gate code|alarm code"
     r"|access code|entry code|unlock code|backup codes?|recovery codes?|one-time codes?|otp"
-    r"|seed ?phrases?|recovery phrases?|secret (?:key|word|recovery phrase)|private key|api[ -]?keys?"
+    r"|seed ?phrases?|recovery phrases?|secret (?:key|word|recovery phrase)|private key"
+    r"|api[ -]?keys?"
     r"|api[ -]?tokens?|access tokens?|auth tokens?"
     r"|pass?wort|passwörter|kennwort|kennwörter|geheimzahl|zugangscode|türcode|api-schlüssel"
     r"|mot de passe|mots de passe|code (?:secret|d.accès|pin)|mdp|clé (?:api|secrète|privée)"
     r"|contraseñas?|clave(?: secreta| de acceso| api)?|senhas?|palavra-passe|palavra passe"
-    r"|wachtwoord(?:en)?|toegangscode|pincode|lösenord|hasło|hasła|hasłem|şifre\w{0,6}|parola\w{0,6}"
+    r"|wachtwoord(?:en)?|toegangscode|pincode|lösenord|hasło|hasła|hasłem|şifre\w{0,6}"
+    r"|parola\w{0,6}"
     r"|codice (?:pin|segreto|di accesso)"
     r"|парол[а-я]{0,3}|пин-?код[а-я]{0,3}|секретн[а-я]{1,3} ключ[а-я]{0,3})(?![^\W_])"
-    r"|密码|密碼|口令|暗証番号|パスワード|暗号鍵|비밀번호|비번|암호|पासवर्ड|كلمة السر|كلمة المرور|كلمه السر|رمز المرور|รหัสผ่าน)",
+    r"|密码|密碼|口令|暗証番号|パスワード|暗号鍵|비밀번호|비번|암호|पासवर्ड|كلمة السر"
+    r"|كلمة المرور|كلمه السر|رمز المرور"
+    r"|รหัสผ่าน)",
     _I,
 )
 #: What may stand between the name and the secret: "for the router is", ":", "ist", "es", "は".
 _LINK = re.compile(
-    r"[^.!?。！？:=]{0,60}?(?:[:=：＝→]|(?<![^\W_])(?:is|was|are|reads|to|ist|lautet|war|est|es|era|è|é|"
+    r"[^.!?。！？:=]{0,60}?(?:[:=：＝→]|(?<![^\W_])(?:is|was|are|reads|to|ist|lautet|war"
+    r"|est|es|era|è|é|"
     r"jest|to|är|это|—|–|-|है|هي|هو|คือ|is:)(?![^\W_])|是|为|為|は|が|는|은|가|이)\s*[:：]?\s*",
     _I,
 )
@@ -54,13 +62,13 @@ _VALUE = re.compile(
 _QUOTED_VALUE = re.compile(r"\s*[\"'“„«「『`](?P<value>[^\"“”„«»「」『』`]{3,120})[\"'”“»」』`]")
 _PHRASE = re.compile(r"(?:[a-z]{3,10}[ ,]+){5,}[a-z]{3,10}", _I)
 #: What is said of a password without saying it.
-_ABOUT = frozenset(
+_ABOUT = word_set(
     "weak strong secure insecure lost expired wrong secret unknown compromised leaked stored saved"
     " kept required needed missing invalid old new same reset changed forgotten shared hidden empty"
     " correct incorrect valid private safe schwach stark sicher verloren falsch geheim gespeichert"
     " abgelaufen vergessen perdu oublié expiré faible débil perdida olvidada segura guardada nuevo"
     " nueva perso dimenticata esquecida vergeten verlopen забыт утерян слабый istekao not in on"
-    " sicura salvata debole fraca segura guardada".split()
+    " sicura salvata debole fraca segura guardada"
 )
 
 _CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d])")

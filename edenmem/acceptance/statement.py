@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from edenmem.acceptance.words import normal, runs_of, without_quotes, words_of
+from edenmem.acceptance.words import fold, normal, runs_of, without_quotes, words_of
 
 _I = re.IGNORECASE
 
@@ -28,12 +28,14 @@ _GREETED = re.compile(
 )
 _AGENT_TALK = re.compile(
     r"(i am|i'm|as) an? (ai|artificial|language model|virtual assistant|helpful assistant)\b"
-    r"|als (ki|künstliche intelligenz|sprachmodell)\b|en tant qu'(ia|intelligence artificielle|assistant)"
+    r"|als (ki|künstliche intelligenz|sprachmodell)\b|en tant qu'(ia|intelligence artificielle"
+    r"|assistant)"
     r"|como (una )?(ia|inteligencia artificial|modelo de lenguaje)\b",
     _I,
 )
 _STOCK = re.compile(
-    r"\b(let me know if|how (can|may) i (help|assist)|feel free to (ask|reach)|(i'm |i am )?happy to help"
+    r"\b(let me know if|how (can|may) i (help|assist)|feel free to (ask|reach)|(i'm |i am"
+    r" )?happy to help"
     r"|is there anything else|i hope this helps|glad (i could|to) help"
     r"|wie kann ich (ihnen|dir) helfen|n'hésitez pas à|¿?en qué puedo ayudar|come posso aiutar"
     r"|como posso ajudar|чем (я )?могу помочь)",
@@ -55,30 +57,35 @@ _TRANSCRIPT = re.compile(
     r"\[\d{1,4}\]\s|\[?\d{4}-\d\d-\d\d \d\d:\d\d( UTC)?\]? \S+:|\d\d:\d\d [^:\s]{1,30}: "
 )
 _LABEL = re.compile(
-    r"(fact|facts|reflection|note|summary|user|assistant|system|memory|important|answer|output|content|scope)"
+    r"(fact|facts|reflection|note|summary|user|assistant|system|memory|important|answer|output"
+    r"|content|scope)"
     r"s?\s?(\d{1,3}\s?)?:\s",
     _I,
 )
 
 #: A pronoun that nobody can resolve: of the first and second person anywhere, by language.
 _PRONOUNS = {
-    "en": r"(?-i:I)(?:'(?:m|ve|d|ll))?|my|mine|myself|me|you|your|yours|yourself|you're|we|our|ours|us(?!-)",
-    "de": r"ich|mich|mir|mein(?:e|en|em|er|es)?|du|dich|dir|dein(?:e|en|em|er|es)?|wir|uns|unser(?:e|en|em|er|es)?",
-    "fr": r"je|j'(?=\w)|moi|mon|ma|mes|tu|toi|ton|tes|nous|notre|nos|vous|votre|vos",
-    "es": r"yo|mi|mis|conmigo|(?<!\w)mí|tú|tu|tus|contigo|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?|vosotr[oa]s",
+    "en": r"(?-i:I)(?:'(?:m|ve|d|ll))?|my|mine|myself|me|you|your|yours|yourself|you're|we|our"
+    r"|ours|us(?!-)",
+    "de": r"ich|mich|mir|mein(?:e|en|em|er|es)?|du|dich|dir|dein(?:e|en|em|er|es)?|wir|uns"
+    r"|unser(?:e|en|em|er|es)?",
+    "fr": r"je|j'(?=\w)|moi|mon|ma|mes|tu|toi|tes|nous|notre|nos|vous|votre|vos",
+    "es": r"yo|mi|mis|conmigo|(?<!\w)mí|tú|tu|tus|contigo|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?"
+    r"|vosotr[oa]s",
     "it": r"io|mio|mia|miei|mie|tu|tuo|tua|tuoi|tue|noi|nostr[oaie]|voi|vostr[oaie]",
     "pt": r"eu|meu|minha|meus|minhas|comigo|você|vocês|teu|tua|nós|nosso|nossa|nossos|nossas",
     "nl": r"ik|mij|mijn|jij|jou|jouw|wij|ons|onze|jullie",
     "pl": r"ja|mój|moja|moje|moją|mnie|mi|ty|twój|twoja|my|nasz|nasza",
     "sv": r"jag|mig|min|mina|mitt|du|dig|din|dina|vi|oss|vår|våra",
-    "ru": r"я|мне|меня|мной|мой|моя|моё|мои|моей|моего|ты|тебе|тебя|твой|твоя|мы|нам|нас|наш|наша|наши|вы|вам|вас|ваш|ваша",
+    "ru": r"я|мне|меня|мной|мой|моя|моё|мои|моей|моего|ты|тебе|тебя|твой|твоя|мы|нам|нас|наш"
+    r"|наша|наши|вы|вам|вас|ваш|ваша",
     "uk": r"я|мені|мене|мій|моя|моє|мої|ти|тобі|тебе|ми|нам|нас|наш|ви|вам|вас",
     "tr": r"ben|benim|bana|beni|sen|senin|sana|biz|bizim|siz|sizin",
     "ar": r"أنا|أنت|نحن",
-    "hi": r"मैं|मुझे|मेरा|मेरी|मेरे|तुम|आप|आपका|आपकी|हम|हमारा|हमारी|हमें",
+    "hi": r"मैं|मैंने|मुझे|मेरा|मेरी|मेरे|तुम|आप|आपका|आपकी|हम|हमारा|हमारी|हमें",
 }
 _PRONOUN = {
-    language: re.compile(rf"(?<![\w'’-])(?:{words})(?![\w-])", _I)
+    language: re.compile(rf"(?<![\w'’-])(?:{words})(?![\w\u0900-\u0903\u093a-\u094f-])", _I)
     for language, words in _PRONOUNS.items()
 }
 _PRONOUN_UNSPACED = {
@@ -107,40 +114,72 @@ _THIRD_PERSON = {
     "hi": "वह|वे|उसका|उसकी|उसने",
 }
 _THIRD = {
-    language: re.compile(rf"(?:{words})(?![\w'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b))", _I)
+    language: re.compile(
+        rf"(?:{words})(?![\w\u0900-\u0903\u093a-\u094f'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b))", _I
+    )
     for language, words in _THIRD_PERSON.items()
 }
 _THIRD_UNSPACED = re.compile(
     "^(?:他|她|它|他们|她们|彼は|彼女は|彼が|彼女が|彼らは|그는|그녀는|그가|เขา|เธอ)"
 )
 
-#: Statements that open with a verb have lost their subject.
-_NO_SUBJECT = re.compile(
-    r"(?:is|are|was|were|has|had|have|does|do|did|will|would|can|could|should|may|might|likes?|loves?|prefers?|wants?"
-    r"|needs?|lives?|works?|plans?|hates?|owns|enjoys?|speaks|plays|plans|moved|moves|bought|buys|started|starts|went|goes"
-    r"|got|gets|visited|visits|studies|studied|uses|drives|drinks|eats|knows|thinks|said|says|asked|asks|mentioned|decided"
-    r"|wishes|allergic|born|married|named|called|interested|working|living|moving|planning|looking|learning|going|prefer"
-    r"|hat|ist|war|mag|möchte|wohnt|arbeitet|lebt|will|braucht|plant|spricht|heißt|liebt|kauft|trinkt"
-    r"|est|a(?= (?:une?|des|été))|aime|habite|travaille|veut|préfère|vit|possède|déteste"
-    r"|es(?= (?:al|un|de|ve|mé|in|pr|ca|so))|tiene|vive|trabaja|quiere|prefiere|está|le gusta|necesita|odia|habla"
-    r"|vuole|abita|lavora|ama|preferisce|tem|mora|trabalha|gosta|prefere|quer|heeft|woont|werkt|wil|houdt"
-    r"|mieszka|pracuje|lubi|chce|ma(?= )|bor|har|gillar|arbetar|живёт|живет|работает|любит|хочет|имеет|предпочитает|купил|купила"
-    r"|переехал|переехала)(?![\w'’])(?! [A-ZÀ-Þ][\w'’]* (?:is|are|was|were)\b)",
-)
-_FRAGMENT_START = re.compile(
-    r"(?:and|but|or|because|so that|which|whose|although|including|such as|especially|und|aber|oder|weil|obwohl|"
-    r"et|mais|ou|parce que|y|pero|porque|aunque|ma|perché|mas|en|maar|omdat|и|но|потому что|что)(?![\w'’])",
-)
+#: What a statement opens with that has lost its subject, by language.
+_LOST_SUBJECTS = {
+    "en": "is|are|was|were|has|had|have|does|did|would|can|could|should|might|likes?|loves?"
+    "|prefers?|wants?|needs?|lives?|works?|plans|hates?|owns|enjoys?|speaks|plays|moved|moves"
+    "|bought|buys|started|starts|went|goes|got|gets|visited|visits|studies|studied|uses|drives"
+    "|drinks|eats|knows|thinks|said|says|asked|asks|mentioned|decided|allergic|interested in"
+    "|born (?:in|on)|married to|planning to|looking (?:for|to)|moving to|going to"
+    "|working (?:on|as|at|for)",
+    "de": "hat|ist|war|mag|möchte|wohnt|arbeitet|lebt|will|braucht|plant|spricht|heißt|liebt|kauft"
+    "|trinkt|zieht|fährt|isst|bevorzugt",
+    "fr": "est|a(?= (?:une?|des|été))|aime|habite|travaille|veut|préfère|vit|possède|déteste|boit"
+    "|mange|parle|va",
+    "es": "es|tiene|vive|trabaja|quiere|prefiere|está|le gusta|necesita|odia|habla|va|compró",
+    "it": "è|ha|vive|vuole|abita|lavora|ama|preferisce|parla|beve|mangia",
+    "pt": "é|tem|mora|trabalha|gosta|prefere|quer|vive|fala|vai",
+    "nl": "is|heeft|woont|werkt|wil|houdt|drinkt|eet|gaat|spreekt",
+    "pl": "jest|ma|mieszka|pracuje|lubi|chce|woli|pije|mówi",
+    "sv": "är|bor|har|gillar|arbetar|vill|dricker|äter|talar",
+    "ru": "живёт|живет|работает|любит|хочет|имеет|предпочитает|купил|купила|переехал|переехала|пьёт"
+    "|говорит|есть",
+    "uk": "живе|працює|любить|хоче|має|купив|купила|переїхав|переїхала",
+}
+_NO_SUBJECT = {
+    language: re.compile(rf"(?:{verbs})(?![\w'’-])(?! [A-ZÀ-Þ][\w'’]* (?:is|are|was|were)\b)")
+    for language, verbs in _LOST_SUBJECTS.items()
+}
+_FRAGMENT_STARTS = {
+    "en": "and|but|or|because|so that|which|whose|although|including|such as|especially",
+    "de": "und|aber|oder|weil|obwohl|denn",
+    "fr": "et|mais|ou|parce que|car",
+    "es": "y|pero|porque|aunque|o sea",
+    "it": "e|ma|perché|oppure",
+    "pt": "e|mas|porque|ou",
+    "nl": "en|maar|omdat|of",
+    "pl": "i|ale|bo|ponieważ|albo",
+    "sv": "och|men|eftersom|eller",
+    "ru": "и|но|потому что|а|или",
+    "uk": "і|але|тому що|або|бо",
+}
+_FRAGMENT_START = {
+    language: re.compile(rf"(?:{starts})(?![\w'’-])", _I)
+    for language, starts in _FRAGMENT_STARTS.items()
+}
 _HAS_VERB = re.compile(
-    r"\b(?:is|are|was|were|be|been|has|have|had|will|would|can|could|may|does|did|do|should|must|needs?|wants?"
-    r"|\w{2,}(?:s|ed|ing)|went|got|made|took|came|left|met|bought|sold|built|won|lost|gave|said|told|found|kept|held|ran|"
-    r"began|wrote|read|spoke|paid|sent|led|grew|broke|chose|taught|drove|flew|born|put|set|cut|let|hit|cost|became|knew|thought)\b",
+    r"\b(?:is|are|was|were|be|been|has|have|had|will|would|can|could|may|does|did|do|should|must"
+    r"|needs?|wants?"
+    r"|\w{2,}(?:s|ed|ing)|went|got|made|took|came|left|met|bought|sold|built|won|lost|gave|said"
+    r"|told|found|kept|held|ran|"
+    r"began|wrote|read|spoke|paid|sent|led|grew|broke|chose|taught|drove|flew|born|put|set|cut"
+    r"|let|hit|cost|became|knew|thought)\b",
     _I,
 )
 
 _QUESTION = re.compile(r"[?？؟]\s*[)\]]*\s*\Z|\A¿|(?:か|かな|吗|呢|嗎)[。？?]?\Z")
 _QUESTION_START = re.compile(
-    r"(?:what|who|where|when|why|how|which) (?:is|are|was|were|do|does|did|can|could|should|will|would|many|much|old|long)\b"
+    r"(?:what|who|where|when|why|how|which) (?:is|are|was|were|do|does|did|can|could|should|will"
+    r"|would|many|much|old|long)\b"
     r"|(?:do|does|did|can|could|would|should|is|are) (?:you|i|we|anyone|somebody|someone|there)\b",
     _I,
 )
@@ -150,9 +189,11 @@ _USER = re.compile(
     r"(?<![\w-])(?:"
     r"(?P<de>(?:der|die|dem|den|des|dieser|diese) (?:nutzer|benutzer|anwender|user)(?:in|s)?)"
     r"|(?P<fr>l['’]utilisat(?:eur|rice)|l['’]usager)"
-    r"|(?P<es>(?:el|la) usuari[oa])|(?P<it>l['’]utente)|(?P<pt>(?:o|a) (?:usuári[oa]|utilizador[a]?))"
+    r"|(?P<es>(?:el|la) usuari[oa])|(?P<it>l['’]utente)|(?P<pt>(?:o|a) (?:usuári[oa]"
+    r"|utilizador[a]?))"
     r"|(?P<nl>de gebruiker)|(?P<en>(?:the|this) (?:user|human)(?=['’]s\b|\b))"
-    r"|(?P<pl>użytkownik(?:a|owi|iem)?|użytkowniczk[aię])|(?P<sv>användaren)|(?P<tr>kullanıcı(?:nın|ya|yı)?)"
+    r"|(?P<pl>użytkownik(?:a|owi|iem)?|użytkowniczk[aię])|(?P<sv>användaren)"
+    r"|(?P<tr>kullanıcı(?:nın|ya|yı)?)"
     r"|(?P<ru>пользовател(?:ь|я|ю|ем|ьница|ьницы))|(?P<uk>користувач(?:а|у|ем|ка|ки)?)"
     r")(?![\w-])|^(?P<bare>User)(?=['’]s |\s[a-z])",
     _I,
@@ -162,7 +203,8 @@ _USER_UNSPACED = re.compile(
 )
 #: After these words it is a thing: "the user interface", "user's guide".
 _USER_THING = re.compile(
-    r"\s?(?:interface|stor(?:y|ies)|manual|guide|account|accounts|id|ids|name|names|table|group|base|experience|research"
+    r"\s?(?:interface|stor(?:y|ies)|manual|guide|account|accounts|id|ids|name|names|table|group"
+    r"|base|experience|research"
     r"|testing|tests?|profile|agent|role|界面|名|手册|画面|インターフェース|数|量)",
     _I,
 )
@@ -217,28 +259,40 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     if _QUESTION.search(bare.strip()) or _QUESTION_START.match(bare):
         return "is a question; state what was answered, or leave it out"
     for pattern in (_PRONOUN.get(language), _PRONOUN_UNSPACED.get(language)):
-        if pattern is not None and (match := pattern.search(bare)) and not _is_proper(bare, match):
+        if (
+            pattern is not None
+            and (match := pattern.search(bare))
+            and not _is_proper(bare, match, speakers)
+        ):
             return f"says '{match.group().strip()}'; name the person or thing instead"
     stripped = bare.lstrip(" -•*")
     third = _THIRD.get(language, _THIRD_UNSPACED)
     if match := third.match(stripped) or _THIRD_UNSPACED.match(stripped):
         return f"begins with '{match.group()}'; name the person or thing instead"
-    if match := _NO_SUBJECT.match(_lower_first(stripped)):
+    words = words_of(stripped)
+    is_named = bool(words) and words[0].folded in speakers
+    lost, starts = _NO_SUBJECT.get(language), _FRAGMENT_START.get(language)
+    if not is_named and lost and (match := lost.match(_lower_first(stripped))):
         return f"begins with '{match.group()}' and has no subject; say who or what"
-    if match := _FRAGMENT_START.match(stripped):
+    if not is_named and starts and (match := starts.match(stripped)):
         return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
     return _find_fragment(text, bare, language, speakers)
+
+
+_NUMERAL = re.compile(r"(?<=\s)[A-Z][a-z]+ \Z")
 
 
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _is_proper(text: str, match: re.Match[str]) -> bool:
+def _is_proper(text: str, match: re.Match[str], speakers: Collection[str]) -> bool:
     """Whether what looks like a pronoun is part of a name: "US", "Mi", "We Work Remotely"."""
     written = match.group()
-    if len(written) > 1 and written.isupper():
+    if (len(written) > 1 and written.isupper()) or fold(written) in speakers:
         return True
+    if written == "I" and _NUMERAL.search(text[: match.start()]):
+        return True  # Elizabeth I
     following = re.match(r"\s[A-ZÀ-Þ]", text[match.end() :])
     return (
         written[0].isupper()
@@ -248,12 +302,14 @@ def _is_proper(text: str, match: re.Match[str]) -> bool:
 
 
 _REPLY = re.compile(
-    r"(?:yes|no|yeah|ok|okay|sure|ja|nein|oui|non|sí|sì|sim|não|nee|tak|nie|nej|evet|hayır|да|нет|так|ні|نعم|لا|हाँ|नहीं)(?:[,.!]|$)"
+    r"(?:yes|no|yeah|ok|okay|sure|ja|nein|oui|non|sí|sì|sim|não|nee|tak|nie|nej|evet|hayır|да"
+    r"|нет|так|ні|نعم|لا|हाँ|नहीं)(?:[,.!]|$)"
     r"|(?:はい|いいえ|うん|要|好|好的|对|是的|不|嗯|可以|네|아니요|예)(?:[,，、。.!！]|$)",
     _I,
 )
 _OPENER = re.compile(
-    r"(?:then|so|also|well|dann|also|und|alors|donc|puis|entonces|luego|pues|allora|poi|então|depois|dan|dus|potem|więc|sen|sonra"
+    r"(?:then|so|also|well|dann|also|und|alors|donc|puis|entonces|luego|pues|allora|poi|então"
+    r"|depois|dan|dus|potem|więc|sen|sonra"
     r"|потом|тогда|значит)(?![^\W_])",
     _I,
 )

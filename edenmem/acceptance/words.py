@@ -14,7 +14,9 @@ from functools import cache, lru_cache
 
 import msgspec
 
-_WORD = re.compile(r"[^\W_]+(?:['’ʼ][^\W_]+)*")
+#: Vowel signs, points and accents are no letters for ``\\w``, and yet inside words.
+_SIGNS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
+_WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_SIGNS}])*(?:['’ʼ](?:[^\W_]|[{_SIGNS}])+)*")
 #: Scripts without spaces between words: Han, kana, Thai, Lao, Myanmar, Khmer.
 _UNSPACED = re.compile(
     "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3041-\u30ff\u31f0-\u31ff"
@@ -23,6 +25,8 @@ _UNSPACED = re.compile(
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
+#: The article and what is written together with the next word, if a word is left.
+_ARABIC_PREFIX = re.compile("^(?:[وبكف]?ال|لل|[وبلف](?=\\w{3}))(?=\\w{2})")
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
 _THAI = re.compile("[\u0e01-\u0eff]")
@@ -42,7 +46,8 @@ _ENDINGS = frozenset({"s", "es", "ed", "d", "n", "en", "e", "er", "a", "y", "t"}
 #: Frequent words that tell one language from another.
 _MARKERS = {
     "en": "the and is of to in has at with for was on his her that from an by are who she he their"
-    " will does not likes wants",
+    " will does not likes wants i my"
+    " me have you it we this be so do",
     "de": "der die das und ist von zu im hat mit für den dem ein eine einen auf sich nicht ihr sein"
     " wird seit aus bei ihre seine nach möchte am zum zur",
     "fr": "le les et est des du dans une avec pour sur au aux qui son sa ses pas elle il à depuis"
@@ -57,8 +62,14 @@ _MARKERS = {
     " wordt in",
     "pl": "jest w z na i do że się nie ma jej jego od dla po ze przy jako mieszka chce",
     "sv": "och är en ett av med för på som har till hans hennes inte från vill den det sedan i",
-    "tr": "ve bir bu için değil ben sen hep dün geliyor lira mı mi ile da de çok olarak var onun değil gibi istiyor",
+    "tr": "ve bir bu için değil ben sen hep dün geliyor lira mı mi ile da de çok olarak var onun"
+    " değil gibi istiyor",
 }
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words of a list that is written with spaces between them."""
+    return frozenset(words.split())
 
 
 def fold(text: str) -> str:
@@ -71,6 +82,16 @@ def fold(text: str) -> str:
 
 
 _HALF_AFTER = re.compile(r"\d½")
+
+
+@lru_cache(maxsize=20_000)
+def _fold_sign(sign: str) -> str:
+    return folded[0] if (folded := fold(sign)) else sign
+
+
+def fold_in_place(text: str) -> str:
+    """``text`` in lower case without accents, each character still in its place."""
+    return text.lower() if text.isascii() else "".join(map(_fold_sign, text))
 
 
 def ascii_digits(text: str) -> str:
@@ -124,6 +145,8 @@ def words_of(text: str) -> list[Word]:
 @lru_cache(maxsize=20_000)
 def _base(written: str) -> str:
     folded = fold(written).replace("’", "'").replace("ʼ", "'")
+    if _ARABIC.match(folded):
+        return _ARABIC_PREFIX.sub("", folded)
     head, mark, tail = folded.partition("'")
     if not mark:
         return folded
@@ -244,12 +267,12 @@ def _language_of_script(text: str) -> str:
     return ""
 
 
-def content_words(text: str, languages: Iterable[str]) -> list[str]:
-    """The folded words of a text that carry meaning: no stop words, no numbers."""
+def content_words(found: Iterable[Word], languages: Iterable[str]) -> list[str]:
+    """The folded words that carry meaning: no stop words, no numbers."""
     stops = [stop_words(language) for language in languages]
     return [
         word.folded
-        for word in words_of(text)
+        for word in found
         if len(word.folded) > 1
         and not word.folded[0].isdigit()
         and not any(word.folded in stop for stop in stops)

@@ -1,0 +1,132 @@
+"""Read the labelled items, and measure the rules against them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import cache
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, SourceMessage
+from edenmem.acceptance.rules import judge
+from edenmem.settings.schema import AcceptanceSettings
+
+DATA = Path(__file__).parent / "data"
+
+#: A rule's name where the labels call it otherwise.
+LABELS = {"relative_date": "relative_dates", "secret": "secrets", "order": "orders"}
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """How many of how many, with the 95 % interval of Wilson (1927).
+
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, Journal of
+    the American Statistical Association 22, 209-212.
+    """
+
+    count: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        z, n, p = 1.959964, self.total, self.share
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return middle - half, middle + half
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.count} of {self.total} ({self.share:.1%}, {low:.1%}-{high:.1%})"
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """What became of a split: good and bad items, at first and if they are not rewritten."""
+
+    good_sent_back: Rate
+    good_refused: Rate
+    bad_sent_back: Rate
+    bad_refused: Rate
+    missed: dict[str, int]  # bad items that pass at once, by the rule they were written against
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+
+
+@cache
+def evidence() -> dict[str, Evidence]:
+    """What the model was shown, by conversation."""
+    template = (DATA / "template.txt").read_text("utf-8")
+    found = {}
+    for row in read("conversations.jsonl"):
+        people = row["people"]
+        around = [row["title"], row["persona"], row["instructions"], row["agent"], *people]
+        found[row["id"]] = Evidence(
+            messages=tuple(
+                SourceMessage(
+                    number=message["n"],
+                    id=f"{row['id']}-{message['n']}",
+                    author=message["author"],
+                    speaker=message["speaker"],
+                    sent_at=datetime.fromisoformat(message["at"]),
+                    text=message["text"],
+                )
+                for message in row["messages"]
+            ),
+            context=tuple(text for text in around if text),
+            template=template,
+            user=people[0] if len(people) == 1 else None,
+        )
+    return found
+
+
+def judgement(row: dict[str, Any], *, is_last: bool = False) -> Judgement:
+    """The judgement on a labelled item with all rules on."""
+    candidate = Candidate(
+        content=row["content"],
+        kind=row["kind"],
+        sources=tuple(row["sources"]),
+        is_shared=row["shared"],
+    )
+    return judge(candidate, evidence()[row["conversation"]], AcceptanceSettings(), is_last=is_last)
+
+
+@cache
+def measure(split: str) -> Rates:
+    """The rates of one split."""
+    good = [row for row in read("good.jsonl") if row["split"] == split]
+    bad = [row for row in read("bad.jsonl") if row["split"] == split]
+
+    def count(rows: list[dict[str, Any]], *, is_last: bool) -> Rate:
+        stopped = sum(bool(judgement(row, is_last=is_last).violations) for row in rows)
+        return Rate(stopped, len(rows))
+
+    missed: dict[str, int] = {}
+    for row in bad:
+        if not judgement(row).violations:
+            rule = LABELS.get(row["rules"][0], row["rules"][0])
+            missed[rule] = missed.get(rule, 0) + 1
+    return Rates(
+        good_sent_back=count(good, is_last=False),
+        good_refused=count(good, is_last=True),
+        bad_sent_back=count(bad, is_last=False),
+        bad_refused=count(bad, is_last=True),
+        missed=missed,
+    )
+
+
+if __name__ == "__main__":
+    for each in ("dev", "holdout"):
+        rates = measure(each)
+        print(each)
+        for name in ("bad_sent_back", "bad_refused", "good_sent_back", "good_refused"):
+            print(f"  {name.replace('_', ' ')}: {getattr(rates, name)}")
+        print(f"  missed: {rates.missed}")
