@@ -27,6 +27,7 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     formation_id: str | None = None
     messages: int = 0
     left: int = 0  # messages that wait for a later range
+    split_off: int = 0  # those of them that made this range longer than a model's context
     by_platform: int = 0  # messages that are left out because the platform formed them
     facts_added: int = 0
     facts_revised: int = 0

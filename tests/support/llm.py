@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from edenmem.errors import ProviderAnswerInvalid
+from edenmem.errors import ProviderAnswerInvalid, ProviderTimeout
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.models.formation import CallUsage
 
@@ -50,7 +50,8 @@ class FakeLLM:
         self.closed = False
         self._running = 0
         self._lists: dict[str, deque[Script]] = defaultdict(deque)
-        self._standing: dict[str, Script] = {}
+        #: Whether the model answers at all is asked after a time-out, which means an outage here.
+        self._standing: dict[str, Script] = {"doctor": ProviderTimeout}
         for task, script in (answers or {}).items():
             self.script(task, script)
 

@@ -8,42 +8,16 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from edenmem.engine.doctor.report import CheckFinding, Remark, State
 from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
+from edenmem.engine.runtime.ping import ping
 from edenmem.errors import EdenmemError
-from edenmem.llm.protocol import LLM, LLMRequest
 from edenmem.models.integrity import Finding
 from edenmem.settings.schema import Settings
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
     from edenmem.llm.protocol import LLM
-
-
-class Pong(BaseModel):
-    """The answer."""
-
-    ok: bool
-
-
-async def ping(llm: LLM, model: str) -> None:
-    """Ask a model for one word.
-
-    Raises:
-        ProviderError: it does not answer, or not as it was asked to.
-    """
-    await llm.ask(
-        LLMRequest(
-            task="doctor",
-            key="doctor",
-            model=model,
-            system="You answer a check of the connection.",
-            user='Answer {"ok": true}.',
-            answer=Pong,
-        )
-    )
 
 
 _CHECK = "providers"

@@ -22,17 +22,21 @@ from edenmem.models.changes import (
     ReviseFact,
 )
 from edenmem.models.formation import CallUsage, Decision, Formation
+from edenmem.models.host import Message
 
 
 class Attempt(msgspec.Struct, kw_only=True):
     """A formation as it is by now, and what this worker made of it; grows with each step.
 
-    ``decisions``, ``changes`` and ``results`` are those of this worker's steps, and of one that it
-    found recorded and applied.
+    ``split_off`` counts messages that were given back, since all together were too long for a
+    model. ``decisions``, ``changes`` and ``results`` are those of this worker's steps, and of one
+    that it found recorded and applied.
     """
 
     formation: Formation
+    messages: Sequence[Message] = ()
     asker: Asker | None = None
+    split_off: int = 0
     decisions: tuple[Decision, ...] = ()
     changes: ChangeSet | None = None
     results: tuple[ChangeResult, ...] = ()
@@ -82,6 +86,7 @@ class Attempt(msgspec.Struct, kw_only=True):
             outcome=outcome,
             formation_id=self.formation.id,
             messages=len(self.formation.message_ids),
+            split_off=self.split_off,
             decisions=self.decisions,
             usage=self.usage,
             **fields,

@@ -53,6 +53,19 @@ def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tu
     return tuple(chosen)
 
 
+def halve(
+    messages: Sequence[Message], settings: FormationSettings
+) -> tuple[Sequence[Message], ...]:
+    """The older and the newer part of a range, about equally long; one that has a single message
+    cannot be parted."""
+    if len(messages) < 2:
+        return (messages,)
+    length = sum(measure_length(message, settings) for message in messages)
+    half = msgspec.structs.replace(settings, max_characters=max(1, length // 2))
+    count = min(len(choose_range(messages, half)), len(messages) - 1)
+    return messages[:count], messages[count:]
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A formation that a worker may work at, and the key of its answers (`LLMRequest`)."""
 

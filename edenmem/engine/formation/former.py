@@ -13,22 +13,26 @@ import sys
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edenmem.engine.formation.attempt import Attempt, list_new_facts
-from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range
+from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve
+from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.ping import ping
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
+    ContextOverflow,
     EdenmemError,
     EmbeddingModelMismatch,
     FactKeyConflict,
@@ -41,10 +45,11 @@ from edenmem.errors import (
     ProviderTimeout,
     ReplayMiss,
     StoreError,
+    StoreReadOnly,
     UnavailableError,
 )
 from edenmem.models.forgetting import block
-from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import CallUsage, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
@@ -71,6 +76,14 @@ _NOT_ITS_FAULT = (
 )
 
 
+#: How long a model may take to answer a short question, after one about a range timed out.
+PING_SECONDS = 30.0
+
+
+class RangeTimedOut(ProviderError):
+    """A model that answers others did not answer about this range in time."""
+
+
 class Former:
     """Forms memories of sessions, as one worker."""
 
@@ -78,6 +91,7 @@ class Former:
         self._store = runtime.store
         self._settings = runtime.settings
         self._llm = runtime.llm
+        self._embedder = runtime.embedder
         self._clock = runtime.clock
         self._claims = Claims(runtime, worker=worker)
         self._pipeline = Pipeline(runtime)
@@ -121,6 +135,7 @@ class Former:
             return [self._report(session, agent, "incognito")]
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages that were there when the first range was chosen
+        most: int | None = None  # messages that fitted into a model's context
         while waiting is None or waiting > 0:
             formed = None if dry_run else {report.formation_id for report in reports}
             unfinished, backlog, reach = await in_thread(
@@ -131,15 +146,20 @@ class Former:
                 left = await in_thread(self._count_backlog, session, agent, reach)
                 report = msgspec.structs.replace(report, left=left)
             else:
-                begun = waiting is not None and trigger is not Trigger.THRESHOLD
+                begun = most is not None or (
+                    waiting is not None and trigger is not Trigger.THRESHOLD
+                )
                 if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
                     by_platform = 0 if reach.platform else backlog.by_platform
                     idle = self._report(
                         session, agent, "not_due", left=backlog.total, by_platform=by_platform
                     )
                     return reports or [idle]
+                backlog = msgspec.structs.replace(backlog, messages=backlog.messages[:most])
                 report = await self._begin(backlog, session, agent, trigger, dry_run, reach)
                 waiting = (backlog.total if waiting is None else waiting) - report.messages
+            if report.split_off:
+                most = report.messages
             reports.append(report)
             if report.outcome not in ("applied", "resumed"):
                 break
@@ -259,7 +279,7 @@ class Former:
             await in_thread(self._complete, attempt, dry_run, self._claims.worker)
             if attempt.formation.status is not FormationStatus.CLAIMED:
                 return attempt.report("resumed")
-        return await self._perform(attempt, claim.key, session, agent, None, dry_run)
+        return await self._perform(attempt, claim.key, session, agent, dry_run)
 
     def _complete(self, attempt: Attempt, dry_run: bool, worker: str | None = None) -> None:
         """Apply what was recorded. Safe beside the worker that recorded it. If a step is left,
@@ -294,9 +314,9 @@ class Former:
         claim = await self._claims.take(open_new)
         if claim is None:
             return self._report(session, agent, "taken", left=left)
-        attempt = Attempt(formation=claim.formation)
-        report = await self._perform(attempt, claim.key, session, agent, messages, dry_run)
-        return msgspec.structs.replace(report, left=left)
+        attempt = Attempt(formation=claim.formation, messages=messages)
+        report = await self._perform(attempt, claim.key, session, agent, dry_run)
+        return msgspec.structs.replace(report, left=left + attempt.split_off)
 
     async def _perform(
         self,
@@ -304,15 +324,18 @@ class Former:
         key: str,
         session: Session,
         agent: Agent,
-        messages: Sequence[Message] | None,
         dry_run: bool,
     ) -> FormationReport:
         """Take the steps of a formation that is this worker's, record each and apply it."""
         # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
         attempt.asker = Asker(self._demand_llm(), key)
-        work = self._take_steps(attempt, attempt.asker, session, agent, messages, dry_run)
+        work = self._take_steps(attempt, attempt.asker, session, agent, dry_run)
         if dry_run:
-            attempt.note(await work)
+            try:
+                attempt.note(await work)
+            finally:
+                with suppress(StoreReadOnly):
+                    await self._keep_usage(agent, attempt.usage)
             return attempt.report("dry_run", changes=attempt.changes)
         try:
             outcome = await self._claims.keep(attempt.formation, work)
@@ -324,7 +347,7 @@ class Former:
             raise
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
-                return await self._report_failure(attempt, error.message)
+                return await self._report_failure(attempt, _describe(error))
             with suppress(StoreError):  # if the store is gone, the lease runs out instead
                 await self._claims.give_back(
                     attempt.formation,
@@ -337,40 +360,149 @@ class Former:
             raise
         if not is_ours:
             # The record is another worker's by now, and what was paid here is not its cost.
-            await keep_usage(
-                self._store, agent.id, "formation", attempt.new_usage, at=self._clock()
-            )
+            await self._keep_usage(agent, attempt.new_usage)
         return attempt.report("applied" if is_ours else "taken")
 
     async def _take_steps(
-        self,
-        attempt: Attempt,
-        asker: Asker,
-        session: Session,
-        agent: Agent,
-        messages: Sequence[Message] | None,
-        dry_run: bool,
+        self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
     ) -> Outcome:
         """Take the steps that are left, and settle all but the last, whose outcome is returned.
 
         Raises:
             LeaseLost: another worker has the claim.
         """
-        material = await self._pipeline.read(attempt.formation, session, agent, messages)
+        if not attempt.messages:
+            attempt.messages = await in_thread(self._list_messages, attempt.formation)
+        try:
+            material = None
+            if not attempt.formation.next_step:
+                outcome, material = await self._form_facts(attempt, asker, session, agent, dry_run)
+                is_single = self._settings.formation.extraction == "single"
+                has_more = material.is_worth_asking and material.quotas.for_reflections
+                if is_single or not has_more:
+                    return outcome
+                if dry_run:
+                    attempt.note(outcome, next_step=REFLECTIONS)
+                elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
+                    raise LeaseLost(attempt.formation.id)
+            return await self._form_reflections(
+                self._pipeline, attempt, asker, session, agent, attempt.messages, material
+            )
+        except ProviderTimeout as error:
+            if await self._is_up(attempt, asker):
+                raise RangeTimedOut(
+                    f"{error.message}, but answered a short question after that",
+                    hint="lower formation.max_characters, or raise llm.timeout_seconds",
+                ) from error
+            raise
+
+    async def _form_facts(
+        self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
+    ) -> tuple[Outcome, Material]:
+        """Form facts of the range, or of as much of it as fits into the model's context: the
+        formation then gives the rest of its messages back.
+
+        Raises:
+            ContextOverflow: not even the beginning and the end of one message fit.
+            LeaseLost: another worker has the claim.
+        """
+        pipeline = self._pipeline
+        is_single = self._settings.formation.extraction == "single"
+        while True:
+            material = await pipeline.read(attempt.formation, session, agent, attempt.messages)
+            if not material.is_worth_asking:
+                return pipeline.find_nothing(material), material
+            try:
+                form = pipeline.form_at_once if is_single else pipeline.form_facts
+                return await form(asker, material), material
+            except ContextOverflow as error:
+                parts = halve(attempt.messages, self._settings.formation)
+                if len(parts) > 1:
+                    if await in_thread(self._narrow, attempt, parts[0], dry_run):
+                        continue
+                    raise LeaseLost(attempt.formation.id) from error
+                shorter = pipeline.shorten(material)
+                if shorter is None:
+                    error.add_hint("lower formation.message_characters")
+                    raise
+                pipeline = shorter
+
+    def _narrow(self, attempt: Attempt, messages: Sequence[Message], dry_run: bool) -> bool:
+        """Let a formation keep only these messages; False if it is another worker's by now.
+        Blocks."""
+        formation, ids = attempt.formation, tuple(message.id for message in messages)
+        last = messages[-1].created_at
+        if not dry_run and not self._store.formations.narrow(
+            formation.id,
+            worker=self._claims.worker,
+            message_ids=ids,
+            last_message_at=last,
+            now=self._clock(),
+        ):
+            return False
+        attempt.split_off += len(attempt.messages) - len(messages)
+        attempt.messages = messages
+        attempt.formation = msgspec.structs.replace(
+            formation, message_ids=ids, last_message_at=last
+        )
+        return True
+
+    async def _form_reflections(
+        self,
+        pipeline: Pipeline,
+        attempt: Attempt,
+        asker: Asker,
+        session: Session,
+        agent: Agent,
+        messages: Sequence[Message],
+        material: Material | None = None,
+    ) -> Outcome:
+        """Form reflections of these messages, part by part if all together are too long.
+
+        Raises:
+            ContextOverflow: not even the beginning and the end of one message fit beside what is
+                remembered.
+        """
+        if material is None:
+            material = await pipeline.read(attempt.formation, session, agent, messages)
         if not material.is_worth_asking:
-            return self._pipeline.find_nothing(material)
-        if not attempt.formation.next_step:
-            if self._settings.formation.extraction == "single":
-                return await self._pipeline.form_at_once(asker, material)
-            outcome = await self._pipeline.form_facts(asker, material)
-            if not material.quotas.for_reflections:
-                return outcome
-            if dry_run:
-                attempt.note(outcome, next_step=REFLECTIONS)
-            elif not await in_thread(self._settle, attempt, outcome, REFLECTIONS):
-                raise LeaseLost(attempt.formation.id)
-        new_facts = list_new_facts(attempt.formation.decisions)
-        return await self._pipeline.form_reflections(asker, material, new_facts)
+            return pipeline.find_nothing(material)
+        try:
+            new_facts = list_new_facts(attempt.formation.decisions)
+            return await pipeline.form_reflections(asker, material, new_facts)
+        except ContextOverflow as error:
+            parts = halve(messages, self._settings.formation)
+            if len(parts) == 1:
+                shorter = pipeline.shorten(material)
+                if shorter is None:
+                    error.add_hint("lower formation.message_characters or the scopes' word_limit")
+                    raise
+                pipeline = shorter
+        outcomes = [
+            await self._form_reflections(pipeline, attempt, asker, session, agent, part)
+            for part in parts
+        ]
+        return reduce(Outcome.join, outcomes)
+
+    def _list_messages(self, formation: Formation) -> tuple[Message, ...]:
+        found = self._store.host.messages(formation.session_id, ids=formation.message_ids)
+        return tuple(found)
+
+    async def _is_up(self, attempt: Attempt, asker: Asker) -> bool:
+        """Whether the models that the step asks answer a short question, so that a time-out is
+        this range's and not an outage."""
+        llm, names = self._demand_llm(), self._settings.llm
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                if attempt.formation.next_step:
+                    asker.spent.extend(await ping(llm, names.slow_model))
+                    return True
+                asker.spent.extend(await ping(llm, names.fast_model))
+                if self._embedder is not None:
+                    asker.spent.extend((await self._embedder.embed(["ping"])).usage)
+        except (TimeoutError, ProviderError):
+            return False
+        return True
 
     def _settle(self, attempt: Attempt, outcome: Outcome, next_step: str = "") -> bool:
         """Record the outcome of a step and apply it; False if the claim is another worker's by
@@ -410,12 +542,21 @@ class Former:
         number = formation.seq - sum(each.seq < formation.seq for each in found)
         return f"{session.label}/{agent.username}/{number}"
 
+    async def _keep_usage(self, agent: Agent, calls: Sequence[CallUsage]) -> None:
+        await keep_usage(self._store, agent.id, "formation", calls, at=self._clock())
+
     async def _report_failure(self, attempt: Attempt, error: str) -> FormationReport:
         error = _name_step(attempt, error)
         again = await self._claims.count_failure(attempt.formation, error, attempt.new_usage)
         return attempt.report(
             "failed" if again is None else "waiting", not_before=again, error=error
         )
+
+
+def _describe(error: EdenmemError) -> str:
+    """What went wrong, with what to do about it where that is a setting."""
+    is_size = isinstance(error, ContextOverflow | RangeTimedOut)
+    return f"{error.message} ({error.hint})" if is_size and error.hint else error.message
 
 
 def _name_step(attempt: Attempt, error: str) -> str:

@@ -39,6 +39,9 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
+#: A message that was cut to this is not cut any more to make a prompt fit.
+LEAST_CHARACTERS = 400
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """What is to be written, and why."""
@@ -46,11 +49,19 @@ class Outcome(msgspec.Struct, frozen=True):
     changes: ChangeSet
     decisions: tuple[Decision, ...] = ()
 
+    def join(self, later: Outcome) -> Outcome:
+        """This and what came of a later part of the same range, without what that says again."""
+        said = {_reflection_in(change) for change in self.changes.changes}
+        new = [each for each in later.changes.changes if _reflection_in(each) not in said]
+        changes = msgspec.structs.replace(self.changes, changes=(*self.changes.changes, *new))
+        return Outcome(changes, (*self.decisions, *later.decisions))
+
 
 class Pipeline:
     """The steps of a formation: facts (with deduplication), then reflections; or both at once."""
 
     def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings
         self._actor = runtime.actor
@@ -80,6 +91,20 @@ class Pipeline:
             StoreError: a search index cannot be used.
         """
         return await in_thread(self._prepare, formation, session, agent, messages)
+
+    def shorten(self, material: Material) -> Pipeline | None:
+        """The same, with messages cut to half of what was shown of them; None: they are short."""
+        formation = self._settings.formation
+        shown = min(formation.message_characters, len(material.transcript.text))
+        if shown <= LEAST_CHARACTERS:
+            return None
+        shorter = msgspec.structs.replace(
+            formation,
+            message_characters=shown // 2,
+            tool_characters=min(formation.tool_characters, shown // 2),
+        )
+        settings = msgspec.structs.replace(self._settings, formation=shorter)
+        return Pipeline(msgspec.structs.replace(self._runtime, settings=settings))
 
     async def form_facts(self, asker: Asker, material: Material) -> Outcome:
         """Extract facts and compare them with those that are known.
@@ -229,6 +254,12 @@ class Pipeline:
                 at=self._clock(),
             ),
         )
+
+
+def _reflection_in(change: Change) -> tuple[Scope, str] | Change:
+    if isinstance(change, AddReflection):
+        return change.reflection.home, change.reflection.content
+    return change
 
 
 def _additions(material: Material, reflections: Reflections) -> list[Change]:

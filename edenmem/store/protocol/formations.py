@@ -73,6 +73,19 @@ class Formations(Protocol):
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
         """Lengthen the worker's lease; False if it is no longer the worker's."""
 
+    def narrow(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        message_ids: Sequence[str],
+        last_message_at: datetime,
+        now: datetime,
+    ) -> bool:
+        """Let a CLAIMED formation keep only these of its messages; the others wait again, like
+        messages that no formation had. One atomic step; False if the claim is no longer the
+        worker's."""
+
     def record(
         self,
         formation_id: str,

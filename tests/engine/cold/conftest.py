@@ -156,7 +156,7 @@ def quiet(
     return make_quiet(open_store(getattr(request, "param", "sqlite")), llm, embedder)
 
 
-async def hang_until_time_is_up(*args: object) -> Any:
+async def hang_until_time_is_up(*args: object, **options: object) -> Any:
     """Hang, and let the session's time be up at once; see `no_clock`."""
     _LIMIT.get().reschedule(asyncio.get_running_loop().time())
     await asyncio.Event().wait()

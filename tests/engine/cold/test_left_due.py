@@ -76,7 +76,7 @@ def test_the_next_run_consolidates_what_one_left_that_was_killed(
     quiet = _learning(make_quiet(sqlite_store, llm, embedder))
     session = quiet.add("killed")
 
-    async def die(*args: object) -> list[Scope]:
+    async def die(*args: object, **options: object) -> list[Scope]:
         os._exit(42)
 
     if (child := os.fork()) == 0:

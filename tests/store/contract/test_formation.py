@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -523,6 +524,28 @@ def test_a_step_that_another_applies_frees_the_next(store: Store) -> None:
     store.formations.fail(formation.id, worker="worker-2", now=SOON, error="nonsense")
     assert store.formations.supersede(formation.id, now=SOON)
     assert stored(store, formation).next_step == ""
+
+
+def test_a_claim_may_be_narrowed_and_the_others_wait_again(store: Store) -> None:
+    session, messages = make_talk(store)
+    formation = claim(store, session, messages)
+    kept = messages[:2]
+    narrowing: dict[str, Any] = {
+        "message_ids": [message.id for message in kept],
+        "last_message_at": kept[-1].created_at,
+        "now": SOON,
+    }
+    assert not store.formations.narrow(formation.id, worker="worker-2", **narrowing)
+    assert stored(store, formation).message_ids == formation.message_ids
+    assert store.formations.narrow(formation.id, worker="worker-1", **narrowing)
+    narrowed = stored(store, formation)
+    assert narrowed.message_ids == tuple(message.id for message in kept)
+    assert narrowed.last_message_at == kept[-1].created_at
+    backlog = store.formations.backlog(session.id, session.agents[0], limit=99)
+    assert [each.id for each in backlog.messages] == [each.id for each in messages[2:]]
+    finish(store, formation)
+    assert cursor_of(store, session.id) == kept[-1].id
+    claim(store, session, messages[2:], seq=2)
 
 
 def test_what_was_begun_by_hand_is_completed(store: Store) -> None:

@@ -124,6 +124,25 @@ class MongoFormations:
         held = {"worker": worker, "unfinished": True, "status": {"$in": ["claimed", "recorded"]}}
         return self._move(formation_id, held, {"lease_until": lease_until}) is not None
 
+    def narrow(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        message_ids: Sequence[str],
+        last_message_at: datetime,
+        now: datetime,
+    ) -> bool:
+        """See `Formations.narrow`."""
+        fields = {
+            "message_ids": object_ids(message_ids),
+            "last_message_at": last_message_at,
+            "updated_at": now,
+            "updatedAt": now,
+        }
+        held = {"status": "claimed", "worker": worker}
+        return self._move(formation_id, held, fields) is not None
+
     def record(
         self,
         formation_id: str,

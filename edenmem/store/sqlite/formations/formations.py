@@ -184,6 +184,29 @@ class Formations(Part):
             (formation_id, worker),
         )
 
+    def narrow(
+        self,
+        formation_id: str,
+        *,
+        worker: str,
+        message_ids: Sequence[str],
+        last_message_at: datetime,
+        now: datetime,
+    ) -> bool:
+        with self._db.writing() as connection:
+            if _find_claimed(connection, formation_id, worker) is None:
+                return False
+            connection.execute(
+                "DELETE FROM formation_messages WHERE formation_id = ?"
+                " AND message_id NOT IN (SELECT value FROM json_each(?))",
+                (formation_id, json_array(message_ids)),
+            )
+            connection.execute(
+                "UPDATE formations SET last_message_at = ?, updated_at = ? WHERE id = ?",
+                (to_ms(last_message_at), to_ms(now), formation_id),
+            )
+        return True
+
     def record(
         self,
         formation_id: str,

@@ -1,0 +1,175 @@
+"""Ranges that are longer than a model's context, and ranges that no model answers in time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from edenmem.errors import ContextOverflow, ProviderTimeout, StoreError
+from edenmem.models.formation import FormationStatus, Trigger
+from tests.engine.formation.conftest import World, facts, reflections
+from tests.support.interposed import InterposedStore
+
+_SAID = re.compile(r"tile (\d+) is green")
+
+
+def answers(most: int, make: Any) -> Any:
+    """A model whose context takes ``most`` of the numbered messages."""
+
+    def answer(request: Any) -> Any:
+        numbers = _SAID.findall(request.user.partition("<<<conversation")[2])
+        if len(numbers) > most:
+            raise ContextOverflow("the request is too long", hint="lower a setting")
+        return make(numbers)
+
+    return answer
+
+
+def tiles(numbers: list[str]) -> dict[str, Any]:
+    return facts(*(f"Anna Duarte said that tile {number} is green." for number in numbers))
+
+
+def thoughts(numbers: list[str]) -> dict[str, Any]:
+    return reflections(
+        user=["Anna Duarte likes tiles.", f"Anna Duarte counted up to {numbers[-1]}."]
+    )
+
+
+def say_tiles(world: World, count: int) -> None:
+    world.say(*(f"I say: tile {number} is green." for number in range(count)))
+
+
+async def test_a_range_that_is_too_long_is_formed_in_parts(world: World) -> None:
+    """Known failure 72: a context overflow burned three tries."""
+    say_tiles(world, 10)
+    world.llm.script("facts", answers(3, tiles))
+    reports = await world.form(trigger=Trigger.COLD, dedup=False)
+    assert [report.outcome for report in reports] == ["applied"] * len(reports)
+    assert sum(report.messages for report in reports) == 10
+    assert max(report.messages for report in reports) <= 3
+    assert (reports[0].split_off, reports[0].left) == (8, 8)
+    assert reports[-1].left == 0
+    assert len(world.contents(world.cast.anna_scope)) == 10
+    assert {each.attempts for each in world.formations()} == {0}
+    # What fitted once is the measure for the rest.
+    assert len(world.llm.requests_for("facts")) <= len(reports) + 3
+    assert (
+        world.store.formations.backlog(world.cast.session.id, world.cast.eve.id, limit=9).total == 0
+    )
+
+
+async def test_what_a_crash_leaves_of_a_split_range_is_formed_by_the_next(world: World) -> None:
+    say_tiles(world, 8)
+    world.llm.script("facts", answers(4, tiles))
+
+    class Crashing(InterposedStore):
+        def wrap(self, name: str, method: Any) -> Any:
+            def crash(*args: Any, **kwargs: Any) -> Any:
+                method(*args, **kwargs)
+                raise StoreError("the machine lost power")
+
+            return crash if name == "narrow" else method
+
+    with pytest.raises(StoreError):
+        await world.form(store=Crashing(world.store), dedup=False)
+    assert len(world.formation(FormationStatus.RELEASED).message_ids) == 4
+    reports = await world.form(dedup=False)
+    assert [(report.outcome, report.messages) for report in reports] == [("applied", 4)] * 2
+    assert len(world.contents(world.cast.anna_scope)) == 8
+
+
+async def test_a_dry_run_shows_the_part_that_fits(world: World) -> None:
+    say_tiles(world, 8)
+    world.llm.script("facts", answers(4, tiles))
+    shown = await world.form_one(dry_run=True)
+    assert (shown.outcome, shown.messages, shown.split_off) == ("dry_run", 4, 4)
+    assert world.formations() == []
+    [total] = [each for each in world.store.usage.sum_usage() if each.model != "fake-embedder"]
+    assert total.calls == 2  # facts and reflections: the refused one cost nothing
+
+
+async def test_a_message_that_is_too_long_alone_is_cut_in_the_middle(world: World) -> None:
+    world.say("I say: tile 1 is green. " + "so it is " * 400 + "And tile 2 is blue.")
+
+    def answer(request: Any) -> Any:
+        if len(request.user) > 2500:
+            raise ContextOverflow("the request is too long", hint="lower a setting")
+        return facts("Anna Duarte said that tile 1 is green.")
+
+    world.llm.script("facts", answer)
+    assert (await world.form_one()).facts_added == 1
+    last = world.llm.requests_for("facts")[-1].user
+    assert "tile 1 is green" in last
+    assert "tile 2 is blue" in last
+    assert "left out" in last
+
+
+async def test_what_fits_in_no_way_fails_with_the_setting(world: World) -> None:
+    world.say("I live in Lisbon. " * 200)
+    overflow = ContextOverflow("the request is too long", hint="or raise num_ctx")
+    world.llm.script("facts", overflow)
+    reports = []
+    for _ in range(3):
+        reports.append(await world.form_one())
+        world.clock.advance(hours=1)
+    assert [report.outcome for report in reports] == ["waiting", "waiting", "failed"]
+    error = world.formation(FormationStatus.FAILED).error or ""
+    for setting in ("num_ctx", "formation.message_characters"):
+        assert setting in error
+
+
+async def test_reflections_that_are_too_long_are_formed_in_parts_of_the_range(
+    world: World,
+) -> None:
+    say_tiles(world, 8)
+    world.llm.script("facts", answers(8, lambda numbers: tiles(numbers[:4])))
+    world.llm.script("reflections", answers(3, thoughts))
+    report = await world.form_one(dedup=False)
+    assert (report.outcome, report.messages, report.facts_added) == ("applied", 8, 4)
+    found = world.pending(world.cast.anna_scope)
+    assert found.count("Anna Duarte likes tiles.") == 1
+    assert "Anna Duarte counted up to 7." in found
+    assert len(world.llm.requests_for("facts")) == 1
+
+    say_tiles(world, 1)
+    overflow = ContextOverflow("the request is too long", hint="or raise num_ctx")
+    world.llm.script("reflections", overflow)
+    failed = await world.form_one(dedup=False)
+    assert failed.outcome == "waiting"
+    assert failed.error is not None
+    assert failed.error.startswith("reflections: ")
+    assert "word_limit" in failed.error
+
+
+@pytest.mark.parametrize("step", ["facts", "reflections"])
+async def test_a_range_that_times_out_while_the_model_answers_counts_its_tries(
+    world: World, step: str
+) -> None:
+    """Known failure: time-outs were nobody's fault, and went on for ever."""
+    world.say("I live in Lisbon.")
+    world.llm.script(step, [ProviderTimeout("it did not answer within 60 s")] * 4)
+    with pytest.raises(ProviderTimeout):  # nothing answers: an outage
+        await world.form()
+    assert world.formation(FormationStatus.RELEASED).attempts == 0
+
+    world.llm.script("doctor", {"ok": True})
+    outcomes = []
+    for _ in range(3):
+        outcomes.append((await world.form_one()).outcome)
+        world.clock.advance(hours=1)
+    assert outcomes == ["waiting", "waiting", "failed"]
+    error = world.formation(FormationStatus.FAILED).error or ""
+    assert "within 60 s" in error
+    assert "formation.max_characters" in error
+
+
+async def test_an_embedder_that_is_down_is_an_outage(world: World) -> None:
+    world.say("I live in Lisbon.")
+    world.llm.script("facts", facts("Anna Duarte lives in Lisbon."))
+    world.llm.script("doctor", {"ok": True})
+    world.embedder.failures = [ProviderTimeout("it did not answer")] * 2
+    with pytest.raises(ProviderTimeout):
+        await world.form()
+    assert world.formation(FormationStatus.RELEASED).attempts == 0
