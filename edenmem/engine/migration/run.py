@@ -1,9 +1,8 @@
-"""One run: batches of items into the store, the ledger after each, and whoever is first keeps
-others out.
+"""Run a migration: batches of items into the store, and the ledger after each, under a lease.
 
-The ledger is written after the batch that it tells of. A process that is killed in between has
-applied a batch that the ledger does not know; the next one applies it again, which changes nothing,
-and finds by the audit entries that it was this run that moved the items.
+The ledger is written after each batch. A process that is killed in between has applied a batch that
+the ledger does not have; the next process applies it again, which changes nothing, and finds by the
+audit entries that this run moved the items.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
 
-#: Whoever has not shown for so long that they live may be succeeded.
+#: A process that has not renewed its lease for so long has lost it.
 LEASE = timedelta(minutes=1)
 
 
@@ -90,14 +89,14 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
         if other is not None:
             raise ConflictError(
                 f"another migration is at work on this store: {other}",
-                hint=f"wait for it; one that died is succeeded after {LEASE.seconds} s",
+                hint=f"wait for it; if it was killed, run the command again in {LEASE.seconds} s",
             )
 
     over = threading.Event()
 
     def keep() -> None:
         while not over.wait(LEASE.total_seconds() / 4):
-            # Whoever takes over applies the same changes, so a renewal that fails does no harm.
+            # A process that takes over applies the same changes: a failed renewal does no harm.
             with suppress(EdenmemError):
                 take()
 
@@ -118,7 +117,7 @@ _NAMED = 5
 
 
 def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -> list[str]:
-    """What to tell of the scopes that have, or will have, more ``facts`` than they keep."""
+    """Return a notice on the scopes that have, or will have, more ``facts`` than they keep."""
     full = []
     for scopes in batched(facts, _BATCH):
         policies = store.memory.policies(scopes)
@@ -132,14 +131,14 @@ def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -
         return []
     more = f" and {len(full) - _NAMED:,} more" if len(full) > _NAMED else ""
     return [
-        f"{len(full):,} scopes have more facts than their fact_buffer_max keeps, and the next "
-        "formation there lets go of the oldest, which are the migrated ones; 'edenmem scope "
+        f"{len(full):,} scopes have more facts than their fact_buffer_max, and the next "
+        "formation there drops the oldest, which are the migrated ones; 'edenmem scope "
         f"policy' raises it: {', '.join(full[:_NAMED])}{more}"
     ]
 
 
 def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
-    """How many facts each scope of these agents has now."""
+    """Return the number of facts of each scope of these agents."""
     return {
         summary.scope: summary.facts
         for agent_id in agent_ids
@@ -157,7 +156,7 @@ T = TypeVar("T")
 
 
 def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
-    """The run of the same source with the same options that was not finished, if there is one."""
+    """Return the unfinished run of the same source with the same options, if there is one."""
     for run in store.migrations.migration_runs():
         unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
         if unfinished and run.source == source and run.options == options.to_ledger():
@@ -169,8 +168,8 @@ class V1Runner:
     """Moves a plan into a store.
 
     Args:
-        runtime: Its ``llm`` shortens texts and its ``embedder`` gives facts their vectors, where
-            that is asked for.
+        runtime: Its ``llm`` shortens texts and its ``embedder`` makes vectors of facts, if the
+            options say so.
         plan: What to move.
         options: How.
     """
@@ -181,14 +180,14 @@ class V1Runner:
         self._options = options
 
     async def run(self, *, tell: Tell = lambda step, done, total: None) -> MigrationReport:
-        """Move everything, verify it, and say what became of it.
+        """Move everything, verify it, and report on both.
 
-        ``tell`` is called with the step, how much of it is done, and how much it is.
+        ``tell`` is called with the name of the step, the number of items done, and their total.
 
         Raises:
             ConflictError: another run is at work on this store.
-            StoreError: the database cannot be used; the ledger says how far the run came, and the
-                same call goes on there.
+            StoreError: the database cannot be used; the ledger has how far the run came, and the
+                same call resumes it.
         """
         with hold_lease(self._runtime):
             await _in_steps(self._plan.item_total)  # the run needs it, and it can take long
@@ -267,8 +266,8 @@ _HOPELESS = (ProviderAuthError, BudgetExceeded)
 class Condenser:
     """Shortens the texts of one run.
 
-    The whole text is written first and stays in history as the version before; without a model, or
-    if its answer is refused, it stays the text: nothing is ever cut.
+    The whole text is written first, and stays in history as the version before. Without a model, or
+    if its answer is refused, the whole text stays: nothing is ever cut.
     """
 
     def __init__(self, runtime: Runtime, *, rounds: Rounds) -> None:
@@ -327,7 +326,7 @@ class Condenser:
         if await in_thread(self._write, text, content, own):
             self.condensed += 1
         else:
-            self._keep(f"{size}; somebody changed it meanwhile")
+            self._keep(f"{size}; it was changed in the meantime")
 
     async def _shorten(self, asker: Asker, text: V1Text) -> str:
         assignment = Assignment(
@@ -378,7 +377,7 @@ class Condenser:
 
 
 class _Run:
-    """What one process does of a run."""
+    """The part of a run that one process does."""
 
     def __init__(
         self, runtime: Runtime, plan: V1Plan, options: RunOptions, run: MigrationRun
@@ -516,7 +515,7 @@ class _Run:
         self._put(state=RunState.DONE, finished_at=at, verification=check)
 
     def note_failure(self, reason: str) -> None:
-        """Say in the ledger why the run stopped; the same command goes on."""
+        """Note in the ledger why the run stopped; the same command resumes it."""
         self._put(state=RunState.FAILED, error=reason)
 
     def _put(self, **changes: Any) -> None:
@@ -529,5 +528,5 @@ class _Run:
 
 #: What the sources of problems begin with that are of accounts, and not of items.
 _ACCOUNTS = "users3/"
-#: Outcomes that a person should hear of, item by item.
+#: Outcomes whose items are listed one by one.
 _TOLD = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)

@@ -92,7 +92,7 @@ def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
     try:
         return bson.decode(raw, _STRICT), False
     except (BSONError, UnicodeDecodeError, ValueError, OverflowError):
-        pass  # read again, letting what is no UTF-8 pass
+        pass  # read again, replacing what is not UTF-8
     try:
         return bson.decode(raw, _LENIENT), True
     except (BSONError, UnicodeDecodeError, ValueError, OverflowError) as error:

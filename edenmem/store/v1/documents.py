@@ -90,7 +90,7 @@ def read(
     """
     notes = Notes()
     if invalid_utf8:
-        notes.add(Kind.INVALID_UTF8, "holds bytes that are no UTF-8; they read as U+FFFD")
+        notes.add(Kind.INVALID_UTF8, "holds bytes that are not UTF-8; they read as U+FFFD")
     document: V1Document | V1Account | None
     document_id = place
     try:

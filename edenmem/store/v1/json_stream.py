@@ -55,7 +55,7 @@ class Value(NamedTuple):
 
 
 def documents(stream: BinaryIO) -> Iterator[Value]:
-    """All documents of a stream. Bytes that are no UTF-8 come as lone surrogates."""
+    """All documents of a stream. Bytes that are not UTF-8 come as lone surrogates."""
     return _Reading(stream).run()
 
 

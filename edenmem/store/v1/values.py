@@ -68,13 +68,13 @@ def identifier(value: Any, field: str, notes: Notes) -> str:
     if value is None or value == "":
         return ""
     if isinstance(value, Mapping) and isinstance(value.get("$oid"), str) and len(value) == 1:
-        notes.add(Kind.ID_AS_TEXT, f"{field} holds a dict, not an id")
+        notes.add(Kind.ID_AS_TEXT, f"{field} holds a dict, not an ID")
         return _hex(value["$oid"])
     if isinstance(value, str):
         text = _hex(value)
-        notes.add(Kind.ID_AS_TEXT, f"{field} is text, not an id")
+        notes.add(Kind.ID_AS_TEXT, f"{field} is text, not an ID")
         return text
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no id: {format_value(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is not an ID: {format_value(value)}")
     return format_value(value)
 
 
@@ -84,10 +84,10 @@ def _hex(text: str) -> str:
 
 
 def owner(value: Any, field: str, notes: Notes) -> str:
-    """The id of an agent, user, session or shard; empty if there is none or it is no id."""
+    """The id of an agent, user, session or shard; empty if there is none or it is not an ID."""
     found = identifier(value, field, notes)
     if found and not is_id(found):
-        notes.add(Kind.NO_OWNER, f"{field} is no id: {format_value(value)}")
+        notes.add(Kind.NO_OWNER, f"{field} is not an ID: {format_value(value)}")
         notes.wrong.add(field)
         return ""
     return found
@@ -128,20 +128,26 @@ def _entries(item: Any, field: str, notes: Notes, other: str) -> list[str]:
         if found := identifier(item, field, notes):
             return [found]
     elif isinstance(item, int | float) and not isinstance(item, bool):
-        notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {format_value(item)}")
+        notes.add(Kind.NOT_AN_ID, f"{field} holds a non-ID: {format_value(item)}")
         return [format_value(item)]
-    notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {format_value(item)}; it is left out")
+    notes.add(
+        Kind.NOT_AN_ID,
+        f"{field} holds a non-ID: {format_value(item)}; it is left out",
+    )
     return [other] if other and item is not None and item != "" else []
 
 
 def message_ids(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
-    """A list of ids of messages, without what is no id."""
+    """A list of ids of messages, without what is not an ID."""
     found = identifiers(value, field, notes)
     if all(map(is_id, found)):
         return found
     for each in found:
         if not is_id(each):
-            notes.add(Kind.NOT_AN_ID, f"{field} holds no id: {each[:60]}; it is left out")
+            notes.add(
+                Kind.NOT_AN_ID,
+                f"{field} holds a non-ID: {each[:60]}; it is left out",
+            )
     return tuple(filter(is_id, found))
 
 
@@ -151,7 +157,7 @@ def text(value: Any, field: str, notes: Notes) -> str:
         return readable(value, field, notes) if not value.isascii() else value
     if value is None:
         return ""
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no text: {format_value(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is not text: {format_value(value)}")
     notes.wrong.add(field)
     return _plain(value)
 
@@ -174,11 +180,11 @@ def _plain(value: Any) -> str:
 
 
 def readable(value: str, field: str, notes: Notes) -> str:
-    """A text that every store can hold: what is no character is U+FFFD."""
+    """A text that every store can hold: what is not a character is U+FFFD."""
     if _SURROGATES.search(value) is None:
         return value
     if _ESCAPED.search(value):
-        notes.add(Kind.INVALID_UTF8, f"{field} holds bytes that are no UTF-8")
+        notes.add(Kind.INVALID_UTF8, f"{field} holds bytes that are not UTF-8")
         value = _ESCAPED.sub("\ufffd", value)
     if _SURROGATES.search(value):
         notes.add(Kind.CONTROL_CHARACTERS, f"{field} holds halves of characters")
@@ -196,7 +202,7 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
     except OverflowError:  # its zone takes it out of the years that there are
         utc = None
     if found is None or utc is None:
-        notes.add(Kind.WRONG_SHAPE, f"{field} is no time: {format_value(value)}")
+        notes.add(Kind.WRONG_SHAPE, f"{field} is not a time: {format_value(value)}")
     elif found is not value:
         detail = "" if found.tzinfo else " without a zone, taken to be UTC"
         notes.add(Kind.TIME_AS_TEXT, f"{field} is {format_value(value)}{detail}")
@@ -252,7 +258,7 @@ def number(value: Any, field: str, notes: Notes) -> int | None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 2**31:
         return int(value)
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no number of things: {format_value(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is not a positive number: {format_value(value)}")
     return None
 
 
@@ -262,7 +268,7 @@ def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
         return value
     if value is None:
         return default
-    notes.add(Kind.WRONG_SHAPE, f"{field} is no truth value: {format_value(value)}")
+    notes.add(Kind.WRONG_SHAPE, f"{field} is not true or false: {format_value(value)}")
     if isinstance(value, str):
         return value.strip().lower() not in ("", "0", "false", "no", "off")
     return bool(value)
