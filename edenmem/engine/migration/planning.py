@@ -99,13 +99,13 @@ def make_plan(
     there = runtime.store if info.initialised else None
     sums = _Sums()
     applier = _applier(runtime, plan, options) if there else None
+    _count_problems(sums, find_taken_names(there, plan) if there else ())
     total, looked = plan.item_total(), 0
     for items in batched(plan.items(), options.batch_size):
         for done in applier.apply(items) if applier else map(_of_empty_store, items):
             _count(sums, plan, done)
         looked += len(items)
         tell(looked, total)
-    _count_problems(sums, find_taken_names(there, plan) if there else ())
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
