@@ -443,6 +443,37 @@ class MemoryService:
         )
         return [report for of_agent in reports for report in of_agent]
 
+    async def remember(
+        self, text: str, *, agent_id: str, user_id: str | None = None, dry_run: bool = False
+    ) -> FormationReport:
+        """Extract the facts of any text, and keep what is new of them.
+
+        Args:
+            text: What is to be remembered; a long one is read in several parts.
+            agent_id: Whose memory.
+            user_id: Who says it: the facts about them go to this account's memory. None: nobody
+                in particular, so that facts go to the agent's own memory and its shards'.
+            dry_run: Ask the models and report what would be kept, but write nothing.
+
+        Returns:
+            The report of a formation without session and messages.
+
+        Raises:
+            NotFoundError: there is no such agent or user.
+            UsageError: there is no text.
+            ScopeError: no scope would take a fact: memory is off or paused.
+            ConfigError: no language model is configured.
+            ProviderError: a model failed; what was kept before stays, and giving the same text
+                again adds nothing twice.
+        """
+        from edenmem.engine.formation.notes import remember
+
+        agent = await in_thread(lookups.existing_agent, self._store, agent_id)
+        user = None
+        if user_id is not None:
+            user = await in_thread(lookups.existing_user, self._store, user_id)
+        return await remember(self._runtime, text, agent, user, dry_run=dry_run)
+
     async def _form(
         self,
         session: Session,

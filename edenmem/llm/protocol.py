@@ -15,15 +15,17 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     """One request. ``answer`` is the pydantic model that the answer must validate against.
 
-    ``task`` says what is asked ("facts", "dedup", "reflections", "single", "consolidate",
-    "shorten", "recall", "propagate", "merge"); ``key`` says about what, in names and not in ids, so
-    that a replay file stays true when a prompt is edited: for formation
-    ``<session>/<agent>/<seq>``, for
-    consolidation ``<kind>/<agent>[/<owner's name>]/<version it starts from>``, for propagation
-    ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``, for merging
-    ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``. ``model`` is a
-    model's name, already chosen by tier and policy. ``timeout``: the seconds that all of it may
-    take, without retries; None: as the settings say.
+    ``task`` says what is asked ("facts", "dedup", "reflections", "single", "rewrite",
+    "consolidate", "shorten", "recall", "propagate", "merge"). ``model`` is a model's name, already
+    chosen by tier and policy. ``timeout`` is the seconds that all of it may take, without retries;
+    None: as the settings say. ``key`` says about what, in names and not in ids, so that a replay
+    file stays true when a prompt is edited:
+
+    - formation: ``<session>/<agent>/<seq>``
+    - a text to remember: ``remember/<agent>[/<user>]/<beginning of it>``
+    - consolidation: ``<kind>/<agent>[/<owner's name>]/<version it starts from>``
+    - propagation: ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``
+    - merging: ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``
     """
 
     task: str

@@ -244,3 +244,38 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
         talk("form", "harbour", "--again", *scripted(talk, FORMED), "--format", "json").ok().data
     )
     assert (again["outcome"], again["messages"], again["facts_added"]) == ("applied", 3, 1)
+
+
+NOTE = "Lena hands the hall keys to Tomas on 7 January 2026."
+REMEMBERED = {
+    ("facts", f"remember/mira/lena/{NOTE[:40]}"): {
+        "facts": [
+            {"content": NOTE, "scope": "user", "shard": None, "private": False, "sources": [1]}
+        ]
+    }
+}
+
+
+def test_a_text_is_remembered(talk: Cli) -> None:
+    options = ("--agent", "mira", "--user", "lena", *scripted(talk, REMEMBERED))
+    user = ("--agent", "mira", "--user", "lena", "--scope", "user")
+    tried = talk("remember", NOTE, "--dry-run", *options).ok()
+    assert tried.out.split()[:4] == ["outcome", "fact", "why", "add"]
+    assert NOTE not in [fact["content"] for fact in talk.json("fact", "list", *user)]
+    assert "added" in talk("remember", "-", *options, input=NOTE).ok().out
+    assert NOTE in [fact["content"] for fact in talk.json("fact", "list", *user)]
+    (again,) = talk.json("remember", NOTE, *options)
+    assert (again["action"], again["content"]) == ("NONE", NOTE)
+
+
+def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
+    options = ("--agent", "mira", *scripted(talk, REMEMBERED))
+    empty = talk("remember", "  ", *options)
+    assert (empty.code, empty.out) == (2, "")
+    assert "there is no text to remember" in empty.err
+    assert talk("remember", NOTE, "--file", "notes.txt", *options).code == 2
+    assert talk("remember", NOTE, "--user", "nobody", *options).code == 3
+    talk("agent", "disable", "mira").ok()
+    closed = talk("remember", NOTE, *options)
+    assert closed.code == 2
+    assert "edenmem agent show mira" in closed.err

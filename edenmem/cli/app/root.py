@@ -74,6 +74,7 @@ COMMANDS: dict[str, Entry] = {
         ),
         Entry(_WORK, "search", "context", "The memory that goes into an agent's prompt.", True),
         Entry(_WORK, "work", "form", "Form memories from conversations."),
+        Entry(_WORK, "work", "remember", "Extract facts from any text, and keep what is new."),
         Entry(
             _WORK,
             "work",

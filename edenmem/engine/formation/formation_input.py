@@ -35,16 +35,16 @@ class NewReflection(msgspec.Struct, frozen=True):
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything that a formation makes comes from, and when it was made. ``message_ids``
-    are those of the whole range."""
+    are those of the whole range. A note has no session, and what is made of it has no sources."""
 
-    session_id: str
-    formation_id: str
+    session_id: str | None
+    formation_id: str | None
     message_ids: tuple[str, ...]
     at: datetime
 
     def sources_of(self, new: NewFact) -> tuple[str, ...]:
         """The messages that a new fact comes from."""
-        return new.source_ids or self.message_ids
+        return (new.source_ids or self.message_ids) if self.session_id else ()
 
     def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
         """The fact as it is stored, with an id of its own."""

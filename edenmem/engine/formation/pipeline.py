@@ -92,6 +92,12 @@ class Pipeline:
         """
         return await in_thread(self._prepare, formation, session, agent, messages)
 
+    async def read_note(
+        self, session: Session, agent: Agent, messages: Sequence[Message]
+    ) -> Material:
+        """Read what a note needs; the session and its messages are stored nowhere. See `read`."""
+        return await in_thread(self._prepare, None, session, agent, messages)
+
     def shorten(self, material: Material) -> Pipeline | None:
         """The same, with messages cut to half of what was shown of them; None: they are short."""
         formation = self._settings.formation
@@ -156,7 +162,7 @@ class Pipeline:
 
     def _prepare(
         self,
-        formation: Formation,
+        formation: Formation | None,
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
@@ -221,13 +227,14 @@ class Pipeline:
 
     def _material(
         self,
-        formation: Formation,
+        formation: Formation | None,
         session: Session,
         agent: Agent,
         messages: Sequence[Message] | None,
     ) -> Material:
         if messages is None:
-            messages = list(self._store.host.messages(session.id, ids=formation.message_ids))
+            ids = formation.message_ids if formation else ()
+            messages = list(self._store.host.messages(session.id, ids=ids))
         senders = people_who_wrote(self._store, session)
         users = self._store.host.users_by_ids((*session.users, *senders))
         view = session_scopes(self._store, session, agent, tuple(users.values()), senders=senders)
@@ -248,8 +255,8 @@ class Pipeline:
             transcript=transcript,
             quotas=gather_quotas(self._store, self._settings, agent, view, transcript.characters),
             origin=Origin(
-                session_id=session.id,
-                formation_id=formation.id,
+                session_id=session.id if formation else None,
+                formation_id=formation.id if formation else None,
                 message_ids=tuple(each.id for each in messages if is_readable(each)),
                 at=self._clock(),
             ),

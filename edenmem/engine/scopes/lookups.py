@@ -11,7 +11,7 @@ from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.engine.scopes.people import person_of
 from edenmem.engine.scopes.visibility import human_senders
 from edenmem.errors import NotFoundError
-from edenmem.models.host import Agent, Message, Session
+from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -39,6 +39,19 @@ def existing_agent(store: Store, agent_id: str) -> Agent:
     if agent is None:
         raise NotFoundError(f"there is no agent {agent_id}", hint="see 'edenmem agent list'")
     return agent
+
+
+def existing_user(store: Store, user_id: str) -> User:
+    """The account.
+
+    Raises:
+        NotFoundError: there is none, or it is deleted.
+    """
+    found = store.host.accounts_of(user_id)
+    user = next((each for each in found if each.id == user_id and not each.deleted), None)
+    if user is None:
+        raise NotFoundError(f"there is no user {user_id}", hint="see 'edenmem user list'")
+    return user
 
 
 def session_and_agents(

@@ -1,0 +1,75 @@
+"""``edenmem remember``: facts from any text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_agent
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.views import usage_line
+from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.prompts import ask_text
+from edenmem.cli.terminal.tables import Column
+from edenmem.errors import UsageError
+from edenmem.models.formation import Decision
+
+app = single()
+
+#: What a decision came to, as (done, would be done by a dry run).
+_OUTCOMES = {
+    "ADD": ("added", "add"),
+    "UPDATE": ("revised", "revise"),
+    "DELETE": ("replaced", "replace"),
+    "NONE": ("known", "known"),
+    "REJECTED": ("rejected", "reject"),
+}
+
+
+@app.command(cls=Command)
+def remember(
+    ctx: typer.Context,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="What to remember; - is stdin.")
+    ] = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    file: options.File = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Extract facts from a text, and keep what is new.
+
+    The text is read as a message is: a model extracts facts, each is checked and compared with
+    what is known. With --user it is what that user says; else it comes from nobody in particular,
+    and facts go to the agent's own memory and its shards'. 'edenmem fact add' stores one fact as
+    it is written, without a model.
+
+    \b
+    edenmem remember "The hall opens at 9 on Saturdays." --agent mira
+    edenmem remember --agent mira --user lena --file notes.txt --dry-run
+    """
+    run = invocation(ctx)
+    if text is not None and file is not None:
+        raise UsageError("TEXT and --file exclude each other")
+    chosen = choose_agent(run, agent)
+    account = run.resolver.user(user) if user else None
+    given = read_text_option(text, file)
+    if given is None:
+        given = ask_text("what to remember", "TEXT")
+    report = run.serve(
+        lambda service: service.remember(
+            given, agent_id=chosen.id, user_id=account.id if account else None, dry_run=dry_run
+        ),
+        llm=True,
+    )
+    columns = [
+        Column[Decision]("outcome", lambda each: _OUTCOMES[each.action][dry_run]),
+        Column[Decision]("fact", lambda each: each.content, "text"),
+        Column[Decision]("why", lambda each: each.reason or None, "text"),
+    ]
+    run.out.listing(report.decisions, columns, empty="no facts found", header=Decision)
+    if report.usage:
+        run.out.note(usage_line(report.usage))

@@ -1,0 +1,142 @@
+"""Notes: facts from a text that somebody gives to be remembered, outside any conversation.
+
+A note takes the road of a formation as far as facts go: extracted, checked, compared with what is
+known. There is no range of messages to claim and no record to resume: what was kept of one part
+stays, and giving the same text again adds no fact twice.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import msgspec
+
+from edenmem.engine.formation.attempt import report_of_changes
+from edenmem.engine.formation.pipeline import Pipeline
+from edenmem.engine.reports import FormationReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.usage import keep_usage
+from edenmem.errors import ConfigError, ScopeError, UsageError
+from edenmem.models.changes import Change, ChangeResult, ChangeSet
+from edenmem.models.formation import CallUsage, Decision
+from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.ids import new_id
+from edenmem.settings.schema import FormationSettings
+from edenmem.text import clean
+
+#: Characters of a note by which a scripted answer is found.
+_KEY_CHARACTERS = 40
+
+
+async def remember(
+    runtime: Runtime, text: str, agent: Agent, user: User | None, *, dry_run: bool = False
+) -> FormationReport:
+    """Extract the facts of a text, and keep those that are new.
+
+    Args:
+        runtime: The store, the models and the settings.
+        text: What is to be remembered; a long one is read in several parts.
+        agent: Whose memory.
+        user: Who says it, and whose facts may come of it; None: only the agent's and its shards'.
+        dry_run: Ask the models and report what would be kept, but write nothing.
+
+    Raises:
+        UsageError: there is no text.
+        ScopeError: no scope would take a fact.
+        ConfigError: no language model is configured.
+        ProviderError: a model failed; what was kept of the parts before stays.
+        EmbeddingModelMismatch: a scope has vectors of another model only.
+    """
+    if runtime.llm is None:
+        raise ConfigError(
+            "remembering a text needs a language model, and none is configured",
+            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact as it is",
+        )
+    whole = clean(text).strip()
+    if not whole:
+        raise UsageError("there is no text to remember")
+    pipeline = Pipeline(runtime)
+    subject = "/".join(("remember", agent.username, *([user.username] if user else [])))
+    changes: list[Change] = []
+    decisions: list[Decision] = []
+    results: list[ChangeResult] = []
+    spent: list[CallUsage] = []
+    made: ChangeSet | None = None
+    try:
+        for part in _parts(whole, runtime.settings.formation):
+            asker = Asker(runtime.llm, f"{subject}/{' '.join(part[0].split())[:_KEY_CHARACTERS]}")
+            session, messages = _as_session(part, agent, user, runtime)
+            material = await pipeline.read_note(session, agent, messages)
+            if not material.quotas.for_facts:
+                raise ScopeError(
+                    f"no scope of {agent.username} takes a fact: its memory is off or paused",
+                    hint=f"'edenmem agent show {agent.username}' shows its switches",
+                )
+            try:
+                outcome = await pipeline.form_facts(asker, material)
+            finally:
+                spent += asker.spent
+            made = outcome.changes
+            changes += made.changes
+            decisions += outcome.decisions
+            if made.changes and not dry_run:
+                results += await in_thread(runtime.store.changes.apply, made)
+    finally:
+        if not runtime.settings.store.read_only:
+            await keep_usage(runtime.store, agent.id, "remember", spent, at=runtime.clock())
+    report = FormationReport(
+        session_id="",
+        agent_id=agent.id,
+        outcome="dry_run" if dry_run else "applied",
+        decisions=tuple(decisions),
+        usage=tuple(spent),
+        changes=msgspec.structs.replace(made, changes=tuple(changes)) if made and dry_run else None,
+    )
+    return report_of_changes(report, changes, results)
+
+
+def _as_session(
+    texts: list[str], agent: Agent, user: User | None, runtime: Runtime
+) -> tuple[Session, list[Message]]:
+    """A conversation that is never stored, in which the text is all that was said."""
+    now = runtime.clock()
+    session = Session(id=new_id(now), agents=(agent.id,), users=(user.id,) if user else ())
+    messages = [
+        Message(
+            id=new_id(now),
+            session_id=session.id,
+            role="user",
+            sender=user.id if user else None,
+            content=text,
+            created_at=now,
+        )
+        for text in texts
+    ]
+    return session, messages
+
+
+def _parts(text: str, settings: FormationSettings) -> Iterator[list[str]]:
+    """The text in pieces that are shown whole, as many together as one prompt takes."""
+    pieces = [
+        piece
+        for paragraph in text.split("\n\n")
+        for piece in textwrap.wrap(
+            paragraph,
+            settings.message_characters,
+            replace_whitespace=False,
+            drop_whitespace=False,
+            break_on_hyphens=False,
+        )
+        if piece.strip()
+    ]
+    part: list[str] = []
+    for piece in pieces:
+        if part and sum(map(len, part)) + len(piece) > settings.max_characters:
+            yield part
+            part = []
+        part.append(piece)
+    if part:
+        yield part
